@@ -24,7 +24,7 @@ class SentCall:
     handles: list[bytes]
     lease_id: bytes
     request_id: str
-    timeout_s: float
+    deadline: Any
     cancelled: bool = False
     outcome: Any = None
     done: bool = False
@@ -52,8 +52,8 @@ class SentCall:
     def finish(self, outcome):
         if not self.done:
             self.outcome, self.done = outcome, True
-            for callback in self.callbacks:
-                callback(self)
+            while self.callbacks:
+                self.callbacks.pop()(self)
 
 
 class FakeCallStream:
@@ -64,7 +64,6 @@ class FakeCallStream:
     """
 
     is_refused = False
-    is_accepted = True
 
     def __init__(self, memory, *, automatic=False):
         self.memory = memory
@@ -75,9 +74,25 @@ class FakeCallStream:
         self.failed = {}
         self.lock = threading.RLock()
 
-    def send(self, call, operands, deadline, *, lease_id=b"", result_handles=(), refuse_transfers=False, request_id=""):
+    def wait_accepted(self, deadline):
+        return not self.is_refused
+
+    def send(
+        self,
+        call,
+        operands,
+        deadline,
+        *,
+        lease_id=b"",
+        result_handles=(),
+        refuse_transfers=False,
+        request_id="",
+        sending=None,
+    ):
         values = [bytes.fromhex(o.handle) if hasattr(o, "handle") else o for o in operands]
-        sent = SentCall(call, values, list(result_handles), lease_id, request_id, deadline.timeout_s)
+        sent = SentCall(call, values, list(result_handles), lease_id, request_id, deadline)
+        if sending is not None:
+            sending(sent)
         self.add(sent)
         return sent
 

@@ -198,6 +198,7 @@ class StreamServer:
         context.add_callback(stream.end)
         self.streams.append(stream)
         self.on_opened(stream)
+        stream.send_frame(call_stream_pb2.CallStreamResponse())  # after an end, if `on_opened` refuses the stream
         threading.Thread(target=stream.read, args=(requests,), daemon=True).start()
         yield from stream.answers()
 

@@ -11,7 +11,7 @@ from client.stream_server import Call, in_threads, until
 
 import shardcall
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.transfer.call_stream import _WaitingCall
+from shardcall._src.transfer.streamed_call import WaitingCall
 from shardcall.v1 import kernel_pb2
 
 UNAVAILABLE, EXHAUSTED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -286,7 +286,7 @@ def test_deletions_of_a_broken_stream_are_sent_by_the_one_that_replaces_it(clien
 
 
 def test_an_interrupted_call_at_the_head_of_those_that_wait_is_passed(client, streams):
-    stream, waiter = client._call_stream, _WaitingCall()
+    stream, waiter = client._call_stream, WaitingCall()
     stream._waiting.append(waiter)
     waiter.abandoned = True
     assert client.call("echo", 1.0, timeout=5).array == 1.0

@@ -52,7 +52,7 @@ def test_a_submitted_call_returns_before_it_runs(client, stream):
     assert h.type == Array((8, 4), "float32")
     assert repr(h) == "<RemoteArray float32[8,4], pending>"
     assert call.handles == [bytes.fromhex(h.handle)]
-    assert (len(call.handles[0]), call.request_id, call.timeout_s) == (16, h.handle, 300.0)
+    assert (len(call.handles[0]), call.request_id, call.deadline.timeout_s) == (16, h.handle, 300.0)
     assert call.lease_id == client._remote_arrays.lease_id
     assert not call.done
     stream.run()
@@ -345,7 +345,8 @@ def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
     with pytest.raises(shardcall.DeadlineExceededError, match="the window is full"):
         client.submit("add", 1.0, 1)
     client.synchronize()
-    assert not client._remote_arrays._lease._arrays
+    assert not client._remote_arrays.pending._unanswered
+    assert not client._remote_arrays.pending._uses
 
 
 def test_an_operand_on_another_server_is_refused(client, stream, memory):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.processes import until
+from end_to_end.raw_stream import item, opened, prepare
 
 import shardcall as sc
 from shardcall import aio
@@ -107,6 +108,15 @@ def test_a_synchronous_client_raises_in_the_line_that_submits(server):
         x = client.submit("add", [1, 2], 1)
         with pytest.raises(sc.InvalidOperandError, match="negative integer"):
             client.submit("power", x, -1)
+
+
+def test_a_client_whose_stream_is_refused_submits_by_other_methods(own_server):
+    server = own_server("--max-call-streams", "1", devices=1)
+    with opened(server) as other, sc.connect(server.address) as client:
+        other.send(prepare(), item(1, np.arange(8.0)))
+        other.result(1)
+        x = client.submit("add", 1.0, 2.0)
+        assert client.submit("add", x, 1.0).get() == 4.0
 
 
 def test_threads_have_chains_of_their_own(own):

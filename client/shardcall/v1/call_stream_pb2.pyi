@@ -316,7 +316,7 @@ Global___DeleteStreamedArrays: _TypeAlias = DeleteStreamedArrays  # noqa: Y015
 
 @_typing.final
 class CallStreamResponse(_message.Message):
-    """A frame of answers."""
+    """A frame of answers. The first one is empty: the server has accepted the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

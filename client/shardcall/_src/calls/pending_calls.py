@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.remote_array import MeshPlacement, PendingResult
 from shardcall._src.rpc import cancellation
-from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.streamed_call import StreamedCall
 from shardcall._src.types.arrays import Array
@@ -29,6 +29,7 @@ from shardcall._src.wire.forks import begin_anew_in_children
 _HANDLE_BYTES = 16
 _READ_HANDLES = 256
 _MOST_ERRORS = 64
+_MOST_WAIT_S = 0.5  # a signal that arrives just before a wait does not interrupt it
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -58,7 +59,7 @@ class PendingCall:
         self._streamed: StreamedCall | None = None
         self._answer: Answer | None = None
         self._error: ShardcallError | None = None
-        self._waiting: list[threading.Event] = []
+        self._waiting: set[threading.Event] = set()
 
     @property
     def is_done(self) -> bool:
@@ -84,13 +85,13 @@ class PendingCall:
         """Returns the answer.
 
         Args:
-            deadline: the end of the wait; None for the timeout of the call.
+            deadline: the end of the wait; None for that of the call.
 
         Raises:
             DeadlineExceededError: if there is no answer in time; the call continues.
             ShardcallError: of this call or of the one because of which it failed.
         """
-        self._calls.wait(self, deadline or Deadline(self._timeout_s))
+        self._calls.wait(self, deadline)
         if (error := self.failure()) is not None:
             raise error
         assert self._answer is not None
@@ -144,12 +145,12 @@ class PendingCalls:
         self._unanswered = {}
         self._uses: dict[bytes, int] = {}
         self._handles: list[bytes] = []
-        self._failed: deque[PendingCall] = deque(maxlen=_MOST_ERRORS)
+        self._failed: list[PendingCall] = []
 
     def send(
         self,
         call: PendingCall,
-        send: Callable[[], StreamedCall],
+        send: Callable[[Callable[[StreamedCall], None]], object],
         handles: Sequence[bytes],
         pending: Sequence[PendingResult],
     ) -> None:
@@ -157,7 +158,7 @@ class PendingCalls:
 
         Args:
             call: the call.
-            send: sends it.
+            send: sends it, after passing it to its argument.
             handles: the handles of its results and of its operands on the mesh.
             pending: the operands that are results of submitted calls.
 
@@ -166,17 +167,23 @@ class PendingCalls:
         """
         call.arrays = handles
         call._depends_on = [result.call for result in pending if isinstance(result, SubmittedResult)]
-        with self._lock:
-            self._unanswered[call] = None
-            for handle in handles:
-                self._uses[handle] = self._uses.get(handle, 0) + 1
         try:
-            call._streamed = send()
+            with self._lock:
+                for handle in handles:
+                    self._uses[handle] = self._uses.get(handle, 0) + 1
+                self._unanswered[call] = None
+            send(partial(self._sending, call))
         except BaseException:
+            call.is_raised = True
+            if (streamed := call._streamed) is not None:
+                streamed.cancel()  # it may have been sent
             with self._lock:
                 self._remove(call)
             raise
-        call._streamed.add_done_callback(lambda streamed: self._answered(call, streamed))
+
+    def _sending(self, call: PendingCall, streamed: StreamedCall) -> None:
+        call._streamed = streamed
+        streamed.add_done_callback(partial(self._answered, call))
 
     def new_handles(self, count: int) -> list[bytes]:
         """Returns new handles: random bytes, read from the system many at a time."""
@@ -190,8 +197,12 @@ class PendingCalls:
         """Returns True for an operand or a result of a call that was not answered yet."""
         return handle in self._uses
 
-    def wait(self, call: PendingCall, deadline: Deadline) -> None:
+    def wait(self, call: PendingCall, deadline: Deadline | None) -> None:
         """Waits until a call is answered, or has failed.
+
+        Args:
+            call: the call.
+            deadline: the end of the wait; None for that of the call, whose error the server then sends.
 
         Raises:
             DeadlineExceededError: if there is no answer in time; the call continues.
@@ -199,22 +210,28 @@ class PendingCalls:
         """
         if call.is_done:
             return
+        deadline = deadline or Deadline(call._timeout_s + GRACE_S)
         waiting = _AnswerEvent()
-        with self._lock:
-            if call.is_done:
-                return
-            call._waiting.append(waiting)
-        cancellation.watch(waiting)
-        if not waiting.wait(deadline.remaining_s()) and not call.is_done:
-            raise DeadlineExceededError(
-                f"{call}, was not answered within {deadline.timeout_s:g} s; it continues: wait for longer, timeout=…",
-                field="timeout",
-            )
-        if not call.is_done:
-            cancellation.check()
+        call._waiting.add(waiting)
+        try:
+            cancellation.watch(waiting)
+            while not call.is_done:
+                cancellation.check()
+                if deadline.is_over():
+                    raise DeadlineExceededError(
+                        f"{call}, was not answered within {deadline.timeout_s:g} s; it continues: wait for longer, "
+                        "timeout=…",
+                        field="timeout",
+                    )
+                waiting.wait(min(deadline.remaining_s(), _MOST_WAIT_S))
+        finally:
+            call._waiting.discard(waiting)
 
-    def synchronize(self, deadline: Deadline) -> None:
+    def synchronize(self, deadline: Deadline | None) -> None:
         """Waits for all calls that were submitted before.
+
+        Args:
+            deadline: the end of the wait; None for those of the calls.
 
         Raises:
             DeadlineExceededError: if not all are answered in time; they continue.
@@ -236,7 +253,7 @@ class PendingCalls:
             return
         with self._lock:
             roots = {call.root: None for call in self._failed}
-            self._failed.clear()
+            self._failed = []
         failed = [call for call in roots if not call.is_raised]
         for call in reversed(failed):
             error = call.failure()
@@ -257,7 +274,7 @@ class PendingCalls:
     def _answered(self, call: PendingCall, streamed: StreamedCall) -> None:
         answer, error = None, None
         try:
-            answer = streamed.result(Deadline(0.0))
+            answer = streamed.result(streamed.deadline)
         except ShardcallError as failure:
             error = failure
             error.__traceback__ = None
@@ -271,12 +288,16 @@ class PendingCalls:
             if error is None:
                 call._depends_on = ()
             elif call.root is call and not (self._closed and isinstance(error, CallCancelledError)):
-                self._failed.append(call)
-            waiting, call._waiting = call._waiting, []
-        for one in waiting:
-            one.set()
+                if len(self._failed) >= _MOST_ERRORS:
+                    self._failed = [failed for failed in self._failed if not failed.is_raised]
+                if len(self._failed) < _MOST_ERRORS:  # the first ones explain the others
+                    self._failed.append(call)
+        for waiting in tuple(call._waiting):
+            waiting.set()
 
     def _remove(self, call: PendingCall) -> None:
+        if call not in self._unanswered:
+            return
         del self._unanswered[call]
         for handle in call.arrays:
             self._uses[handle] -= 1

@@ -164,10 +164,11 @@ class RemoteArrays:
                 mark_lost(array, "which was deleted")
         return deleted
 
-    def can_submit(self, values: Sequence[Value]) -> bool:
-        """Returns True if operands are small enough for the call stream, and the server has not refused it."""
+    def can_submit(self, values: Sequence[Value], until: Deadline) -> bool:
+        """Returns True if operands are small enough for the call stream, and the server does not refuse it."""
         most_bytes = min(self._limits.max_inline_bytes, self._limits.max_streamed_bytes)
-        return self._stream is not None and not self._stream.is_refused and operand_bytes(values) <= most_bytes
+        stream = self._stream
+        return stream is not None and operand_bytes(values) <= most_bytes and stream.wait_accepted(until)
 
     def submit(
         self, owner: Owner, call: CallRequest, values: Sequence[Value], types: Sequence[Array], until: Deadline
@@ -207,11 +208,9 @@ class RemoteArrays:
             request_id=handles[0].hex(),
         )
         used = [*handles, *(bytes.fromhex(operand.handle) for operand in operands)]
-        try:
-            self.pending.send(submitted, send, used, [result for o in operands if (result := pending_result(o))])
-        except BaseException:
-            self._lease.release(handles)
-            raise
+        pending = [result for operand in operands if (result := pending_result(operand))]
+        # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
+        self.pending.send(submitted, lambda sending: send(sending=sending), used, pending)
         return arrays
 
     def making(self) -> AbstractContextManager[None]:

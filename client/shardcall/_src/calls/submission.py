@@ -78,25 +78,24 @@ class Submission(ArrayMethods):
             strategy=strategy,
             memo=self._memo,
         )
-        values, types = call.values, self._result_types.find(call)
-        if types is None or not self._remote_arrays.can_submit(values):
+        values, types, until = call.values, self._result_types.find(call), self._deadline(timeout)
+        if not types or not self._remote_arrays.can_submit(values, until):
             arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
             self._result_types.add(call, [array.type for array in arrays])
         else:
-            until = self._deadline(timeout)
             arrays = self._remote_arrays.submit(self, call, values, types, until)
             if self._synchronous:
-                settle(arrays[0], until)
+                settle(arrays[0])
         return arrays[0] if len(arrays) == 1 else arrays
 
-    def synchronize(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+    def synchronize(self, *, timeout: float | None = None) -> None:
         """Waits for all calls that were submitted before.
 
         Args:
-            timeout: seconds; None for the server's maximum.
+            timeout: seconds; None for the timeouts of the calls.
 
         Raises:
             DeadlineExceededError: if not all are done in time; they continue.
             ShardcallError: of a submitted call that failed, if neither this nor another method has raised it before.
         """
-        self._remote_arrays.pending.synchronize(self._deadline(timeout))
+        self._remote_arrays.pending.synchronize(None if timeout is None else self._deadline(timeout))

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 
@@ -18,7 +18,7 @@ from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.stream_connection import StreamConnection
 from shardcall._src.transfer.stream_items import add_operands
 from shardcall._src.transfer.stream_reader import serve
-from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall._src.transfer.streamed_call import StreamedCall, WaitingCall, fail_calls
 from shardcall._src.transfer.upload import Value
 from shardcall._src.types.errors import (
     CallCancelledError,
@@ -69,12 +69,12 @@ class CallStream:
         self._lock = threading.Lock()
         self._current: StreamConnection | None = None
         self._connections: list[StreamConnection] = []  # with a thread that reads them
-        self._waiting: deque[_WaitingCall] = deque()
+        self._waiting: deque[WaitingCall] = deque()
         self._deletions: list[Sequence[bytes]] = []  # for the next RPC
         is_closed, self._closing = self._closing.is_set(), threading.Event()
         if is_closed:
             self._closing.set()
-        for call in _fail(lost, CallCancelledError("the call belongs to the process that forked this one")):
+        for call in fail_calls(lost, CallCancelledError("the call belongs to the process that forked this one")):
             call.drop_callbacks()  # whose locks the parent's threads may have held
 
     def __del__(self) -> None:
@@ -86,6 +86,25 @@ class CallStream:
         """True for some time after the server refused the stream: calls must be sent by other methods."""
         return bool(self._refused_until) and time.monotonic() < self._refused_until
 
+    def wait_accepted(self, deadline: Deadline) -> bool:
+        """Opens the stream, unless it is open, and waits for its first frame; returns False if the server refuses it.
+
+        Args:
+            deadline: the end of the wait.
+
+        Raises:
+            CallCancelledError: if the wait was cancelled.
+        """
+        current = self._current
+        if current is None or not current.begun.is_set():
+            with self._lock:
+                if self.is_refused or self._closing.is_set():
+                    return not self.is_refused
+                current = self._current or self._open()
+            while not current.begun.wait(min(deadline.remaining_s(), _MOST_WAIT_S)) and not deadline.is_over():
+                cancellation.check()
+        return not self.is_refused
+
     def send(
         self,
         call: kernel_pb2.KernelCall,
@@ -96,6 +115,7 @@ class CallStream:
         result_handles: Sequence[bytes] = (),
         refuse_transfers: bool = False,
         request_id: str = "",
+        sending: Callable[[StreamedCall], None] | None = None,
     ) -> StreamedCall:
         """Sends a call; waits only while too many calls or bytes are unanswered.
 
@@ -107,6 +127,7 @@ class CallStream:
             result_handles: the handles of results that stay on the mesh, new random ones; empty for the server's.
             refuse_transfers: refuse the call if it would move an operand on the mesh.
             request_id: the request id; empty for a new one.
+            sending: called with the call before it is sent.
 
         Raises:
             DeadlineExceededError: if too many calls were unanswered until the deadline.
@@ -124,6 +145,8 @@ class CallStream:
         kind = (call.SerializeToString(deterministic=True), kinds, lease_id, refuse_transfers)
         sent = StreamedCall(self, request, kind, operand_bytes, call.kernel, deadline)
         try:
+            if sending is not None:
+                sending(sent)
             with self._lock:
                 current = self._current
                 # `_has_capacity` for the usual case
@@ -188,28 +211,33 @@ class CallStream:
 
     def close(self) -> None:
         """Cancels the calls in flight and ends the RPC; deletions before it are sent."""
+        self._closing.set()
+        deleting = self.fail(CallCancelledError("the call was cancelled: Channel closed!"))
+        until = time.monotonic() + _CLOSE_TIMEOUT_S
+        for connection in deleting:  # the server ends the RPC after it has read them
+            connection.ended.wait(max(until - time.monotonic(), 0.0))
+
+    def fail(self, failure: grpc.RpcError | CallCancelledError) -> list[StreamConnection]:
+        """Fails all calls and ends the RPC; returns the RPCs with deletions that the server may not have received."""
         with self._lock:
-            self._closing.set()
-            self._current = None
-            calls = [call for connection in self._connections for call in connection.unanswered.values()]
-            failed = _fail(calls, CallCancelledError("the call was cancelled: Channel closed!"))
-            deleting = [connection for connection in self._connections if connection.deletions]
-            for connection in self._connections:
+            self._current, connections, self._connections = None, self._connections, []
+            calls = [call for connection in connections for call in connection.unanswered.values()]
+            failed = fail_calls(calls, failure)
+            for connection in connections:
+                connection.begun.set()
                 connection.outgoing.put(None)
             for waiter in self._waiting:
                 waiter.event.set()
         for call in failed:
             call.notify()
-        until = time.monotonic() + _CLOSE_TIMEOUT_S
-        for connection in deleting:  # the server ends the RPC after it has read them
-            connection.ended.wait(max(until - time.monotonic(), 0.0))
+        return [connection for connection in connections if connection.deletions]
 
     def _connection_of(self, call: StreamedCall) -> StreamConnection | None:
         """Returns the RPC that has not answered a call."""
         return next((each for each in self._connections if each.unanswered.get(call.number) is call), None)
 
     def _send_when_possible(self, call: StreamedCall) -> None:
-        waiter = _WaitingCall()
+        waiter = WaitingCall()
         try:
             with self._lock:
                 self._waiting.append(waiter)
@@ -272,7 +300,7 @@ class CallStream:
         for handles in deletions:
             current.delete(handles)
 
-    def _first_waiting(self) -> _WaitingCall | None:
+    def _first_waiting(self) -> WaitingCall | None:
         while self._waiting and self._waiting[0].abandoned:
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
@@ -284,6 +312,8 @@ class CallStream:
     def receive(self, connection: StreamConnection, data: bytes) -> None:
         """Settles the calls that a frame answers."""
         frame = call_stream_pb2.CallStreamResponse.FromString(data)
+        if not connection.begun.is_set():
+            connection.begun.set()
         with self._lock:
             settled = connection.receive(frame)
             if self._waiting:
@@ -309,8 +339,6 @@ class CallStream:
         lost: list[StreamedCall] = []
         wait_s = 0.0
         with self._lock:
-            if connection in self._connections:
-                self._connections.remove(connection)
             if self._current is connection:
                 self._current = None
             if refused:
@@ -329,8 +357,11 @@ class CallStream:
                     repeated.append(call)
                     wait_s = max(wait_s, delay_s)
             following = self._repeat(repeated, connection.deletions)
-            failed = _fail(lost, status)
+            failed = fail_calls(lost, status)
+            if connection in self._connections:
+                self._connections.remove(connection)
             self._wake()
+        connection.begun.set()
         connection.ended.set()
         for call in failed:
             call.notify()
@@ -363,24 +394,3 @@ class CallStream:
         for _, handles in deletions:
             current.delete(handles)
         return following
-
-
-class _WaitingCall:
-    """A call that waits until fewer calls are unanswered."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.abandoned = False
-
-    def cancel(self) -> bool:
-        """Stops the wait."""
-        self.event.set()
-        return True
-
-
-def _fail(calls: Sequence[StreamedCall], failure: grpc.RpcError | CallCancelledError) -> list[StreamedCall]:
-    """Fails calls that are not done, and returns them; `StreamedCall.notify` must follow."""
-    failed = [call for call in calls if not call.done]
-    for call in failed:
-        call.failure, call.done = failure, True
-    return failed

@@ -29,6 +29,7 @@ class StreamConnection:
         deletions: the deletions that the server may not have received, each with the number of the next call.
         draining: True if the server accepts no new calls here.
         shown: the token of the RPC.
+        begun: set after the first frame of the server, or the end of the RPC.
         ended: set after the end of the RPC.
 
     Args:
@@ -42,7 +43,7 @@ class StreamConnection:
         self.deletions: deque[tuple[int, Sequence[bytes]]] = deque()
         self.draining = False
         self.shown = ""
-        self.ended = threading.Event()
+        self.begun, self.ended = threading.Event(), threading.Event()
         self._most_slots = most_slots
         self._used_slots = 0
         self._slots: OrderedDict[CallKind, int] = OrderedDict()

@@ -24,6 +24,9 @@ class ReadableStream(Protocol):
     def recover(self, connection: StreamConnection, status: ItemStatus) -> StreamConnection | None:
         """Sends the unanswered calls of an RPC that has ended again, or fails them; returns the next RPC."""
 
+    def fail(self, failure: grpc.RpcError) -> object:
+        """Fails all calls."""
+
 
 def serve(reference: weakref.ref[ReadableStream], connection: StreamConnection | None) -> None:
     """Reads RPCs of a stream, one after the other, without keeping the stream from being collected."""
@@ -31,7 +34,11 @@ def serve(reference: weakref.ref[ReadableStream], connection: StreamConnection |
         status = _read(reference, connection)
         if (stream := reference()) is None:
             return
-        connection = stream.recover(connection, status)
+        try:
+            connection = stream.recover(connection, status)
+        except Exception as error:  # noqa: BLE001  # as in `_read`
+            stream.fail(_internal(error))
+            return
         del stream
 
 
@@ -49,5 +56,9 @@ def _read(reference: weakref.ref[ReadableStream], connection: StreamConnection) 
     except grpc.RpcError as error:
         return ItemStatus.of(error)
     except Exception as error:  # noqa: BLE001  # otherwise the calls would wait until their deadlines
-        return ItemStatus(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+        return _internal(error)
     return ItemStatus(grpc.StatusCode.UNAVAILABLE, "the call stream ended")
+
+
+def _internal(error: Exception) -> ItemStatus:
+    return ItemStatus(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import grpc
@@ -165,3 +165,24 @@ class StreamedCall:
             except IndexError:  # another thread was faster
                 return
             callback(self)
+
+
+class WaitingCall:
+    """A call that waits until fewer calls are unanswered."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.abandoned = False
+
+    def cancel(self) -> bool:
+        """Stops the wait."""
+        self.event.set()
+        return True
+
+
+def fail_calls(calls: Iterable[StreamedCall], failure: grpc.RpcError | CallCancelledError) -> list[StreamedCall]:
+    """Fails calls that are not done, and returns them; `StreamedCall.notify` must follow."""
+    failed = [call for call in calls if not call.done]
+    for call in failed:
+        call.failure, call.done = failure, True
+    return failed

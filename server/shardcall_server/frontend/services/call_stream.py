@@ -112,6 +112,7 @@ class ServerCallStream:
         Raises:
             CallError: the stream breaks the contract, or its token was removed.
         """
+        yield b""  # the stream is accepted
         with self._services.drain.notifying(self._answers.wake):
             was_draining = False
             while True:

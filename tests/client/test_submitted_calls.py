@@ -1,0 +1,195 @@
+"""Submitted calls over a call stream: timeouts, interrupts, errors that nobody reads, refused streams."""
+
+import os
+import threading
+import time
+from types import SimpleNamespace
+
+import grpc
+import numpy as np
+import pytest
+from client.stream_server import HIT, TIMING, Call, until
+
+import shardcall
+from shardcall._src.types.errors import InvalidOperandError
+from shardcall.v1 import kernel_service_pb2
+
+X = np.ones(4)
+INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
+DEADLINE = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.fixture
+def client(stream_client, streams):
+    streams.on_call = Call.keep
+    return stream_client
+
+
+@pytest.fixture
+def held(client, streams):
+    """The calls, which are not answered by themselves."""
+    calls = []
+    streams.on_call = calls.append
+    yield calls
+    for call in calls:
+        call.keep()
+
+
+def test_a_synchronous_call_has_the_servers_error_at_its_deadline(server, streams, monkeypatch):
+    def fail_late(call):
+        time.sleep(call.item.timeout_seconds)
+        call.fail(DEADLINE, "DEADLINE_EXCEEDED", "the call's time passed while it ran")
+
+    monkeypatch.setattr("shardcall._src.calls.pending_calls.GRACE_S", 60.0)
+    streams.on_call = fail_late
+    error = pytest.raises(shardcall.DeadlineExceededError, match="passed while it ran")
+    with shardcall.connect(server.address, synchronous=True) as client, error:
+        client.submit("negative", X, timeout=0.1)
+
+
+def test_the_error_of_a_submitted_call_names_its_timeout(client, streams):
+    streams.on_call = lambda call: call.fail(DEADLINE, "")
+    with pytest.raises(shardcall.DeadlineExceededError, match="within 7 s; raise timeout="):
+        client.submit("negative", X, timeout=7).get()
+
+
+def test_synchronize_waits_by_the_timeouts_of_the_calls(client, held):
+    client.submit("negative", X, timeout=0.05)
+    with pytest.raises(shardcall.DeadlineExceededError, match=r"was not answered within 0\.55 s"):
+        client.synchronize()
+
+
+def test_a_call_that_is_interrupted_after_it_was_sent_is_cancelled(client, streams, held, monkeypatch):
+    send = client._call_stream.send
+
+    def interrupted(*arguments, **keywords):
+        send(*arguments, **keywords)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client._call_stream, "send", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.submit("negative", X)
+    assert not client._remote_arrays.pending._unanswered
+    assert not client._remote_arrays.pending._uses
+    until(lambda: held)
+    assert client._remote_arrays._lease.holds(held[0].item.result_handles[0])  # which deletes it
+    assert streams.streams[0].cancelled.get(timeout=10) == held[0].item.number
+    client.synchronize()
+
+
+def test_a_call_that_is_interrupted_before_it_is_sent_is_forgotten(client, streams, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shardcall._src.transfer.stream_connection.StreamConnection.add", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.submit("negative", X)
+    assert not client._remote_arrays.pending._unanswered
+    client.synchronize()
+    assert client.submit("negative", X).spec is not None
+
+
+def test_a_wait_that_is_not_woken_ends_after_the_answer(client, held, monkeypatch):
+    class Asleep(threading.Event):
+        def set(self):
+            pass
+
+    monkeypatch.setattr("shardcall._src.calls.pending_calls._AnswerEvent", Asleep)
+    h = client.submit("negative", X)
+    until(lambda: held)
+    threading.Timer(0.1, held.pop().keep).start()
+    assert h.spec is not None
+
+
+def test_waits_that_end_early_leave_nothing(client, held):
+    h = client.submit("negative", X)
+    for _ in range(3):
+        with pytest.raises(shardcall.DeadlineExceededError):
+            client.synchronize(timeout=0.01)
+    assert not h._pending.call._waiting
+
+
+def test_the_first_of_many_errors_is_raised(client, streams):
+    streams.on_call = lambda call: call.fail(INVALID, "INVALID_VALUE", f"call {len(streams.calls)} is wrong")
+    pending = client._remote_arrays.pending
+    arrays = [client.submit("negative", X) for _ in range(100)]
+    until(lambda: not pending._unanswered)
+    for array in arrays[:64]:  # errors that were raised take no space
+        with pytest.raises(InvalidOperandError):
+            array.get()
+    arrays += [client.submit("negative", X)]
+    until(lambda: not pending._unanswered)
+    with pytest.raises(InvalidOperandError, match="call 101 is wrong"):
+        client.synchronize()
+    for _ in range(100):
+        client.submit("negative", X)
+    with pytest.raises(InvalidOperandError, match="call 102 is wrong"):
+        client.synchronize()
+
+
+def test_a_kernel_without_results_is_run_at_once(client, streams):
+    streams.on_call = lambda call: call.answer(results=[])
+    assert [client.submit("notify", X) for _ in range(2)] == [(), ()]
+
+
+def test_an_exception_in_the_thread_that_reads_fails_the_calls(client, streams, monkeypatch):
+    def fail(*_):
+        raise TypeError("no such thing")
+
+    streams.on_call = lambda call: call.stream.end(grpc.StatusCode.UNAVAILABLE)
+    with monkeypatch.context() as patch:
+        patch.setattr(client._transport, "renew_token", fail)
+        h = client.submit("negative", X, timeout=60)
+        with pytest.raises(shardcall.InternalServerError, match="TypeError: no such thing"):
+            h.get()
+        with pytest.raises(shardcall.InternalServerError, match="TypeError: no such thing"):
+            client.call("negative", X, timeout=60)
+    streams.on_call = Call.keep
+    assert client.submit("negative", X).spec is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(EXHAUSTED, "SERVER_BUSY"), (grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING")]
+)
+def test_a_submitted_call_that_was_answered_is_not_repeated(client, streams, status, reason):
+    streams.on_call = lambda call: call.fail(status, reason, retry_after_s=0.001)
+    h = client.submit("negative", X)
+    g = client.submit("negative", h)
+    for array in (g, h):
+        with pytest.raises(shardcall.ShardcallError, match=r"^negative of .* submitted at") as caught:
+            array.get()
+        assert caught.value.reason == reason
+    assert len(streams.calls) == 2
+
+
+def keep(request, context):
+    """Answers an Execute with one result that stays."""
+    kinds = [operand.type for operand in request.operands]
+    plan = Call(None, None, SimpleNamespace(call=request.call, operands=kinds)).plan()
+    plan.results.add(type=kinds[0], padded_shape=[4], block_shape=[4]).spec.entries.add()
+    resident = kernel_service_pb2.ResidentArray(handle=os.urandom(16))
+    result = kernel_service_pb2.Result(type=kinds[0], resident=resident)
+    return kernel_service_pb2.ExecuteResponse(results=[result], plan=plan, cache=HIT, timing=TIMING)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (grpc.StatusCode.UNIMPLEMENTED, "")]
+)
+def test_the_first_submitted_call_waits_for_the_refusal_of_the_stream(client, server, streams, code, reason):
+    server.execute = keep
+    streams.on_opened = lambda stream: stream.end(code, reason)
+    for _ in range(2):
+        assert client.submit("negative", X).spec is not None
+    assert len(server.requests) == 2
+    assert len(streams.streams) == 1
+
+
+def test_a_submitted_call_waits_for_the_first_frame_until_its_deadline(client, streams):
+    accepted = threading.Event()
+    streams.on_opened = lambda stream: accepted.wait(60)
+    h = client.submit("negative", X, timeout=0.05)
+    with pytest.raises(shardcall.DeadlineExceededError):
+        client.synchronize()
+    accepted.set()
+    assert h.spec is not None
