@@ -216,7 +216,7 @@ FOLDERS = {
         "memory": {"files", "rpc"},
         "workers": {"memory", "rpc"},
         "programs": {"rpc", "workers"},
-        "autotune": {"programs", "workers"},
+        "autotune": {"programs", "rpc", "workers"},
         "observability": {"access", "autotune", "programs", "rpc"},
         "hosts": {"access", "files", "memory", "observability", "rpc", "workers"},
         "dispatch": {"memory", "programs", "rpc", "workers"},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.coroutines import Stage, Waiting
+from shardcall_server.frontend.rpc.promise import Waitable
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -34,9 +35,8 @@ class FakeCall:
     def check(self, doing: str) -> None:
         pass
 
-    async def wait(self, shared: Future[T], doing: str) -> T:
-        await coroutines.suspend(shared, doing)
-        return shared.result()
+    def wait(self, shared: Waitable[T], doing: str) -> Awaitable[T]:
+        return coroutines.wait(shared, doing)
 
     def run(self, stage: Stage[T]) -> T:
         """Runs a stage on this thread."""
@@ -44,4 +44,4 @@ class FakeCall:
 
     def block(self, waiting: Waiting) -> None:
         """Blocks this thread until a future is done, or raises the error of a call that has ended."""
-        waiting.future.exception(PATIENCE_S)
+        waiting[0].exception(PATIENCE_S)

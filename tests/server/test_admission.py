@@ -27,9 +27,9 @@ class Caller(FakeCall):
         self._leaves = leaves
 
     def block(self, waiting: Waiting) -> None:
-        self.waits.set_result(waiting.future)
+        self.waits.set_result(waiting[0])
         if self._leaves:
-            raise CallError(Reason.CANCELLED, waiting.doing)
+            raise CallError(Reason.CANCELLED, waiting[1])
         super().block(waiting)
 
 
@@ -107,10 +107,10 @@ def test_a_call_that_arrives_has_no_call_slot():
         one(False)
         two(False)
         with admission.admitted(calls[0], works=True) as three:
-            assert admission.calls == 3
+            assert admission.call_count == 3
             with pytest.raises(CallError, match="works on 2 calls"):
                 three(False)
-    assert admission.calls == 0
+    assert admission.call_count == 0
 
 
 def waiting_task(some: Slots, caller: Any, admitted: list[Any]) -> Task:

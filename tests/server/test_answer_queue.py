@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.streamed_call import Ran
 
-RESPONSE, NO_TRANSFERS = kernel_service_pb2.ExecuteResponse(), kernel_pb2.Plan()
+
+def ran(plan: kernel_pb2.Plan, transfers: kernel_pb2.Plan | None = None) -> Ran:
+    """The outcome of a call of a program with this plan."""
+    prepared: Any = SimpleNamespace(
+        entry=SimpleNamespace(plan=plan), has_residents=transfers is not None, transfers=transfers
+    )
+    return kernel_service_pb2.ExecuteResponse(), prepared
 
 
 def answers(queue: AnswerQueue, *plans: kernel_pb2.Plan) -> list[call_stream_pb2.StreamedAnswer]:
     for number, plan in enumerate(plans):
-        queue.add(number, Ran(RESPONSE, plan, NO_TRANSFERS))
+        queue.add(number, ran(plan))
     frame = call_stream_pb2.CallStreamResponse()
     assert queue.gather(frame) == list(range(len(plans)))
     assert queue.is_empty
@@ -39,7 +48,7 @@ def test_of_more_plans_than_slots_the_one_that_was_unused_for_longest_loses_its_
 
 def test_transfers_are_those_of_each_call():
     queue, plan = AnswerQueue(), kernel_pb2.Plan(kernel="diff")
-    queue.add(7, Ran(RESPONSE, plan, kernel_pb2.Plan(transfers=[kernel_pb2.Transfer()])))
+    queue.add(7, ran(plan, kernel_pb2.Plan(transfers=[kernel_pb2.Transfer()])))
     frame = call_stream_pb2.CallStreamResponse()
     queue.gather(frame)
     (answer,) = frame.answers
@@ -49,7 +58,7 @@ def test_transfers_are_those_of_each_call():
 
 def test_an_error_comes_after_the_answers_before_it():
     queue = AnswerQueue()
-    queue.add(1, Ran(RESPONSE, kernel_pb2.Plan(), NO_TRANSFERS))
+    queue.add(1, ran(kernel_pb2.Plan()))
     queue.add_error(RuntimeError("the end"))
     frame = call_stream_pb2.CallStreamResponse()
     assert queue.gather(frame) == [1]

@@ -199,8 +199,8 @@ def test_a_size_class_wastes_at_most_an_eighth_or_a_huge_page(nbytes):
 
 def test_a_call_counts_once_it_has_released_its_region(arena):
     """The memory that was free during the call is less than what can be returned to the system afterwards."""
-    call: Any = SimpleNamespace(owner="a", sent_bytes=0)
+    call: Any = SimpleNamespace(owner="a", received_bytes=0, shared_bytes=0, sent_bytes=0)
     buffer_allocator = BufferAllocator(arena, cast(Any, None))
-    with buffer_allocator.allocate(call, [], [ArrayType((MIB,), np.dtype(np.uint8))]):
+    with buffer_allocator.allocated(call, [], [ArrayType((MIB,), np.dtype(np.uint8))]):
         assert (buffer_allocator.calls, arena.in_use) == (0, 1)
     assert (buffer_allocator.calls, arena.in_use) == (1, 0)

@@ -30,8 +30,8 @@ def run() -> Iterator[Callable[..., Running]]:
 def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
     workers = FakeWorker("a"), FakeWorker("b")
     mesh = run(*workers)
-    with mesh.session.batch():
-        with mesh.session.batch():
+    with mesh.session.batch:
+        with mesh.session.batch:
             first = mesh.execute("1")
         assert not first.done()
         assert all(worker.commands[1:] == [] for worker in workers)
@@ -52,7 +52,7 @@ def test_batches_of_many_threads_keep_one_order(run):
 
     def many(thread: int) -> None:
         for i in range(20):
-            with mesh.session.batch():
+            with mesh.session.batch:
                 answers = [mesh.execute(f"{thread}.{i}.{j}") for j in range(5)]
             for answer in answers:
                 answer.result(PATIENCE_S)
@@ -67,7 +67,7 @@ def test_batches_of_many_threads_keep_one_order(run):
 def test_a_batch_whose_body_fails_is_sent(run):
     mesh = run(FakeWorker("a"))
     answers = []
-    with contextlib.suppress(KeyError), mesh.session.batch():
+    with contextlib.suppress(KeyError), mesh.session.batch:
         answers.append(mesh.execute())
         raise KeyError
     assert answers[0].result(PATIENCE_S)
@@ -75,7 +75,7 @@ def test_a_batch_whose_body_fails_is_sent(run):
 
 def test_commands_of_a_batch_are_lost_with_the_worker(run):
     mesh = run(FakeWorker("a"))
-    with mesh.session.batch():
+    with mesh.session.batch:
         answer = mesh.execute()
         mesh.workers[0].kill()
         mesh.exit_reason.result(PATIENCE_S)

@@ -14,6 +14,7 @@ from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch import execution as module
 from shardcall_server.frontend.dispatch.execution import Execution
+from shardcall_server.frontend.dispatch.prepared_call import CallKind
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.programs import keys
 from shardcall_server.frontend.programs.program_cache import ProgramCache
@@ -84,7 +85,7 @@ def test_a_cold_call_is_keyed_once_and_a_cached_one_never(counts, refused, sent)
     )
     operand = OperandSource(ArrayType((8,), np.dtype(np.float64)))
     for _ in range(2):
-        stage = execution.prepare(call, kernel_pb2.KernelCall(kernel="diff"), [operand])  # type: ignore[arg-type]
+        stage = execution.prepare(call, CallKind(kernel_pb2.KernelCall(kernel="diff")), [operand])  # type: ignore[arg-type]
         prepared = call.run(stage)
         assert prepared.entry.program.key == sent[-1]
     assert counts == {"completed": 1, "keyed": 1}

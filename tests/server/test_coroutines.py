@@ -12,12 +12,11 @@ import structlog
 from structlog.testing import capture_logs
 
 from shardcall_server.frontend.rpc import coroutines
-from shardcall_server.frontend.rpc.coroutines import Stage, Task, Waiting, suspend
+from shardcall_server.frontend.rpc.coroutines import Stage, Task, Waiting
 
 
 async def result_of(future: Future[Any]) -> Any:
-    await suspend(future, "waiting")
-    return future.result()
+    return await coroutines.wait(future, "waiting")
 
 
 class Ending:
@@ -64,7 +63,7 @@ def test_a_stage_runs_to_its_end_on_the_thread_that_waits():
 def test_what_the_wait_raises_is_raised_in_the_stage():
     async def stage() -> str:
         try:
-            await suspend(Future(), "waiting")
+            await coroutines.wait(Future(), "waiting")
         except RuntimeError as error:
             return f"caught {error}"
         return ""
@@ -83,7 +82,7 @@ def test_a_task_resumes_on_the_thread_that_completes_the_future():
 
     async def stage() -> None:
         names.append(threading.current_thread().name)
-        await suspend(future, "waiting")
+        await coroutines.wait(future, "waiting")
         names.append(threading.current_thread().name)
 
     ending = Ending()
@@ -116,7 +115,7 @@ def test_tasks_are_never_nested_in_each_other():
     order: list[str] = []
 
     async def waiter() -> None:
-        await suspend(future, "waiting")
+        await coroutines.wait(future, "waiting")
         order.append("waiter")
 
     async def completer() -> None:
@@ -136,7 +135,7 @@ def test_tasks_that_wake_each_other_do_not_overflow_the_stack():
     ending = Ending()
 
     async def link(i: int) -> None:
-        await suspend(futures[i], "waiting")
+        await coroutines.wait(futures[i], "waiting")
         futures[i + 1].set_result(None)
 
     for i in range(2000):
@@ -151,7 +150,7 @@ def test_an_interruption_ends_the_present_wait_and_cleans_up():
 
     async def stage() -> None:
         try:
-            await suspend(future, "waiting for a slot")
+            await coroutines.wait(future, "waiting for a slot")
         finally:
             steps.append("cleanup")
 
@@ -172,7 +171,7 @@ def test_an_interruption_while_a_task_runs_ends_its_next_wait():
         ending.error = RuntimeError("cancelled")
         on_thread("other", task.interrupt)
         interrupted.set()
-        await suspend(Future(), "waiting")
+        await coroutines.wait(Future(), "waiting")
 
     task = Task(stage(), ending.check, lambda value, error: ending.outcomes.append((value, error)))
     task.start()
@@ -232,7 +231,7 @@ def test_a_task_keeps_the_log_context_of_its_start():
     contexts: list[dict[str, Any]] = []
 
     async def stage() -> None:
-        await suspend(future, "waiting")
+        await coroutines.wait(future, "waiting")
         contexts.append(structlog.contextvars.get_contextvars())
 
     with structlog.contextvars.bound_contextvars(request_id="a"):

@@ -45,12 +45,12 @@ class Caller(FakeCall):
 
     def block(self, waiting: coroutines.Waiting) -> None:
         either: Future[None] = Future()
-        for future in (waiting.future, self.left):
+        for future in (waiting[0], self.left):
             future.add_done_callback(lambda _: either.done() or either.set_result(None))
         self.waits.set()
         either.result()  # for ever, where a test ends before: the thread goes with the process
-        if not waiting.future.done():
-            raise CallError(Reason.CANCELLED, f"left while {waiting.doing}")
+        if not waiting[0].done():
+            raise CallError(Reason.CANCELLED, f"left while {waiting[1]}")
 
     def ask(self, queue: MeshQueue, device_bytes: int = 0, **options: bool) -> Caller:
         """Asks for a grant on a thread of its own; returns when it has one, was refused or waits."""

@@ -94,10 +94,11 @@ def test_a_missing_array_is_the_error_of_the_call_that_needs_it(arrays):
 def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those_behind(arrays, table):
     resident = table.put()
     users = [arrays.claim("", [resident.handle], []) for _ in range(2)]
+    arrays.items = 3
     arrays.delete("", [resident.handle])
     late = arrays.claim("", [resident.handle], [])
-    assert arrays.next_deletion(users[1].number) is None
-    deletion = arrays.next_deletion(late.number)
+    assert arrays.next_deletion(2) is None
+    deletion = arrays.next_deletion(4)
     error = error_of(late)
     assert error.reason is Reason.ARRAY_LOST
     late.failed(error)

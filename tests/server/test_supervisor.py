@@ -29,8 +29,8 @@ class Leaver(FakeCall):
     """A call that leaves when it has to wait."""
 
     def block(self, waiting: Waiting) -> None:
-        WAITED_FOR.append(weakref.ref(waiting.future))
-        raise CallError(Reason.DEADLINE_EXCEEDED, waiting.doing)
+        WAITED_FOR.append(weakref.ref(waiting[0]))
+        raise CallError(Reason.DEADLINE_EXCEEDED, waiting[1])
 
 
 CALL: Any = Leaver()

@@ -95,9 +95,13 @@ class Link:
 
     def flush(self) -> None:
         """Sends the messages that wait for others; does nothing if the peer is gone."""
-        if self._gathered:
-            with self._lock, contextlib.suppress(LinkClosedError):
+        if not self._gathered:
+            return
+        try:
+            with self._lock:
                 self._write()
+        except LinkClosedError:
+            return
 
     def _write(self, fd: int | None = None) -> None:
         """Sends the messages that wait; what the socket does not accept becomes a part of the backlog."""

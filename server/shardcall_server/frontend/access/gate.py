@@ -29,6 +29,11 @@ class Gate:
     def __init__(self, tokens: Tokens | None) -> None:
         self._tokens = tokens
 
+    @property
+    def version(self) -> int:
+        """Changes when the tokens do."""
+        return self._tokens.version if self._tokens is not None else 0
+
     def admit(self, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Principal | None:
         """Returns the caller's principal; None for public methods and without authentication.
 

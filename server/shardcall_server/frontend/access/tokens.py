@@ -26,10 +26,14 @@ class Tokens:
 
     Each token has a session token, derived from it and from a secret of this process, which is valid like the token
     itself until the token is removed or the process ends.
+
+    Attributes:
+        version: changes when the tokens do.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._secret = secrets.token_bytes()
+        self.version = 0
         self.replace(entries)
 
     def find(self, token: str) -> Principal | None:
@@ -49,6 +53,7 @@ class Tokens:
             principal = Principal(entry.name, frozenset(Scope(scope) for scope in entry.scopes))
             principals[_digest(entry.token)] = principals[_digest(session)] = principal
         self._principals, self._sessions = principals, sessions
+        self.version += 1
 
     def close(self) -> None:
         """Stops background work."""

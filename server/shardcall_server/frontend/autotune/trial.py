@@ -12,6 +12,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.autotune.rounds import Rounds
 from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
@@ -124,7 +125,7 @@ class Trial:
             log.info("strategy chosen", strategy=result.strategy, reason=result.reason)
         self._on_result(result, _NO_TIME)
 
-    def _send(self, candidate: CachedProgram) -> Future[link_pb2.WorkerMessage] | None:
+    def _send(self, candidate: CachedProgram) -> Promise[link_pb2.WorkerMessage] | None:
         """Makes the mesh run a candidate; returns None if another command is under way."""
         measure = measure_pb2.Measure(key_digest=candidate.key, max_runs=_MAX_RUNS, max_seconds=_ROUND_S)
         with self.session.launch_lock:

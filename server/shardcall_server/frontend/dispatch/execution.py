@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import cached_property
 
 from shardcall._src.types.blocks import device_label
-from shardcall.v1 import kernel_pb2, kernel_service_pb2, mesh_pb2
+from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
+from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
+from shardcall_server.frontend.dispatch.prepared_call import CallKind, Prepared
+from shardcall_server.frontend.dispatch.running import Running
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
-from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
-from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
+from shardcall_server.frontend.dispatch.transfers import check_no_transfers
+from shardcall_server.frontend.memory.call_buffers import CallBuffers, CallBytes, OperandSource, count_bytes
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
-from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.frontend.workers.running import Running
-from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
+from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, format_spec
 from shardcall_server.link.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
 from shardcall_server.settings import Settings
@@ -29,53 +27,6 @@ from shardcall_worker.v1 import link_pb2
 _LARGE_CALL_BYTES = 1 << 20
 _MAX_SHOWN = 300
 _ONE_DEVICE = MeshAxes((("x", 1),))
-_NO_TRANSFERS = kernel_pb2.Plan()
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A call whose program is compiled.
-
-    Attributes:
-        call: the call with the defaults of the mesh filled in.
-        operands: the sources of the operands.
-        mesh: the mesh that holds the program.
-        entry: the cache entry of the program.
-        refuse_transfers: whether to refuse a call that would transfer an operand between devices.
-        keeps: whether the results stay on the mesh.
-    """
-
-    call: kernel_pb2.KernelCall
-    operands: tuple[OperandSource, ...]
-    mesh: ReadyMesh
-    entry: CacheEntry
-    refuse_transfers: bool = False
-    keeps: bool = False
-
-    @cached_property
-    def transfers(self) -> kernel_pb2.Plan:
-        """A plan with only the transfers of this call."""
-        if not any(operand.resident for operand in self.operands):
-            return _NO_TRANSFERS
-        return kernel_pb2.Plan(transfers=find_transfers(self.entry.plan, self.operands, self.mesh.ready))
-
-    @property
-    def plan(self) -> kernel_pb2.Plan:
-        """The plan of this call; do not modify it."""
-        if not self.transfers.transfers:
-            return self.entry.plan
-        plan = kernel_pb2.Plan()
-        plan.CopyFrom(self.entry.plan)
-        plan.MergeFrom(self.transfers)
-        return plan
-
-    @property
-    def plan_field(self) -> bytes:
-        """The plan as the field of an `ExecuteResponse`, to be appended to the bytes of its other fields."""
-        if not self.transfers.transfers:
-            return self.entry.plan_field
-        # Parsers merge a message field that occurs twice.
-        return self.entry.plan_field + kernel_service_pb2.ExecuteResponse(plan=self.transfers).SerializeToString()
 
 
 class Execution:
@@ -96,52 +47,57 @@ class Execution:
         self._known_answers = known_answers
         self._settings = settings
 
-    async def prepare(
-        self,
-        call: ServerCall,
-        kernel_call: kernel_pb2.KernelCall,
-        operands: Sequence[OperandSource],
-        *,
-        refuse_transfers: bool = False,
-        keeps: bool = False,
-    ) -> Prepared:
+    async def prepare(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> Prepared:
         """Gets the program of a call; compiles it if necessary.
 
         Args:
             call: the server call.
-            kernel_call: the kernel and its arguments.
+            kind: the kernel and its arguments.
             operands: the sources of the operands.
-            refuse_transfers: whether to refuse a call that would transfer an operand between devices.
-            keeps: whether the results stay on the mesh, so that the size limit of calls does not apply to them.
 
         Raises:
             CallError: the call is invalid, its kernel failed the known-answer tests, or its deadline passed; the
                 compilation then continues.
         """
-        self._check_size(operands)
-        kinds = tuple(operand.type for operand in operands)
-        resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
-        stays = keeps or bool(resident_arrays)
-        placements = tuple(item.resident.placement_key if item.resident else b"" for item in operands)
-        request = RequestKey(kernel_call.SerializeToString(), kinds, stays, placements)
         mesh = await self._supervisor.mesh(call)
-        if (cached := mesh.programs.get(request)) is not None:
-            completed, entry = cached
-            _check_epoch(resident_arrays, mesh)
-            call.set_program(entry.plan, entry.program.key, entry.answer)
+        prepared = kind.recent
+        if prepared is not None and prepared.applies_to(mesh, operands):
+            if (history := mesh.programs.call_history) is not None:
+                history.touch(prepared.call.key)
+        else:
+            prepared = await self._look_up(call, kind, operands)
+            is_hit = prepared.entry.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
+            kind.recent = prepared if is_hit else None
+        entry = prepared.entry
+        call.set_program(entry.plan, entry.program.key, entry.answer)
+        if not entry.program.trusted:
             self._known_answers.check(entry.program)
-            self._check_size(operands, () if keeps else entry.program.results)
-            if refuse_transfers:
-                check_no_transfers(entry.plan, operands, mesh.ready)
-            return Prepared(completed.call, tuple(operands), mesh, entry, refuse_transfers, keeps)
-        if kernel_call.kernel in mesh.kernels:
-            call.kernel = kernel_call.kernel
-        check_counts(kernel_call, len(operands))
-        types = [encode_array_type(kind) for kind in _without_trailing(kinds)]
+        return prepared
+
+    async def _look_up(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> Prepared:
+        """Returns a call whose program is compiled; compiles it if necessary."""
+        self._check_size(count_bytes(operands))
+        types = tuple(operand.type for operand in operands)
+        resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
+        stays = kind.keeps or bool(resident_arrays)
+        placements = tuple(item.resident.placement_key if item.resident else b"" for item in operands)
+        request = RequestKey(kind.message, types, stays, placements)
+        is_checked = False
         while True:
             mesh = await self._supervisor.mesh(call)
+            version = mesh.programs.table.version
+            if (cached := mesh.programs.get(request)) is not None:
+                _check_epoch(resident_arrays, mesh)
+                completed, entry = cached
+                break
+            if kind.call.kernel in mesh.kernels:
+                call.kernel = kind.call.kernel
+            if not is_checked:
+                check_counts(kind.call, len(operands))
+                is_checked = True
             _check_epoch(resident_arrays, mesh)
-            completed = AbstractCall(self._complete(kernel_call, operands, mesh), types, stays)
+            encoded = [encode_array_type(each) for each in _without_trailing(types)]
+            completed = AbstractCall(self._complete(kind.call, operands, mesh), encoded, stays)
             call.check("looking for the program")
             try:
                 compiled = mesh.programs.get_or_compile(completed, call.owner)
@@ -153,21 +109,31 @@ class Execution:
             else:
                 entry = compiled
             mesh.programs.alias(request, completed)
-            call.set_program(entry.plan, entry.program.key, entry.answer)
-            self._known_answers.check(entry.program)
-            self._check_size(operands, () if keeps else entry.program.results)
-            if refuse_transfers:
-                check_no_transfers(entry.plan, operands, mesh.ready)
-            return Prepared(completed.call, tuple(operands), mesh, entry, refuse_transfers, keeps)
+            break
+        nbytes = count_bytes(operands, entry.program.results)
+        if not kind.keeps:
+            self._check_size(nbytes)
+        if kind.refuse_transfers:
+            check_no_transfers(entry.plan, operands, mesh.ready)
+        resident_bytes = sum(resident.device_bytes for resident in resident_arrays)
+        device_bytes = max(0, entry.program.device_bytes - resident_bytes)
+        return Prepared(kind, completed, operands, mesh, version, entry, nbytes, device_bytes, bool(resident_arrays))
 
     async def start(
-        self, call: ServerCall, prepared: Prepared, buffers: CallBuffers, *, report_gathered: bool = False
+        self,
+        call: ServerCall,
+        prepared: Prepared,
+        operands: Sequence[OperandSource],
+        buffers: CallBuffers,
+        *,
+        report_gathered: bool = False,
     ) -> Running:
         """Sends a call whose operands are complete to the mesh, or to the next mesh if that one has ended.
 
         Args:
             call: the server call.
             prepared: the prepared call.
+            operands: the sources of its operands.
             buffers: the buffers of operands and results, retained until the worker has answered.
             report_gathered: whether the worker reports the progress of the results.
 
@@ -178,8 +144,8 @@ class Execution:
             buffers.region.reserve(buffers.region_bytes, lambda: call.check("reserving memory for the results"))
         again = False
         while True:
-            grant = await self._queue.acquire(call, _device_bytes(prepared), again=again)
-            running = Running(call)
+            grant = await self._queue.acquire(call, prepared.device_bytes, again=again)
+            running = Running(call, buffers, grant)
             command = link_pb2.Execute(
                 key_digest=prepared.entry.program.key,
                 operands=buffers.operands,
@@ -187,13 +153,10 @@ class Execution:
                 report_gathered=report_gathered,
             )
             try:
-                _send(prepared, link_pb2.FrontEndMessage(execute=command), buffers, running, grant)
+                _send(prepared, link_pb2.FrontEndMessage(execute=command), running)
             except _ProgramGoneError:
                 again = True
-                refuse = prepared.refuse_transfers
-                prepared = await self.prepare(
-                    call, prepared.call, prepared.operands, refuse_transfers=refuse, keeps=prepared.keeps
-                )
+                prepared = await self.prepare(call, prepared.kind, operands)
                 continue
             return running
 
@@ -208,26 +171,26 @@ class Execution:
         """
         await self._known_answers.require(call, prepared.entry.program)
         prepared.mesh.session.quarantine.check(prepared.entry.program.key)
-        self._queue.check(_device_bytes(prepared))
+        self._queue.check(prepared.device_bytes)
 
-    async def compiled_text(self, call: ServerCall, prepared: Prepared, limit_bytes: int) -> str:
+    async def compiled_text(
+        self, call: ServerCall, prepared: Prepared, operands: Sequence[OperandSource], limit_bytes: int
+    ) -> str:
         """Returns the text of a call's compiled program, cut at a number of bytes."""
         while True:
-            running = Running(call)
+            running = Running(call, CallBuffers())
             command = link_pb2.GetCompiledText(key_digest=prepared.entry.program.key, max_bytes=limit_bytes)
             try:
-                _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command), CallBuffers(), running)
+                _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command), running)
             except _ProgramGoneError:
-                prepared = await self.prepare(call, prepared.call, prepared.operands)
+                prepared = await self.prepare(call, prepared.kind, operands)
                 continue
             return (await running.answer()).compiled_text.text
 
-    def _check_size(self, operands: Sequence[OperandSource], results: Sequence[ArrayType] = ()) -> None:
+    def _check_size(self, counted: CallBytes) -> None:
         """Refuses a call whose arrays in messages and memory files exceed the size limit."""
-        nbytes = sum(operand.type.nbytes for operand in operands if operand.type and operand.resident is None)
-        what = "operands and results" if results else "operands"
-        nbytes += sum(result.nbytes for result in results)
-        limit = self._settings.max_call_bytes
+        what = "operands and results" if counted.results else "operands"
+        nbytes, limit = sum(counted), self._settings.max_call_bytes
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
@@ -338,62 +301,15 @@ class _ProgramGoneError(Exception):
     """The mesh does not hold the program any more: it was evicted, or the mesh ended."""
 
 
-def _device_bytes(prepared: Prepared) -> int:
-    """Returns the device memory that a call takes beside its resident arrays, in bytes."""
-    resident = sum(operand.resident.device_bytes for operand in prepared.operands if operand.resident is not None)
-    return max(0, prepared.entry.program.device_bytes - resident)
-
-
-def _send(
-    prepared: Prepared,
-    message: link_pb2.FrontEndMessage,
-    buffers: CallBuffers,
-    running: Running,
-    grant: LaunchGrant | None = None,
-) -> None:
-    """Sends a command that names a program; its buffers are retained until the worker has answered."""
+def _send(prepared: Prepared, message: link_pb2.FrontEndMessage, running: Running) -> None:
+    """Sends a command that names a program; releases the grant of the command if that is gone."""
     session, program = prepared.mesh.session, prepared.entry.program
     try:
         with session.launch_lock:
             if program.evicted:
+                running.cancel()
                 raise _ProgramGoneError
-            plan = prepared.entry.plan if message.HasField("execute") else None
-            hand_over(session, message, buffers, running, grant, plan)
+            prepared.mesh.programs.table.touch(program)
+            running.send(session, message, prepared.entry.plan if message.HasField("execute") else None)
     except SessionEndedError:
         raise _ProgramGoneError from None
-    except _ProgramGoneError:
-        if grant is not None:
-            grant.release()
-        raise
-
-
-def hand_over(
-    session: MeshSession,
-    message: link_pb2.FrontEndMessage,
-    buffers: CallBuffers,
-    running: Running,
-    grant: LaunchGrant | None = None,
-    plan: kernel_pb2.Plan | None = None,
-) -> None:
-    """Sends a command; its buffers and grant are released when the worker has answered, even if the caller has left.
-
-    Raises:
-        SessionEndedError: the mesh has ended; the command was not sent.
-    """
-    message.request_id = running.request_id
-    buffers.acquire()
-
-    def answered(_: object = None) -> None:
-        try:
-            buffers.release()
-        finally:
-            if grant is not None:
-                grant.release()
-
-    try:
-        answer = session.command(message, buffers.memory, running.advance, running.is_wanted, plan)
-    except BaseException:
-        answered()
-        raise
-    answer.add_done_callback(answered)
-    running.sent(session, answer)

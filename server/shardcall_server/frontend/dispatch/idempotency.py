@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from shardcall._src.wire.chunk_codec import Chunk
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.rpc.server_call import REQUEST_ID_KEY, ServerCall
 
-Answer = TypeVar("Answer", bound=Message | bytes | Sequence[Message | bytes])
+Answer = TypeVar("Answer")
 
 _MAX_ANSWERS = 4096
 _MAX_BYTES = 16 << 20
@@ -109,7 +109,7 @@ class IdempotencyTable:
     async def once(
         self,
         call: ServerCall,
-        request: Message,
+        request: Message | bytes,
         run: Callable[[], Awaitable[Answer]],
         chunks: HashedChunks | None = None,
     ) -> Answer:
@@ -117,7 +117,7 @@ class IdempotencyTable:
 
         Args:
             call: the server call, identified by its request id.
-            request: the request or the header of its stream; must be the same each time.
+            request: the request, the header of its stream, or a digest of it; must be the same each time.
             run: executes the call; reads all of the chunks.
             chunks: the messages after the header of a stream; must hold the same bytes each time.
 
@@ -201,13 +201,18 @@ def _reused(key: _Key, what: str) -> CallError:
     )
 
 
-def _digest(request: Message) -> bytes:
+def _digest(request: Message | bytes) -> bytes:
+    if isinstance(request, bytes):
+        return request
     digest = hashlib.sha256(request.DESCRIPTOR.full_name.encode())
     digest.update(request.SerializeToString(deterministic=True))
     return digest.digest()
 
 
-def _nbytes(answer: Message | bytes | Sequence[Message | bytes]) -> int:
-    if isinstance(answer, bytes):
-        return len(answer)
-    return answer.ByteSize() if isinstance(answer, Message) else sum(map(_nbytes, answer))
+def _nbytes(answer: object) -> int:
+    """Returns the size of the messages that an answer consists of; its other parts are not its own."""
+    if isinstance(answer, tuple):
+        return sum(map(_nbytes, answer))
+    if isinstance(answer, Message):
+        return answer.ByteSize()
+    return len(answer) if isinstance(answer, bytes) else 0

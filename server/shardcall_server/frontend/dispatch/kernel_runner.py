@@ -3,50 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.dispatch.execution import Execution, Prepared
-from shardcall_server.frontend.dispatch.operand_reader import OperandReader
-from shardcall_server.frontend.dispatch.results import Results, commit, reserved
-from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
+from shardcall_server.frontend.dispatch.execution import Execution
+from shardcall_server.frontend.dispatch.operand_reader import OperandReader, put_inline
+from shardcall_server.frontend.dispatch.prepared_call import CallKind, Prepared
+from shardcall_server.frontend.dispatch.results import Results, commit, inline_results
+from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource, count_moved
 from shardcall_server.frontend.memory.resident_array_table import (
     Reservation,
     ResidentArray,
     ResidentArrayTable,
     array_lost,
 )
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import Settings
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class KernelRequest:
+class KernelRequest(NamedTuple):
     """A call of a kernel.
 
     Attributes:
-        call: the kernel and its arguments.
+        kind: the kernel and its arguments.
         operands: the sources of the operands.
-        keeps: whether the results stay on the mesh.
-        lease_id: the lease of results that stay.
+        nbytes: the bytes of those that arrive in messages.
         handles: the handles of results that stay; empty if the server chooses them.
-        refuse_transfers: whether to refuse a call that would transfer an operand between devices.
         space: the part of the caller's segment that receives the results.
     """
 
-    call: kernel_pb2.KernelCall
+    kind: CallKind
     operands: Sequence[OperandSource]
-    keeps: bool = False
-    lease_id: bytes = b""
+    nbytes: int
     handles: Sequence[bytes] = ()
-    refuse_transfers: bool = False
     space: kernel_service_pb2.SegmentSpace | None = None
 
 
@@ -70,7 +66,8 @@ class KernelRunner:
         self._execution = execution
         self._buffer_allocator = buffer_allocator
         self._array_table = array_table
-        self._settings = settings
+        self._max_inline_bytes = settings.max_inline_bytes
+        self._max_chunk_bytes = settings.max_chunk_bytes
 
     async def run(
         self,
@@ -96,90 +93,120 @@ class KernelRunner:
         Raises:
             CallError: the call failed, or an operand that was being computed did.
         """
+        buffers: CallBuffers | None = None
+        kept: Sequence[Reservation] = ()
         try:
-            return await self._run(call, request, inline, launched, reserve)
-        except CallError:
-            await check_computed(call, request.operands)
-            raise
-
-    async def _run(
-        self,
-        call: ServerCall,
-        request: KernelRequest,
-        inline: Sequence[bytes | None],
-        launched: Callable[[Sequence[ResidentArray]], None] | None,
-        reserve: Callable[[int], Awaitable[None]] | None,
-    ) -> tuple[kernel_service_pb2.ExecuteResponse, Prepared]:
-        self.refuse_large("operands", sum(operand.travelling_bytes for operand in request.operands))
-        prepared = await self.prepare(call, request)
-        with self.buffers(call, request, prepared) as (results, kept):
-            self.refuse_large("results", results.travelling_bytes)
-            if reserve is not None:
-                await reserve(results.travelling_bytes)
-            if inline.count(None) < len(inline):
-                with call.phase("receive"):
-                    self.operand_reader(call, request.operands, results.buffers).take_inline(inline)
-            running = await self._execution.start(call, prepared, results.buffers)
+            self._refuse_large("operands", request.nbytes)
+            prepared = await self._execution.prepare(call, request.kind, request.operands)
+            program, nbytes = prepared.entry.program, prepared.nbytes
+            if not program.trusted:
+                await self._execution.admit(call, prepared)
+            if request.kind.keeps:
+                kept = self._reserve(call, request, prepared.entry)
+            buffers = self._buffer_allocator.allocate(
+                call,
+                request.operands,
+                nbytes,
+                program.results,
+                space=request.space,
+                kept=[item.array_id for item in kept] if kept else (),
+            )
+            if not kept and not buffers.segment_id:
+                self._refuse_large("results", nbytes.results)
+                if reserve is not None and nbytes.results:
+                    await reserve(nbytes.results)
+            put_inline(call, buffers, inline)
+            running = await self._execution.start(call, prepared, request.operands, buffers)
             if launched is not None and not request.handles:
                 launched(())
             if kept:
                 on_launch = launched if request.handles else None
                 check = partial(check_computed, call, request.operands)
-                sent = await commit(running, kept, prepared.entry.plan, check, request.handles, on_launch)
+                sent = await commit(running, kept, prepared.entry, check, request.handles, on_launch)
             else:
-                sent = results.inline((await running.answer()).executed)
-                await check_computed(call, request.operands)
+                executed = (await running.answer()).executed
+                sent = inline_results(prepared.entry, buffers, executed)
+                if prepared.has_residents:
+                    await check_computed(call, request.operands)
+            count_moved(call, nbytes, buffers, keeps=bool(kept))
+        except CallError:
+            await check_computed(call, request.operands)
+            raise
+        finally:
+            for reservation in kept:
+                reservation.cancel()
+            if buffers is not None:
+                self._buffer_allocator.release(buffers)
         answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.entry.answer, timing=call.finish())
         return answer, prepared
 
     async def prepare(self, call: ServerCall, request: KernelRequest) -> Prepared:
         """Returns a call whose program is compiled and may run now; raises CallError as `Execution` does."""
-        prepared = await self._execution.prepare(
-            call, request.call, request.operands, refuse_transfers=request.refuse_transfers, keeps=request.keeps
-        )
+        prepared = await self._execution.prepare(call, request.kind, request.operands)
         await self._execution.admit(call, prepared)
         return prepared
 
     @contextmanager
     def buffers(
         self, call: ServerCall, request: KernelRequest, prepared: Prepared
-    ) -> Iterator[tuple[Results, list[Reservation]]]:
+    ) -> Iterator[tuple[Results, Sequence[Reservation]]]:
         """Allocates the buffers of a call, and reserves quota for kept results, during the body."""
-        plan, types = prepared.entry.plan, prepared.entry.program.results
-        if request.handles and len(request.handles) != len(types):
+        types = prepared.entry.program.results
+        kept = self._reserve(call, request, prepared.entry) if request.kind.keeps else ()
+        ids = [item.array_id for item in kept]
+        try:
+            with self._buffer_allocator.allocated(
+                call, request.operands, types, space=request.space, kept=ids
+            ) as buffers:
+                yield Results(types, buffers), kept
+        finally:
+            for reservation in kept:
+                reservation.cancel()
+
+    def _reserve(self, call: ServerCall, request: KernelRequest, entry: CacheEntry) -> list[Reservation]:
+        """Reserves device memory for results that stay on the mesh.
+
+        Raises:
+            CallError: RESIDENT_LIMIT; or the client chose too few or too many handles.
+        """
+        count = len(entry.device_bytes)
+        if request.handles and len(request.handles) != count:
             raise CallError(
                 Reason.MALFORMED_REQUEST,
-                f"{len(request.handles)} result handles came, and kernel {plan.kernel!r} has {len(types)} results; "
+                f"{len(request.handles)} result handles came, and kernel {entry.plan.kernel!r} has {count} results; "
                 "send one handle for each result",
                 field="result_handles",
             )
-        with (
-            reserved(self._array_table, request.lease_id, plan, call.principal_name, keep=request.keeps) as kept,
-            self._buffer_allocator.allocate(
-                call, prepared.operands, types, space=request.space, kept=[item.array_id for item in kept]
-            ) as buffers,
-        ):
-            yield Results(types, buffers), kept
+        kept: list[Reservation] = []
+        try:
+            for nbytes in entry.device_bytes:
+                reservation = self._array_table.reserve(request.kind.lease_id, nbytes, call.principal_name)
+                kept.append(reservation)
+        except BaseException:
+            for reservation in kept:
+                reservation.cancel()
+            raise
+        return kept
 
     def operand_reader(
         self, call: ServerCall, operands: Sequence[OperandSource], buffers: CallBuffers
     ) -> OperandReader:
         """Returns the reader of a call's operands."""
-        return OperandReader(operands, buffers, call, self._settings.max_chunk_bytes)
+        return OperandReader(operands, buffers, call, self._max_chunk_bytes)
 
-    def refuse_large(self, what: str, nbytes: int) -> None:
+    def _refuse_large(self, what: str, nbytes: int) -> None:
         """Refuses arrays that are too large for one message.
 
         Raises:
             CallError: STREAM_REQUIRED.
         """
-        if nbytes > self._settings.max_inline_bytes:
+        if nbytes > self._max_inline_bytes:
             raise CallError(
                 Reason.STREAM_REQUIRED,
-                f"the {what} have {nbytes} bytes in total and a unary call may have {self._settings.max_inline_bytes}; "
-                "use ExecuteStream for this call",
+                f"the {what} have {nbytes} bytes in total and a unary call may have {self._max_inline_bytes}; use "
+                "ExecuteStream for this call",
                 field=what,
-                metadata={"bytes": str(nbytes), "limit": str(self._settings.max_inline_bytes)},
+                metadata={"bytes": str(nbytes), "limit": str(self._max_inline_bytes)},
             )
 
 
@@ -195,7 +222,7 @@ async def check_computed(call: ServerCall, operands: Sequence[OperandSource]) ->
             await wait_computed(call, resident.computed, resident.handle, f"operand {i}")
 
 
-async def wait_computed(call: ServerCall, computed: Future[T], handle: bytes, field: str) -> T:
+async def wait_computed(call: ServerCall, computed: Promise[T], handle: bytes, field: str) -> T:
     """Returns the outcome of the call that makes an array, once it is known.
 
     Args:

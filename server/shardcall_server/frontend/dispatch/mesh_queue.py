@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from functools import partial
+from operator import attrgetter
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.fair_queue import FairQueue
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.host_memory import memory_bytes
@@ -59,7 +61,7 @@ class _Waiter:
         self.device_bytes = device_bytes
         self.grant: LaunchGrant | None = None
         self.refusal: CallError | None = None
-        self.decided: Future[None] = Future()
+        self.decided: Promise[None] = Promise()
 
 
 def make_queue(
@@ -81,7 +83,7 @@ def make_queue(
         detected_bytes = (present.device_bytes if present else 0) or detected_bytes
         return settings.max_device_bytes or detected_bytes
 
-    budget = DeviceBudget(limit_bytes, lambda: array_table.device_bytes)
+    budget = DeviceBudget(limit_bytes, partial(attrgetter("device_bytes"), array_table))
     return MeshQueue(settings.max_launched_calls, settings.queued_calls, settings.queued_calls_per_client, budget)
 
 
@@ -133,9 +135,12 @@ class MeshQueue:
             CallError: too many calls wait, the devices lack the memory, the deadline passed or the caller left.
         """
         with self._lock:
-            self.budget.check(device_bytes)
-            if not self._line and self._is_free(device_bytes):
-                return self._launch(device_bytes)
+            if not self._line.size and self.launched < self._max_launched:
+                if self.budget.add(device_bytes):
+                    self.launched += 1
+                    return LaunchGrant(self, device_bytes)
+            else:
+                self.budget.check(device_bytes)
             if not again:
                 self._check_limits(call.owner)
             waiter = _Waiter(call, device_bytes)
@@ -156,37 +161,34 @@ class MeshQueue:
         with self._lock:
             self.launched -= 1
             self.budget.program_bytes -= grant.device_bytes
-            decided = self._advance() if self._line else []
-        _wake(decided)
+            decided = self._advance() if self._line.size else ()
+        for waiter in decided:  # without the lock, since callbacks may do anything
+            waiter.decided.set_result(None)
 
     def _leave(self, waiter: _Waiter) -> None:
         with self._lock:
             # Calls behind it may need less memory.
-            decided = self._advance() if self._line.remove(waiter) else []
-        _wake(decided)
+            decided = self._advance() if self._line.remove(waiter) else ()
+        for other in decided:
+            other.decided.set_result(None)
         if waiter.grant is not None:  # it was granted at the last moment
             waiter.grant.release()
-
-    def _is_free(self, device_bytes: int) -> bool:
-        return self.launched < self._max_launched and self.budget.fits(device_bytes)
-
-    def _launch(self, device_bytes: int) -> LaunchGrant:
-        self.launched += 1
-        self.budget.program_bytes += device_bytes
-        return LaunchGrant(self, device_bytes)
 
     def _advance(self) -> list[_Waiter]:
         """Decides on waiting calls, in order, up to the first that must wait for memory; returns the decided ones."""
         decided: list[_Waiter] = []
         while (waiter := self._line.peek()) is not None:
             try:
-                self.budget.check(waiter.device_bytes)
+                if self.launched == self._max_launched:
+                    self.budget.check(waiter.device_bytes)
+                    break
+                if not self.budget.add(waiter.device_bytes):
+                    break
             except CallError as error:  # resident arrays have taken the memory meanwhile
                 waiter.refusal = error
             else:
-                if not self._is_free(waiter.device_bytes):
-                    break
-                waiter.grant = self._launch(waiter.device_bytes)
+                self.launched += 1
+                waiter.grant = LaunchGrant(self, waiter.device_bytes)
             decided.append(self._line.pop())
         return decided
 
@@ -210,9 +212,3 @@ class MeshQueue:
                     f"{waiting} {whose} wait for the mesh already, the most that may; repeat the call later",
                     metadata={"limit": setting, "allowed": str(limit)},
                 )
-
-
-def _wake(waiters: list[_Waiter]) -> None:
-    """Wakes the threads of decided calls; called without the lock, since callbacks may do anything."""
-    for waiter in waiters:
-        waiter.decided.set_result(None)

@@ -140,7 +140,8 @@ def check_inline(array: ArrayType, data: bytes, field: str) -> None:
             field=field,
             metadata={"expected": str(array.nbytes), "given": str(len(data))},
         )
-    check_bytes(array, np.frombuffer(data, np.uint8), field)
+    if array.dtype in _ALLOWED_BYTES:
+        check_bytes(array, np.frombuffer(data, np.uint8), field)
 
 
 def check_bytes(array: ArrayType, data: np.ndarray, field: str) -> None:
@@ -170,6 +171,24 @@ def read_header(messages: Iterator[Chunk | Any]) -> Any:
     return first.header
 
 
+def put_inline(call: ServerCall, buffers: CallBuffers, inline: Sequence[bytes | None]) -> None:
+    """Writes the operands that a message contains to the buffers of its call; None for those that it does not."""
+    for operand, data in zip(buffers.operands, inline, strict=True):
+        if data is None:
+            continue
+        if operand.HasField("span"):
+            _copy(call, buffers, operand.span.offset, np.frombuffer(data, np.uint8))
+        else:
+            operand.inline = data
+
+
+def _copy(call: ServerCall, buffers: CallBuffers, begin: int, data: np.ndarray) -> None:
+    """Copies bytes into the memory of a call."""
+    assert buffers.region is not None
+    buffers.region.reserve(begin + data.size, lambda: call.check("receiving the operands"))
+    np.copyto(buffers.region.view(begin, data.size), data)
+
+
 class OperandReader:
     """Reads a call's operands into its buffers: a region, or the command itself if they are tiny.
 
@@ -187,12 +206,6 @@ class OperandReader:
         self._buffers = buffers
         self._call = call
         self._max_chunk_bytes = max_chunk_bytes
-
-    def take_inline(self, inline: Sequence[bytes | None]) -> None:
-        """Reads the operands that a message contains; None for those that it does not."""
-        for i, data in enumerate(inline):
-            if data is not None:
-                self._put(i, 0, np.frombuffer(data, np.uint8))
 
     def take_chunks(self, operands: Sequence[kernel_service_pb2.Operand], messages: Iterator[Chunk | Message]) -> None:
         """Reads the operands that come as chunks, in ascending order, each complete before the next."""
@@ -218,14 +231,10 @@ class OperandReader:
     def _put(self, index: int, position: int, data: np.ndarray) -> None:
         """Writes bytes of an operand, which come in ascending order, to its buffer."""
         operand = self._buffers.operands[index]
-        if not operand.HasField("span"):
+        if operand.HasField("span"):
+            _copy(self._call, self._buffers, operand.span.offset + position, data)
+        else:
             operand.inline += data.tobytes()
-            return
-        region = self._buffers.region
-        assert region is not None
-        begin = operand.span.offset + position
-        region.reserve(begin + data.size, lambda: self._call.check("receiving the operands"))
-        np.copyto(region.view(begin, data.size), data)
 
 
 def _expect(

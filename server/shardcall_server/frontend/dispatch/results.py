@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.wire.chunk_codec import CarrierClass, encode_chunk
-from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError
+from shardcall_server.frontend.dispatch.running import Running
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
-from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
-from shardcall_server.frontend.workers.running import Running
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.link.wire import decode_operand_types, encode_array_type
+from shardcall_server.link.wire import encode_array_type
 from shardcall_worker.v1 import link_pb2
 
 
@@ -33,24 +33,6 @@ class Results:
 
     types: Sequence[ArrayType]
     buffers: CallBuffers
-
-    @property
-    def travelling_bytes(self) -> int:
-        """Bytes of results that are sent in messages."""
-        in_messages = not self.buffers.segment_id and not any(to.HasField("array_id") for to in self.buffers.results)
-        return sum(kind.nbytes for kind in self.types) if in_messages else 0
-
-    def inline(self, executed: link_pb2.Executed) -> list[kernel_service_pb2.Result]:
-        """Returns the results as parts of one message."""
-        if self.buffers.segment_id:
-            return self.announced()
-        return [
-            kernel_service_pb2.Result(
-                type=encode_array_type(kind),
-                inline=kernel_service_pb2.InlineTensor(data=self._bytes(i, executed).tobytes()),
-            )
-            for i, kind in enumerate(self.types)
-        ]
 
     def announced(self) -> list[kernel_service_pb2.Result]:
         """Returns the results without their bytes, which are in the segment or follow as chunks."""
@@ -94,25 +76,26 @@ def _pieces(encode: Any, data: np.ndarray, chunk_bytes: int) -> Iterator[bytes]:
         yield encode(offset, data[offset : offset + chunk_bytes])
 
 
-@contextmanager
-def reserved(
-    array_table: ResidentArrayTable, lease_id: bytes, plan: kernel_pb2.Plan, owner: str, *, keep: bool
-) -> Iterator[list[Reservation]]:
-    """Reserves device memory for resident results; reservations that the body does not commit are cancelled."""
-    if not keep:
-        yield []
-        return
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(array_table.reserve(lease_id, placed_bytes(result, plan), owner))
-            for result in plan.results
-        ]
+def inline_results(
+    entry: CacheEntry, buffers: CallBuffers, executed: link_pb2.Executed
+) -> list[kernel_service_pb2.Result]:
+    """Returns the results as parts of one message."""
+    if buffers.segment_id:
+        return Results(entry.program.results, buffers).announced()
+    sent, through_link = [], executed.inline_results
+    for index, (result, to) in enumerate(zip(entry.plan.results, buffers.results, strict=True)):
+        if to.HasField("span"):
+            data = buffers.view(to.span, entry.program.results[index].nbytes).tobytes()
+        else:
+            data = through_link[index]
+        sent.append(kernel_service_pb2.Result(type=result.type, inline=kernel_service_pb2.InlineTensor(data=data)))
+    return sent
 
 
 async def commit(
     running: Running,
     reservations: Sequence[Reservation],
-    plan: kernel_pb2.Plan,
+    entry: CacheEntry,
     check: Callable[[], Awaitable[None]],
     handles: Sequence[bytes] = (),
     launched: Callable[[Sequence[ResidentArray]], None] | None = None,
@@ -122,47 +105,36 @@ async def commit(
     Args:
         running: the command that makes them.
         reservations: the reservation of each.
-        plan: the plan of the call.
+        entry: the cache entry of its program.
         check: raises CallError if an operand turns out not to have been computed.
         handles: the handles that the client chose.
         launched: called with the results, which are in the table before they are computed; None for afterwards.
     """
     kept: list[ResidentArray] = []
-
-    async def finish() -> None:
+    computed: Promise[object] | None = None if launched is None else Promise()
+    try:
+        if launched is not None:
+            try:
+                _add(running, reservations, entry, handles, computed, kept)
+            except CallError:
+                await running.answer()  # an error of the mesh explains more
+                raise
+            launched(kept)
         try:
             await running.answer()
         finally:
             await check()  # that an operand was not computed explains more
-
-    def add(computed: Future[object] | None) -> None:
-        kinds = decode_operand_types([result.type for result in plan.results])
-        chosen = handles or [b""] * len(reservations)
-        for reservation, kind, placement, handle in zip(reservations, kinds, plan.results, chosen, strict=True):
-            assert kind is not None
-            nbytes = placed_bytes(placement, plan)
-            kept.append(reservation.commit(running.epoch, kind, plan.mesh, placement, nbytes, handle, computed))
-
-    with running.deleted_unless_done([reservation.array_id for reservation in reservations]):
         if launched is None:
-            await finish()
-            add(None)
-        else:
-            computed: Future[object] = Future()
-            try:
-                try:
-                    add(computed)
-                except CallError:
-                    await running.answer()  # an error of the mesh explains more
-                    raise
-                launched(kept)
-                await finish()
-            except BaseException as error:
-                for reservation, resident in zip(reservations, kept, strict=False):
-                    reservation.withdraw(resident)
-                computed.set_exception(error)
-                raise
-            computed.set_result(None)
+            _add(running, reservations, entry, handles, None, kept)
+    except BaseException as error:
+        running.delete_when_done([reservation.array_id for reservation in reservations])
+        if computed is not None:
+            for reservation, resident in zip(reservations, kept, strict=False):
+                reservation.withdraw(resident)
+            computed.set_exception(error)
+        raise
+    if computed is not None:
+        computed.set_result(None)
     return [
         kernel_service_pb2.Result(
             type=resident.placement.type, resident=kernel_service_pb2.ResidentArray(handle=resident.handle)
@@ -171,8 +143,17 @@ async def commit(
     ]
 
 
-def placed_bytes(placement: kernel_pb2.ArrayPlacement, plan: kernel_pb2.Plan) -> int:
-    """Returns the bytes that an array takes on the devices, counting copies on several of them."""
-    (kind,) = decode_operand_types([placement.type])
-    assert kind is not None
-    return ArrayType(tuple(placement.block_shape), kind.dtype).nbytes * len(plan.mesh.device_ids)
+def _add(
+    running: Running,
+    reservations: Sequence[Reservation],
+    entry: CacheEntry,
+    handles: Sequence[bytes],
+    computed: Promise[object] | None,
+    kept: list[ResidentArray],
+) -> None:
+    """Adds the results of a command to the table of arrays, and to ``kept``."""
+    plan = entry.plan
+    for index, reservation in enumerate(reservations):
+        kind, placement, nbytes = entry.program.results[index], plan.results[index], entry.device_bytes[index]
+        handle = handles[index] if handles else b""
+        kept.append(reservation.commit(running.epoch, kind, plan.mesh, placement, nbytes, handle, computed))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,8 +20,7 @@ INLINE_LINK_BYTES = 64 << 10
 """Operands or results of at most this many bytes in total are sent in the link's own messages."""
 
 
-@dataclass(frozen=True)
-class OperandSource:
+class OperandSource(NamedTuple):
     """The source of an operand, as its sender specified it.
 
     Attributes:
@@ -35,10 +33,32 @@ class OperandSource:
     segment: kernel_service_pb2.SegmentRegion | None = None
     resident: ResidentArray | None = None
 
-    @property
-    def travelling_bytes(self) -> int:
-        """The number of its bytes that arrive in messages."""
-        return self.type.nbytes if self.type and self.segment is None and self.resident is None else 0
+
+class CallBytes(NamedTuple):
+    """The bytes of a call's arrays.
+
+    Attributes:
+        operands: those of operands that arrive in messages.
+        shared: those of operands in the caller's segment.
+        results: those of all results.
+    """
+
+    operands: int
+    shared: int
+    results: int = 0
+
+
+def count_bytes(operands: Iterable[OperandSource], results: Iterable[ArrayType] = ()) -> CallBytes:
+    """Returns the bytes of a call's arrays."""
+    in_messages = shared = 0
+    for operand in operands:
+        if operand.type is None or operand.resident is not None:
+            continue
+        if operand.segment is None:
+            in_messages += operand.type.nbytes
+        else:
+            shared += operand.type.nbytes
+    return CallBytes(in_messages, shared, sum(result.nbytes for result in results))
 
 
 class _CountedMemory(MemoryFile, Protocol):
@@ -48,7 +68,6 @@ class _CountedMemory(MemoryFile, Protocol):
     def release(self) -> None: ...
 
 
-@dataclass
 class CallBuffers:
     """The buffers of a call's arrays.
 
@@ -61,12 +80,15 @@ class CallBuffers:
         memory: all memory that the worker must map.
     """
 
-    region: Region | None = None
-    region_bytes: int = 0
-    operands: list[link_pb2.TensorData] = field(default_factory=list)
-    results: list[link_pb2.ResultDestination] = field(default_factory=list)
-    segment_id: bytes = b""
-    memory: list[_CountedMemory] = field(default_factory=list)
+    __slots__ = ("memory", "operands", "region", "region_bytes", "results", "segment_id")
+
+    def __init__(self) -> None:
+        self.region: Region | None = None
+        self.region_bytes = 0
+        self.operands: list[link_pb2.TensorData] = []
+        self.results: list[link_pb2.ResultDestination] = []
+        self.segment_id = b""
+        self.memory: list[_CountedMemory] = []
 
     def view(self, span: link_pb2.MemorySpan, nbytes: int) -> np.ndarray:
         """Returns a view of an array in the region."""
@@ -101,7 +123,7 @@ class BufferAllocator:
         self._segments = segments
 
     @contextmanager
-    def allocate(
+    def allocated(
         self,
         call: ServerCall,
         operands: Sequence[OperandSource],
@@ -110,66 +132,95 @@ class BufferAllocator:
         space: kernel_service_pb2.SegmentSpace | None = None,
         kept: Sequence[int] = (),
     ) -> Iterator[CallBuffers]:
-        """Allocates a buffer for each array of a call, until both the body and the worker have released it.
+        """Allocates a buffer for each array of a call during the body; as `allocate`, and counts the moved bytes."""
+        nbytes = count_bytes(operands, results)
+        buffers = self.allocate(call, operands, nbytes, results, space=space, kept=kept)
+        try:
+            yield buffers
+            count_moved(call, nbytes, buffers, keeps=bool(kept))
+        finally:
+            self.release(buffers)
+
+    def allocate(
+        self,
+        call: ServerCall,
+        operands: Sequence[OperandSource],
+        nbytes: CallBytes,
+        results: Sequence[ArrayType],
+        *,
+        space: kernel_service_pb2.SegmentSpace | None = None,
+        kept: Sequence[int] = (),
+    ) -> CallBuffers:
+        """Allocates a buffer for each array of a call, until `release` and the worker's answer.
 
         Args:
             call: the owner of the buffers.
             operands: the sources of the operands.
+            nbytes: their bytes, and those of the results.
             results: the types of the results.
             space: a part of the caller's segment, which receives the results if they fit.
             kept: the ids of results that stay on the mesh.
         """
         buffers = CallBuffers()
         try:
-            through_link = sum(operand.travelling_bytes for operand in operands) <= INLINE_LINK_BYTES
-            spans = [
-                self._assign_operand(call, buffers, operand, f"operand {i}", through_link)
-                for i, operand in enumerate(operands)
-            ]
-            in_region = [span for span in spans if span is not None]
+            spans: list[tuple[link_pb2.MemorySpan, int]] = []
+            for i, operand in enumerate(operands):
+                data = link_pb2.TensorData()
+                buffers.operands.append(data)
+                if operand.resident is not None:
+                    data.array_id = operand.resident.array_id
+                elif operand.segment is not None and operand.type is not None:
+                    begin, size = operand.segment.offset, operand.type.nbytes
+                    segment = self._acquire_segment(
+                        call, buffers, operand.segment.segment_id, begin, size, f"operand {i}"
+                    )
+                    data.span.memory_id = segment.memory_id
+                    data.span.offset = begin
+                elif nbytes.operands > INLINE_LINK_BYTES and operand.type is not None and operand.type.nbytes:
+                    data.span.SetInParent()
+                    spans.append((data.span, operand.type.nbytes))
             if kept:
                 buffers.results = [link_pb2.ResultDestination(array_id=array_id) for array_id in kept]
-            elif not self._assign_segment(call, buffers, results, space):
-                in_region += _assign_results(buffers, results)
-            if in_region:
-                buffers.region_bytes = _lay_out(in_region)
-                buffers.region = self._arena.acquire(call.owner, buffers.region_bytes)
-                buffers.memory.append(buffers.region)
-                for span, _ in in_region:
-                    span.memory_id = buffers.region.memory_id
-            yield buffers
-            _count(call, operands, results, buffers)
-        finally:
+            elif space is None or not self._assign_segment(call, buffers, results, space):
+                buffers.results = [link_pb2.ResultDestination() for _ in results]
+                if nbytes.results > INLINE_LINK_BYTES:
+                    for destination, result in zip(buffers.results, results, strict=True):
+                        destination.span.SetInParent()
+                        spans.append((destination.span, result.nbytes))
+            if spans:
+                self._allocate_region(call, buffers, spans)
+        except BaseException:
             buffers.release()
-            self.calls += 1
+            raise
+        return buffers
 
-    def _assign_operand(
-        self, call: ServerCall, buffers: CallBuffers, operand: OperandSource, field: str, through_link: bool
-    ) -> tuple[link_pb2.MemorySpan, int] | None:
-        """Adds the location of an operand; returns its span and size if it is to be laid out in the region."""
-        data = link_pb2.TensorData()
-        buffers.operands.append(data)
-        if operand.resident is not None:
-            data.array_id = operand.resident.array_id
-        elif operand.segment is not None and operand.type is not None:
-            begin, nbytes = operand.segment.offset, operand.type.nbytes
-            segment = self._acquire_segment(call, buffers, operand.segment.segment_id, begin, nbytes, field)
-            data.span.memory_id = segment.memory_id
-            data.span.offset = operand.segment.offset
-        elif operand.travelling_bytes and not through_link:
-            data.span.SetInParent()
-            return data.span, operand.travelling_bytes
-        return None
+    def release(self, buffers: CallBuffers) -> None:
+        """Releases the buffers of a call; the worker may still use them."""
+        if buffers.memory:
+            buffers.release()
+        self.calls += 1
+
+    def _allocate_region(
+        self, call: ServerCall, buffers: CallBuffers, spans: Sequence[tuple[link_pb2.MemorySpan, int]]
+    ) -> None:
+        """Lays arrays out in the call's own memory."""
+        for span, size in spans:
+            span.offset = buffers.region_bytes
+            buffers.region_bytes += aligned(size)
+        buffers.region = self._arena.acquire(call.owner, buffers.region_bytes)
+        buffers.memory.append(buffers.region)
+        for span, _ in spans:
+            span.memory_id = buffers.region.memory_id
 
     def _assign_segment(
         self,
         call: ServerCall,
         buffers: CallBuffers,
         results: Sequence[ArrayType],
-        space: kernel_service_pb2.SegmentSpace | None,
+        space: kernel_service_pb2.SegmentSpace,
     ) -> bool:
         """Assigns the results to the caller's segment if they fit there; returns whether they do."""
-        if space is None or sum(aligned(result.nbytes) for result in results) > space.size_bytes:
+        if sum(aligned(result.nbytes) for result in results) > space.size_bytes:
             return False
         segment = self._acquire_segment(call, buffers, space.segment_id, space.offset, space.size_bytes, "result_space")
         offset = space.offset
@@ -188,33 +239,18 @@ class BufferAllocator:
         return segment
 
 
-def _count(
-    call: ServerCall, operands: Sequence[OperandSource], results: Sequence[ArrayType], buffers: CallBuffers
-) -> None:
-    """Counts the bytes of a call that has moved all its arrays."""
-    for operand in operands:
-        call.received_bytes += operand.travelling_bytes
-        call.shared_bytes += operand.type.nbytes if operand.type and operand.segment is not None else 0
-    nbytes = sum(result.nbytes for result in results)
+def count_moved(call: ServerCall, nbytes: CallBytes, buffers: CallBuffers, *, keeps: bool) -> None:
+    """Counts the bytes of a call that has moved all its arrays.
+
+    Args:
+        call: the call.
+        nbytes: the bytes of its arrays.
+        buffers: its buffers.
+        keeps: whether the results stay on the mesh.
+    """
+    call.received_bytes += nbytes.operands
+    call.shared_bytes += nbytes.shared
     if buffers.segment_id:
-        call.shared_bytes += nbytes
-    elif not any(destination.HasField("array_id") for destination in buffers.results):
-        call.sent_bytes += nbytes
-
-
-def _assign_results(buffers: CallBuffers, results: Sequence[ArrayType]) -> list[tuple[link_pb2.MemorySpan, int]]:
-    buffers.results = [link_pb2.ResultDestination() for _ in results]
-    if sum(result.nbytes for result in results) <= INLINE_LINK_BYTES:
-        return []
-    for destination in buffers.results:
-        destination.span.SetInParent()
-    return [(to.span, result.nbytes) for to, result in zip(buffers.results, results, strict=True)]
-
-
-def _lay_out(spans: Sequence[tuple[link_pb2.MemorySpan, int]]) -> int:
-    """Sets the offset of each array in the region; returns the size of the region."""
-    end = 0
-    for span, nbytes in spans:
-        span.offset = end
-        end += aligned(nbytes)
-    return end
+        call.shared_bytes += nbytes.results
+    elif not keeps:
+        call.sent_bytes += nbytes.results

@@ -31,10 +31,10 @@ class DeviceBudget:
         Raises:
             CallError: OUT_OF_DEVICE_MEMORY, with the number of missing bytes.
         """
+        if not nbytes or nbytes + self._resident_bytes() <= self.limit_bytes():
+            return
         limit, held = self.limit_bytes(), self._resident_bytes()
         missing = nbytes + held - limit
-        if not nbytes or missing <= 0:
-            return
         delete = "delete arrays that are not needed, " if held else ""
         raise CallError(
             Reason.OUT_OF_DEVICE_MEMORY,
@@ -51,14 +51,18 @@ class DeviceBudget:
             },
         )
 
-    def fits(self, nbytes: int) -> bool:
-        """Returns whether a program that passed `check` may run now.
+    def add(self, nbytes: int) -> bool:
+        """Counts a program if it may run now; returns whether it may.
 
-        It may whenever no other program runs, even if resident arrays were added since `check`: no program would end
-        and let the call run later, and the devices report an allocation that fails.
+        It may whenever no other program runs: none would end and let the call run later.
+
+        Raises:
+            CallError: as `check`.
         """
-        return (
-            not nbytes
-            or not self.program_bytes
-            or nbytes + self.program_bytes + self._resident_bytes() <= self.limit_bytes()
-        )
+        used = self.program_bytes
+        if nbytes and nbytes + used + self._resident_bytes() > self.limit_bytes():
+            self.check(nbytes)
+            if used:
+                return False
+        self.program_bytes = used + nbytes
+        return True

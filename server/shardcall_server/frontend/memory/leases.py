@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.kernels.layout import ArrayType
 
 MAX_LEASE_ARRAYS = 1 << 12
@@ -47,7 +47,7 @@ class ResidentArray:
     mesh: mesh_pb2.Mesh
     placement: kernel_pb2.ArrayPlacement
     device_bytes: int
-    computed: Future[object] | None = None
+    computed: Promise[object] | None = None
 
     @property
     def lease_id(self) -> bytes:

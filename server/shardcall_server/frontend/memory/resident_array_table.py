@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -30,6 +29,7 @@ from shardcall_server.frontend.memory.leases import (
     ResidentArray,
     check_lease_id,
 )
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.settings import client_share
 
@@ -59,6 +59,9 @@ class ResidentArrayTable:
         clock: a monotonic clock, in seconds.
         max_client_bytes: the limit of one client; 0 for three quarters of the bytes that others leave of
             ``max_bytes``, so that some remain for the next client.
+
+    Attributes:
+        device_bytes: the bytes of all arrays on the devices.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class ResidentArrayTable:
         self._max_client_bytes = min(max_lease_bytes or max_client_bytes, max_client_bytes or max_lease_bytes)
         self._quota = Quota("the arrays of all leases", MAX_ARRAYS, lambda _: max_bytes(), "max_resident_bytes")
         self._leases = LeaseTable(lease_s, max_lease_bytes, clock, max_client_bytes, self._left_bytes, self._held)
-        self._device_bytes = 0
+        self.device_bytes = 0
         self._past_epochs: deque[int] = deque(maxlen=_MAX_PAST_EPOCHS)
 
     @property
@@ -99,11 +102,6 @@ class ResidentArrayTable:
     def count(self) -> int:
         """The number of arrays."""
         return len(self._by_handle)
-
-    @property
-    def device_bytes(self) -> int:
-        """The bytes of all arrays on the devices."""
-        return self._device_bytes
 
     @property
     def leases(self) -> int:
@@ -243,7 +241,7 @@ class ResidentArrayTable:
         except CallError:
             gone.append(resident)  # the mesh holds it already and must delete it
             raise
-        self._device_bytes += resident.device_bytes
+        self.device_bytes += resident.device_bytes
         self._by_handle[resident.handle] = lease.arrays[resident.handle] = resident
         self._leases.renew(lease)
 
@@ -251,7 +249,7 @@ class ResidentArrayTable:
         for resident in resident_arrays:
             lease = resident.lease
             del self._by_handle[resident.handle], lease.arrays[resident.handle]
-            self._device_bytes -= resident.device_bytes
+            self.device_bytes -= resident.device_bytes
             self._release(lease, resident.device_bytes)
             self._leases.remove_if_empty(lease)
 
@@ -302,7 +300,7 @@ class Reservation:
         placement: kernel_pb2.ArrayPlacement,
         device_bytes: int,
         handle: bytes = b"",
-        computed: Future[object] | None = None,
+        computed: Promise[object] | None = None,
     ) -> ResidentArray:
         """Adds the array to the table.
 

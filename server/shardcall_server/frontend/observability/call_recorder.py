@@ -94,7 +94,8 @@ class CallRecorder:
         if call is None:
             self.refused(method, "", code, reason or Reason.INTERNAL)
             return
-        call.finish()
+        if not call.timing.total_seconds:
+            call.finish()
         self._metrics.count(method, code, reason, call)
         if self._tracer is not None:
             self._tracer.record(method, call, code, reason)

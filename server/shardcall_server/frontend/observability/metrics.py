@@ -10,12 +10,14 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 from shardcall.v1 import timing_pb2
 from shardcall_server.errors import Reason
 from shardcall_server.frontend.access.policy import RULES
+from shardcall_server.frontend.observability.call_counters import CallCounters
 from shardcall_server.frontend.observability.phase_histogram import PhaseHistogram
 
 NO_KERNEL = "none"
 """The kernel label of calls that run no kernel, or an unknown one."""
 
 OTHER = "other"
+_OK = grpc.StatusCode.OK.name
 _METHODS = frozenset(name.rpartition("/")[2] for name in RULES if name.startswith("/shardcall.v1."))
 _AUTH_FAILURES = frozenset({Reason.TOKEN_REQUIRED, Reason.SCOPE_MISSING})
 
@@ -58,7 +60,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._calls = Counter("shardcall_calls", "Calls that have ended.", ["method", "code"], registry=self.registry)
+        self._calls = CallCounters()
+        self.registry.register(self._calls)
         self._failed = Counter(
             "shardcall_failed_calls", "Calls that ended with an error.", ["reason"], registry=self.registry
         )
@@ -72,23 +75,8 @@ class Metrics:
         )
         self._phases = PhaseHistogram()
         self.registry.register(self._phases)
-        self._moved = Counter(
-            "shardcall_array_bytes",
-            "Bytes of arrays of calls that were served, in messages or through shared memory.",
-            ["path"],
-            registry=self.registry,
-        )
-        self._lookups = Counter(
-            "shardcall_program_lookups",
-            "Calls by the outcome of their lookup in the program cache.",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self._received, self._sent, self._shared = map(self._moved.labels, ("received", "sent", "shared"))
-        self._hit, self._miss = map(self._lookups.labels, ("hit", "miss"))
         for reason in _AUTH_FAILURES:
             self._auth_failures.labels(reason.value)  # starts at 0, so that the first failure is an increase
-        self._by_status: dict[tuple[str, grpc.StatusCode], Counter] = {}
 
     def count(self, method: str, code: grpc.StatusCode, reason: Reason | None, call: CallFacts | None) -> None:
         """Counts a call that has finished.
@@ -99,29 +87,15 @@ class Metrics:
             reason: the reason of its failure; None if it succeeded.
             call: the call; None if it was refused before a `ServerCall` was made.
         """
-        method = method_label(method)
-        counter = self._by_status.get((method, code))
-        if counter is None:  # cached, because looking up labels is the largest part of the cost
-            counter = self._by_status[method, code] = self._calls.labels(method, code.name)
-        counter.inc()
+        self._calls.add(method if method in _METHODS else OTHER, _OK if code is grpc.StatusCode.OK else code.name)
         if reason is not None:
             self._failed.labels(reason.value).inc()
             if reason in _AUTH_FAILURES:
                 self._auth_failures.labels(reason.value).inc()
         if call is not None:
-            self._count_facts(call)
+            self._calls.add_facts(call.received_bytes, call.sent_bytes, call.shared_bytes, call.cache_hit)
+            self._phases.observe(call.kernel or NO_KERNEL, call.timing)
 
     def count_flood(self) -> None:
         """Counts a connection that was closed because it sent too much."""
         self._floods.inc()
-
-    def _count_facts(self, call: CallFacts) -> None:
-        self._phases.observe(call.kernel or NO_KERNEL, call.timing)
-        if call.cache_hit is not None:
-            (self._hit if call.cache_hit else self._miss).inc()
-        if call.received_bytes:
-            self._received.inc(call.received_bytes)
-        if call.sent_bytes:
-            self._sent.inc(call.sent_bytes)
-        if call.shared_bytes:
-            self._shared.inc(call.shared_bytes)

@@ -80,6 +80,14 @@ class CacheEntry:
     answer: kernel_pb2.CacheAnswer
 
     @cached_property
+    def device_bytes(self) -> tuple[int, ...]:
+        """The bytes that each result takes on the devices, counting copies on several of them."""
+        return tuple(
+            ArrayType(tuple(placement.block_shape), kind.dtype).nbytes * len(self.plan.mesh.device_ids)
+            for placement, kind in zip(self.plan.results, self.program.results, strict=True)
+        )
+
+    @cached_property
     def plan_field(self) -> bytes:
         """The plan as the field of an `ExecuteResponse`, to be appended to the bytes of its other fields.
 

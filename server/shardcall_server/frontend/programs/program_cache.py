@@ -27,7 +27,9 @@ class ProgramCache:
         call_history: counts the calls; None if nobody needs that.
 
     Attributes:
+        call_history: as above; callers that find a program without `get` count it.
         compiler: compiles what is not cached.
+        table: the programs that the mesh holds.
     """
 
     def __init__(
@@ -38,23 +40,24 @@ class ProgramCache:
         call_history: CallHistory | None = None,
     ) -> None:
         self.compiler = ProgramCompiler(session, limits, counts or ProgramCounts())
+        self.table = self.compiler.table
         self._launch_lock = session.launch_lock
-        self._call_history = call_history
+        self.call_history = call_history
         self._requests: OrderedDict[RequestKey, AbstractCall] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self.compiler.table)
+        return len(self.table)
 
     def get(self, request: RequestKey) -> tuple[AbstractCall, CacheEntry] | None:
         """Returns the completed call of a recent request, and its entry."""
         with self._launch_lock:
             call = self._requests.get(request)
-            entry = self.compiler.table.get(call.key) if call else None
+            entry = self.table.get(call.key) if call else None
             if call is None or entry is None:
                 return None
             self._requests.move_to_end(request)
-        if self._call_history is not None:
-            self._call_history.touch(call.key)
+        if self.call_history is not None:
+            self.call_history.touch(call.key)
         return call, entry
 
     def alias(self, request: RequestKey, call: AbstractCall) -> None:
@@ -69,6 +72,6 @@ class ProgramCache:
     def get_or_compile(self, call: AbstractCall, owner: str = "") -> CacheEntry | Future[CacheEntry]:
         """As `ProgramCompiler.get_or_compile`; counts the call in the history if it is not refused."""
         entry = self.compiler.get_or_compile(call, owner)
-        if self._call_history is not None:
-            self._call_history.add_when_compiled(call, entry)
+        if self.call_history is not None:
+            self.call_history.add_when_compiled(call, entry)
         return entry

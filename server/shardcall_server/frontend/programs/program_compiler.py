@@ -11,6 +11,7 @@ from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, C
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.keys import AbstractCall, CallKey, ProgramKey
 from shardcall_server.frontend.programs.program_table import ProgramLimits, ProgramTable
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_worker.v1 import link_pb2
 
@@ -169,7 +170,7 @@ class ProgramCompiler:
             raise
         answer.add_done_callback(lambda done: self._on_answer(compilation, done))
 
-    def _on_answer(self, compilation: Compilation, answer: Future[link_pb2.WorkerMessage]) -> None:
+    def _on_answer(self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage]) -> None:
         try:
             with self.session.launch_lock:
                 entry = self._advance(compilation, answer)
@@ -185,7 +186,7 @@ class ProgramCompiler:
                 with self.session.launch_lock:
                     self._compilations.discard(compilation)
 
-    def _advance(self, compilation: Compilation, answer: Future[link_pb2.WorkerMessage]) -> CacheEntry | None:
+    def _advance(self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage]) -> CacheEntry | None:
         """Returns the entry that an answer leads to; None if the mesh is asked again, or the policy waits."""
         try:
             message = answer.result()

@@ -39,6 +39,9 @@ class ProgramTable:
     Args:
         limits: the bounds.
         on_evict: called with every program that is evicted.
+
+    Attributes:
+        version: changes when a call finds another entry, or none.
     """
 
     def __init__(self, limits: ProgramLimits, on_evict: Callable[[CachedProgram], None]) -> None:
@@ -47,6 +50,7 @@ class ProgramTable:
         self._programs: OrderedDict[ProgramKey, CachedProgram] = OrderedDict()
         self._entries: dict[CallKey, CacheEntry] = {}
         self._bytes = 0
+        self.version = 0
 
     def __len__(self) -> int:
         return len(self._programs)
@@ -66,6 +70,10 @@ class ProgramTable:
             self._programs.move_to_end(entry.program.key)
         return entry
 
+    def touch(self, program: CachedProgram) -> None:
+        """Makes a program that is not evicted the most recently used."""
+        self._programs.move_to_end(program.key)
+
     def get_program(self, key: ProgramKey) -> CachedProgram | None:
         """Returns the program of a key."""
         return self._programs.get(key)
@@ -84,6 +92,7 @@ class ProgramTable:
         program = entry.program
         if program.evicted:
             return
+        self.version += 1
         before = self._entries.get(call)
         self._entries[call] = CacheEntry(program, entry.plan, HIT)
         program.aliases[call] = None
@@ -117,6 +126,7 @@ class ProgramTable:
 
     def _evict(self, program: CachedProgram) -> None:
         del self._programs[program.key]
+        self.version += 1
         program.evicted = True
         self._bytes -= program.program_bytes
         for call in program.aliases:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import client_share
 
@@ -34,7 +34,7 @@ class _SlotWaiter:
     """
 
     call: ServerCall
-    admitted: Future[None]
+    admitted: Promise[None]
     has_slot: bool = False
 
 
@@ -61,8 +61,8 @@ class Slots:
         self._total = total
         self._per_client = per_client
         self._per_connection = per_connection
-        self._by_owner: Counter[str] = Counter()
-        self._by_connection: Counter[tuple[str, str]] = Counter()
+        self._by_owner: dict[str, int] = {}
+        self._by_connection: dict[tuple[str, str], int] = {}
         self._waiting: OrderedDict[tuple[str, str], deque[_SlotWaiter]] = OrderedDict()  # by connection
         self._lock = threading.Lock()
         self.taken = 0
@@ -93,11 +93,19 @@ class Slots:
         Raises:
             CallError: the deadline passed or the caller left.
         """
+        key = call.owner, call.connection
         with self._lock:
+            own = self._by_owner.get(call.owner, 0)
+            of_connection = self._by_connection.get(key, 0)
+            if self.taken < self._total and own < self._per_client and of_connection < self._per_connection:
+                self.taken += 1
+                self._by_owner[call.owner] = own + 1
+                self._by_connection[key] = of_connection + 1
+                return
             if self._refusal(call) is None:
                 self._count(call, 1)
                 return
-            key, waiter = (call.owner, call.connection), _SlotWaiter(call, Future())
+            waiter = _SlotWaiter(call, Promise())
             self._waiting.setdefault(key, deque()).append(waiter)
         try:
             await call.wait(waiter.admitted, "waiting for a call slot")
@@ -141,14 +149,14 @@ class Slots:
 
     def _count(self, call: ServerCall, number: int) -> None:
         self.taken += number
+        by_owner, by_connection = self._by_owner, self._by_connection
         owner, connection = call.owner, (call.owner, call.connection)
-        self._by_owner[owner] += number
-        self._by_connection[connection] += number
-        if number < 0:
-            if not self._by_owner[owner]:
-                del self._by_owner[owner]
-            if not self._by_connection[connection]:
-                del self._by_connection[connection]
+        by_owner[owner] = own = by_owner.get(owner, 0) + number
+        by_connection[connection] = of_connection = by_connection.get(connection, 0) + number
+        if not own:
+            del by_owner[owner]
+        if not of_connection:
+            del by_connection[connection]
 
     def _refusal(self, call: ServerCall) -> CallError | None:
         own = self._by_owner.get(call.owner, 0)
@@ -181,38 +189,28 @@ class Admission:
         total: the number of call slots, and of upload slots.
         per_client: the limit of one client, for each kind.
         per_connection: the limit of one connection of a client, for each kind.
+
+    Attributes:
+        calls: the call slots.
     """
 
     def __init__(self, total: int, per_client: int, per_connection: int) -> None:
         limits = "max_concurrent_calls", total, per_client, per_connection
-        self._calls = Slots("works on", *limits)
+        self.calls = Slots("works on", *limits)
         self._uploads = Slots("receives the operands of", *limits)
         share = client_share(CONTROL_SLOTS)
         self._control = Slots("receives the requests of", "arriving_requests", CONTROL_SLOTS, share, share)
-        self.busy_error = self._calls.busy_error
+        self.busy_error = self.calls.busy_error
 
     @property
     def capacity(self) -> int:
         """The largest possible number of calls with a slot of any kind; each holds a thread."""
-        return sum(slots.capacity for slots in (self._calls, self._uploads, self._control))
+        return sum(slots.capacity for slots in (self.calls, self._uploads, self._control))
 
     @property
-    def calls(self) -> int:
+    def call_count(self) -> int:
         """The number of calls that arrive, wait for the mesh or run."""
-        return self._calls.taken + self._uploads.taken
-
-    @asynccontextmanager
-    async def working(self, call: ServerCall) -> AsyncIterator[None]:
-        """Holds a call slot during the body, for a call whose operands are there; waits for one.
-
-        Raises:
-            CallError: the deadline passed or the caller left.
-        """
-        await self._calls.wait(call)
-        try:
-            yield
-        finally:
-            self._calls.release(call)
+        return self.calls.taken + self._uploads.taken
 
     @contextmanager
     def admitted(self, call: ServerCall, *, works: bool) -> Iterator[Advance]:
@@ -230,10 +228,10 @@ class Admission:
             def advance(wait: bool) -> None:
                 if works:
                     if wait:
-                        call.run(self._calls.wait(call))
+                        call.run(self.calls.wait(call))
                     else:
-                        self._calls.acquire(call)
-                    slots.callback(self._calls.release, call)
+                        self.calls.acquire(call)
+                    slots.callback(self.calls.release, call)
                 arriving.close()
 
             yield advance

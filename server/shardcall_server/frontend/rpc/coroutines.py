@@ -11,34 +11,33 @@ import threading
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import structlog
+
+from shardcall_server.frontend.rpc.promise import Waitable
 
 T = TypeVar("T")
 
 
-class Waiting(NamedTuple):
-    """The reason for which a coroutine is suspended.
-
-    Attributes:
-        future: the future that it waits for.
-        doing: the work that the wait is a part of, for error messages.
-    """
-
-    future: Future[Any]
-    doing: str
-
+Waiting: TypeAlias = tuple[Waitable[Any], str]
+"""The future that a suspended coroutine waits for, and the work that the wait is a part of, for error messages."""
 
 Stage: TypeAlias = Coroutine[Waiting, None, T]
 """A coroutine of a call."""
 
 
 @types.coroutine
-def suspend(future: Future[Any], doing: str) -> Generator[Waiting, None, None]:
-    """Suspends a coroutine until a future is done, or raises the error of a call that has ended."""
-    yield Waiting(future, doing)
+def wait(future: Waitable[T], doing: str) -> Generator[Waiting, None, T]:
+    """Suspends a coroutine until a future is done, and returns its value.
+
+    Raises:
+        CallError: the call has ended; or the future's own error.
+    """
+    if not future.done():
+        yield future, doing
+    return future.result()
 
 
 def run(stage: Stage[T], wait: Callable[[Waiting], None]) -> T:
@@ -72,9 +71,12 @@ class Task:
         stage: the coroutine.
         ended: returns the error of a call that has ended; called if the task was interrupted while it waits.
         finish: called once with the result, or with the error.
+
+    Attributes:
+        context: the context of its log lines.
     """
 
-    __slots__ = ("_context", "_ended", "_finish", "_interrupted", "_stage", "_ticket", "_waiting")
+    __slots__ = ("_ended", "_finish", "_interrupted", "_stage", "_ticket", "_waiting", "context")
 
     def __init__(
         self,
@@ -85,41 +87,32 @@ class Task:
         self._stage = stage
         self._ended = ended
         self._finish = finish
-        self._context = contextvars.copy_context()  # of log lines
+        self.context = contextvars.copy_context()
         self._interrupted = False
-        self._ticket: list[None] = []
+        self._ticket: list[None] = []  # whoever takes its item resumes the coroutine
         self._waiting: Waiting | None = None
 
     def start(self) -> None:
         """Runs the coroutine until it waits."""
-        _run_next(self._step)
+        _run_next(self)
 
     def interrupt(self) -> None:
         """Ends the present wait if the call has ended, and later ones."""
         self._interrupted = True
-        if self._claim(self._ticket):
-            _run_next(self._interrupt)
+        self._resume(self._ticket)
 
-    def _step(self) -> None:
-        self._context.run(self._advance, None)
-
-    def _interrupt(self) -> None:
-        assert self._waiting is not None
-        self._interrupted = False  # before the check, so that a later interruption counts
-        error = self._ended(self._waiting.doing)
-        if error is None:
-            self._wait(self._waiting)
-        else:
+    def advance(self) -> None:
+        """Runs the next part of the coroutine; for this module."""
+        error = None
+        if self._interrupted and self._waiting is not None and not self._waiting[0].done():
+            self._interrupted = False  # before the check, so that a later interruption counts
+            error = self._ended(self._waiting[1])
+            if error is None:
+                self._wait(self._waiting)
+                return
             self._interrupted = True
-            self._context.run(self._advance, error)
-
-    def _advance(self, error: Exception | None) -> None:
         try:
-            while True:
-                waiting = self._stage.send(None) if error is None else self._stage.throw(error)
-                error = None
-                if not waiting.future.done():
-                    break
+            waiting = self._stage.send(None) if error is None else self._stage.throw(error)
         except StopIteration as end:
             self._finish(end.value, None)
         except Exception as failure:  # noqa: BLE001  # the error of the call
@@ -128,46 +121,42 @@ class Task:
             self._wait(waiting)
 
     def _wait(self, waiting: Waiting) -> None:
-        ticket = [None]  # whoever takes it resumes the coroutine
+        ticket = [None]
         self._waiting = waiting
         self._ticket = ticket
-        waiting.future.add_done_callback(lambda _: self._resume(ticket))
-        if self._interrupted and self._claim(ticket):
-            _run_next(self._interrupt)
+        waiting[0].add_done_callback(partial(self._resume, ticket))
+        if self._interrupted:
+            self._resume(ticket)
 
-    def _resume(self, ticket: list[None]) -> None:
-        if self._claim(ticket):
-            _run_next(self._step)
-
-    @staticmethod
-    def _claim(ticket: list[None]) -> bool:
+    def _resume(self, ticket: list[None], _: object = None) -> None:
         try:
             ticket.pop()
-        except IndexError:
-            return False
-        return True
+        except IndexError:  # it was resumed already
+            return
+        _run_next(self)
 
 
 class _Steps(threading.local):
-    """The parts of tasks that this thread will run; None while it runs none."""
+    """The tasks whose next part this thread will run; None while it runs none."""
 
-    queue: deque[Callable[[], None]] | None = None
+    queue: deque[Task] | None = None
 
 
 _steps = _Steps()
 
 
-def _run_next(step: Callable[[], None]) -> None:
-    """Runs a part of a task on this thread, after the one that it runs now."""
+def _run_next(task: Task) -> None:
+    """Runs the next part of a task on this thread, after the one that it runs now."""
     if _steps.queue is not None:
-        _steps.queue.append(step)
+        _steps.queue.append(task)
         return
-    queue = _steps.queue = deque([step])
+    queue = _steps.queue = deque([task])
     try:
         while queue:
+            task = queue.popleft()
             try:
-                queue.popleft()()
-            except Exception:  # noqa: BLE001  # the steps of other tasks are in the queue
+                task.context.run(task.advance)
+            except Exception:  # noqa: BLE001  # other tasks are in the queue
                 structlog.get_logger().exception("the end of a call failed")
     finally:
         _steps.queue = None

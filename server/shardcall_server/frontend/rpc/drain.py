@@ -21,12 +21,16 @@ class Drain:
     Args:
         expected_s: the time for which a call is expected.
         clock: a monotonic clock, in seconds.
+
+    Attributes:
+        begun: whether the server shuts down.
     """
 
     def __init__(self, expected_s: float = _EXPECTED_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._calls = 0
-        self._begun = False
+        self.begun = False
         self._listeners: set[Callable[[], None]] = set()
         self._expected: dict[bytes, tuple[str, float]] = {}  # connection and expiry by segment, the oldest first
         self._expected_s = expected_s
@@ -47,7 +51,7 @@ class Drain:
     @property
     def refusal(self) -> CallError | None:
         """The error of new calls; None while they are accepted."""
-        if not self._begun:
+        if not self.begun:
             return None
         return CallError(Reason.SERVER_DRAINING, "the server is shutting down and accepts no new calls; use another")
 
@@ -61,23 +65,33 @@ class Drain:
         Raises:
             CallError: SERVER_DRAINING.
         """
-        with self._changed:
-            self._remove_expired()
-            is_expected = any(connection == expected for expected, _ in self._expected.values())
-            if (refusal := self.refusal) and not is_expected:
-                raise refusal
-            self._calls += 1
+        self.enter(connection)
         try:
             yield
         finally:
-            with self._changed:
-                self._calls -= 1
+            self.leave()
+
+    def enter(self, connection: str) -> None:
+        """Counts a call until `leave`, as `working` does."""
+        with self._lock:
+            if self.begun:
+                self._remove_expired()
+                is_expected = any(connection == expected for expected, _ in self._expected.values())
+                if (refusal := self.refusal) is not None and not is_expected:
+                    raise refusal
+            self._calls += 1
+
+    def leave(self) -> None:
+        """Ends `enter`."""
+        with self._lock:
+            self._calls -= 1
+            if self.begun:
                 self._changed.notify_all()
 
     def begin(self) -> None:
         """Refuses new calls from now on."""
         with self._changed:
-            self._begun = True
+            self.begun = True
             listeners = list(self._listeners)
         for listener in listeners:
             listener()
@@ -86,7 +100,7 @@ class Drain:
     def notifying(self, listener: Callable[[], None]) -> Iterator[None]:
         """Calls a function when the drain begins during the body; at once if it has begun."""
         with self._changed:
-            begun = self._begun
+            begun = self.begun
             self._listeners.add(listener)
         if begun:
             listener()

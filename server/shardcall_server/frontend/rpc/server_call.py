@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Protocol, Self, TypeVar
@@ -18,6 +17,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.coroutines import Stage, Waiting
+from shardcall_server.frontend.rpc.promise import Waitable
 from shardcall_server.frontend.rpc.status import STATUS_CODES
 
 T = TypeVar("T")
@@ -58,6 +58,7 @@ class ServerCall:
         connection: the peer, as gRPC names it.
         owner: the name whose quota the call counts against: the principal's, else the connection's.
         principal_name: the principal whose arrays and segments the call may use; empty without authentication.
+        deadline: the moment on the monotonic clock at which the call must have ended.
         request_id: the id in logs and traces; the client's own if it sent one.
         trace: the trace context in the caller's metadata.
         phases: name, seconds and end on the monotonic clock of each part of a phase.
@@ -68,6 +69,7 @@ class ServerCall:
         received_bytes: bytes of arrays received in messages.
         sent_bytes: bytes of arrays sent in messages.
         shared_bytes: bytes of arrays in the caller's segment, operands and results.
+        timing: the timing when `finish` was last called.
         cut_off_by: the error with which `cut_off` ended the call; None if it did not.
 
     Raises:
@@ -97,6 +99,7 @@ class ServerCall:
         self.received_bytes = self.sent_bytes = self.shared_bytes = 0
         self.cut_off_by: CallError | None = None
         self.limit_s = limit_s
+        self.deadline = self._started + limit_s
 
     @classmethod
     def of_rpc(cls, context: grpc.ServicerContext, max_call_s: float, principal: Principal | None = None) -> Self:
@@ -112,11 +115,6 @@ class ServerCall:
             elif key in _TRACE_KEYS and isinstance(value, str):
                 trace[key] = value
         return cls(context, limit_s, principal, request_id, trace)
-
-    @property
-    def deadline(self) -> float:
-        """The moment on the monotonic clock at which the call must have ended."""
-        return self._started + self.limit_s
 
     @property
     def remaining_s(self) -> float:
@@ -146,8 +144,6 @@ class ServerCall:
             ended: its end on the monotonic clock; None for now.
         """
         self.phases.append((name, seconds, time.monotonic() if ended is None else ended))
-        field = f"{name}_seconds"
-        setattr(self.timing, field, getattr(self.timing, field) + seconds)
 
     def set_program(self, plan: kernel_pb2.Plan, key: str, answer: kernel_pb2.CacheAnswer) -> None:
         """Records the program that the call runs, by its plan and the digest of its key."""
@@ -155,23 +151,31 @@ class ServerCall:
         self.cache_hit = answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
 
     def finish(self) -> timing_pb2.Timing:
-        """Returns the timing, with the total until now."""
-        self.timing.total_seconds = time.monotonic() - self._started
+        """Returns the timing until now."""
+        seconds: dict[str, float] = {}
+        for name, part, _ in self.phases:
+            field = f"{name}_seconds"
+            seconds[field] = seconds.get(field, 0.0) + part
+        self.timing = timing_pb2.Timing(total_seconds=time.monotonic() - self._started, **seconds)
         return self.timing
 
-    async def wait(self, shared: Future[T], doing: str) -> T:
+    def wait(self, shared: Waitable[T], doing: str) -> Awaitable[T]:
         """Waits for a future until the deadline, or until the caller cancels; other waiters are not affected.
 
         Raises:
             CallError: the deadline passed, the caller cancelled, or the future's own error.
         """
-        if not shared.done():
-            await coroutines.suspend(shared, doing)
-        return shared.result()
+        return coroutines.wait(shared, doing)
 
     def run(self, stage: Stage[T]) -> T:
         """Runs a coroutine of this call on this thread, which waits; not for items of call streams."""
         return coroutines.run(stage, self._block)
+
+    def block(self, shared: Waitable[T], doing: str) -> T:
+        """Waits on this thread, as `wait` does; not for items of call streams."""
+        if not shared.done():
+            self._block((shared, doing))
+        return shared.result()
 
     def _block(self, waiting: Waiting) -> None:
         """Blocks this thread until a future is done.
@@ -180,16 +184,17 @@ class ServerCall:
             CallError: the deadline passed or the caller cancelled.
         """
         woken: SimpleQueue[object] = SimpleQueue()
-        waiting.future.add_done_callback(woken.put)
-        if waiting.future.done():
+        future, doing = waiting
+        future.add_done_callback(woken.put)
+        if future.done():
             return
         if not self._context.add_callback(lambda: woken.put(None)):
             raise _cancelled()
         try:
             woken.get(timeout=self.remaining_s)
         except Empty:
-            raise self.deadline_exceeded(waiting.doing) from None
-        if not waiting.future.done():
+            raise self.deadline_exceeded(doing) from None
+        if not future.done():
             raise _cancelled()
 
     def deadline_exceeded(self, doing: str) -> CallError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -16,10 +15,10 @@ _FRAME_BYTES = 1 << 20
 _PLAN_SLOTS = 256
 
 
-class _WaitingAnswer(NamedTuple):
-    """An answer that waits to be sent: its encoder and the number of the call, None if that is not counted."""
+class _Failure(NamedTuple):
+    """The answer of a call that has failed, and the number of the call; None if that is not counted."""
 
-    encode: Callable[[], call_stream_pb2.StreamedAnswer]
+    answer: call_stream_pb2.StreamedAnswer
     number: int | None
 
 
@@ -27,7 +26,7 @@ class AnswerQueue:
     """The answers that wait to be sent. Any thread adds answers, and one sends them."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[_WaitingAnswer | Exception | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, Ran] | _Failure | Exception | None] = SimpleQueue()
         self._plans: OrderedDict[int, tuple[int, kernel_pb2.Plan]] = OrderedDict()
 
     @property
@@ -37,7 +36,7 @@ class AnswerQueue:
 
     def add(self, number: int, ran: Ran) -> None:
         """Adds the answer of a call that has succeeded."""
-        self._queue.put(_WaitingAnswer(lambda: self._answer(number, ran), number))
+        self._queue.put((number, ran))
 
     def add_failure(self, number: int, status: CallStatus, *, is_counted: bool = True) -> None:
         """Adds the answer of a call that has failed.
@@ -50,7 +49,7 @@ class AnswerQueue:
         failure = call_stream_pb2.StreamedAnswer(
             number=number, status=status.serialized, timing=status.timing, retry_pushback_ms=status.retry_ms
         )
-        self._queue.put(_WaitingAnswer(lambda: failure, number if is_counted else None))
+        self._queue.put(_Failure(failure, number if is_counted else None))
 
     def add_error(self, error: Exception) -> None:
         """Adds an error that ends the stream, after the answers before it."""
@@ -80,9 +79,13 @@ class AnswerQueue:
                     self._queue.put(answer)  # the answers before it are sent first
                     break
                 if answer is not None:
-                    message = answer.encode()
+                    if isinstance(answer, _Failure):
+                        message, number = answer
+                    else:
+                        number = answer[0]
+                        message = self._answer(*answer)
                     frame.answers.append(message)
-                    numbers.append(answer.number)
+                    numbers.append(number)
                     nbytes += message.ByteSize()
                     if nbytes > _FRAME_BYTES:
                         break
@@ -93,18 +96,20 @@ class AnswerQueue:
 
     def _answer(self, number: int, ran: Ran) -> call_stream_pb2.StreamedAnswer:
         """Returns the answer of a call; the slots of plans are assigned in the order of sending."""
-        answer = call_stream_pb2.StreamedAnswer(number=number, response=ran.response.SerializeToString())
-        assigned = self._plans.get(id(ran.plan))
+        response, prepared = ran
+        plan = prepared.entry.plan
+        answer = call_stream_pb2.StreamedAnswer(number=number, response=response.SerializeToString())
+        assigned = self._plans.get(id(plan))
         if assigned is None:
             slot = len(self._plans)
             if slot == _PLAN_SLOTS:
                 _, (slot, _) = self._plans.popitem(last=False)
-            self._plans[id(ran.plan)] = slot, ran.plan
-            answer.plan.CopyFrom(ran.plan)
+            self._plans[id(plan)] = slot, plan
+            answer.plan.CopyFrom(plan)
         else:
             slot = assigned[0]
-            self._plans.move_to_end(id(ran.plan))
+            self._plans.move_to_end(id(plan))
         answer.plan_slot = slot
-        if ran.transfers.transfers:
-            answer.transfers.extend(ran.transfers.transfers)
+        if prepared.has_residents and (transfers := prepared.transfers.transfers):
+            answer.transfers.extend(transfers)
         return answer

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.dispatch.execution import default_mesh, hand_over
+from shardcall_server.frontend.dispatch.execution import default_mesh
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
-from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
-from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, read_header
+from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
+from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, put_inline, read_header
 from shardcall_server.frontend.dispatch.results import Results
+from shardcall_server.frontend.dispatch.running import Running
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import (
@@ -22,7 +23,6 @@ from shardcall_server.frontend.memory.resident_array_table import (
     array_lost,
 )
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.kernels.layout import ArrayType, block_shape, padded_shape
 from shardcall_server.kernels.layout_checks import check_put
@@ -80,12 +80,12 @@ class ArrayServicer:
         self._queue.check(device_bytes)
         with (
             self._array_table.reserve(header.lease_id, device_bytes, call.principal_name) as reservation,
-            self._buffer_allocator.allocate(call, [source], []) as buffers,
+            self._buffer_allocator.allocated(call, [source], []) as buffers,
         ):
             operand_reader = OperandReader([source], buffers, call, self._settings.max_chunk_bytes)
             with call.phase("receive"):
                 if header.array.WhichOneof("source") == "inline":
-                    operand_reader.take_inline([header.array.inline.data])
+                    put_inline(call, buffers, [header.array.inline.data])
                 operand_reader.take_chunks([header.array], requests)
             resident = await self._put(call, header, reservation, buffers)
         return array_service_pb2.PutArrayResponse(array=resident.describe(), timing=call.finish())
@@ -101,13 +101,13 @@ class ArrayServicer:
         if resident.computed is not None:
             call.run(wait_computed(call, resident.computed, resident.handle, "handle"))
         space = request.result_space if request.HasField("result_space") else None
-        with self._buffer_allocator.allocate(call, [], [resident.type], space=space) as buffers:
+        with self._buffer_allocator.allocated(call, [], [resident.type], space=space) as buffers:
             if buffers.region is not None:
                 buffers.region.reserve(buffers.region_bytes, lambda: call.check("allocating memory for the array"))
             command = link_pb2.GetArray(array_id=resident.array_id, result=buffers.results[0], report_gathered=True)
             grant = call.run(self._queue.acquire(call))
-            running = Running(call)
-            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), buffers, running, grant)
+            running = Running(call, buffers, grant)
+            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), running)
             running.wait_for(1)
             results = Results([resident.type], buffers)
             with call.phase("send"):
@@ -195,9 +195,9 @@ class ArrayServicer:
             )
             plan = _plan(kind, header, len(mesh.ready.devices))
             grant = await self._queue.acquire(call, reservation.device_bytes, again=again)
-            running = Running(call)
+            running = Running(call, buffers, grant)
             try:
-                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), buffers, running, grant, plan)
+                running.send(mesh.session, link_pb2.FrontEndMessage(put_array=command), plan)
             except SessionEndedError:
                 again = True
                 continue
@@ -211,14 +211,12 @@ def _send_to_holder(
     resident: ResidentArray,
     mesh: ReadyMesh,
     message: link_pb2.FrontEndMessage,
-    buffers: CallBuffers,
     running: Running,
-    grant: LaunchGrant,
 ) -> None:
     """Sends a command to the mesh that holds an array."""
     try:
         plan = kernel_pb2.Plan(mesh=resident.mesh, results=[resident.placement])
-        hand_over(mesh.session, message, buffers, running, grant, plan)
+        running.send(mesh.session, message, plan)
     except SessionEndedError:
         raise array_lost(resident.handle) from None
 

@@ -22,10 +22,10 @@ from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
-from shardcall_server.frontend.services.stream_item import StreamItem, check_call_counts, own_copy
+from shardcall_server.frontend.services.stream_item import StreamItem, own_copy, refuse_counts
 from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
 from shardcall_server.frontend.services.streamed_call import PreparedCall, Ran, StreamServices, run_streamed
-from shardcall_server.link.wire import check_counts, decode_operand_types
+from shardcall_server.link.wire import MAX_OPERANDS, check_counts
 
 METHOD = "CallStream"
 PATH = f"/shardcall.v1.KernelService/{METHOD}"
@@ -86,6 +86,7 @@ class ServerCallStream:
         self._answers = AnswerQueue()
         self._results = ResultWindow(limits.max_bytes)
         self._refused = 0
+        self._tokens_version = -1
         self._is_read = False  # no items will come
         self._is_closed = False
         self._is_refused = False
@@ -113,13 +114,15 @@ class ServerCallStream:
             CallError: the stream breaks the contract, or its token was removed.
         """
         yield b""  # the stream is accepted
+        gate = self._services.gate
         with self._services.drain.notifying(self._answers.wake):
             was_draining = False
             while True:
                 frame = call_stream_pb2.CallStreamResponse()
                 numbers = self._answers.gather(frame)
-                self._principal = self._services.gate.admit(PATH, self._metadata)
-                is_draining = self._services.drain.refusal is not None
+                if self._tokens_version != gate.version:
+                    self._admit_token()
+                is_draining = self._services.drain.begun
                 if is_draining and not was_draining:
                     frame.draining = was_draining = True
                 if frame.answers or frame.draining:
@@ -139,12 +142,23 @@ class ServerCallStream:
     def check_token(self) -> None:
         """Ends the stream if its token was removed; without details if the client does not read its answers."""
         try:
-            self._services.gate.admit(PATH, self._metadata)
+            self._admit_token()
         except CallError as error:
             if self._is_refused:
                 end_rpc(self._context, error)
             self._is_refused = True
             self._answers.wake()  # `frames` raises the error
+
+    def _admit_token(self) -> None:
+        """Checks the token of the stream if the tokens have changed.
+
+        Raises:
+            CallError: it was removed.
+        """
+        version = self._services.gate.version
+        if version != self._tokens_version:
+            self._principal = self._services.gate.admit(PATH, self._metadata)
+            self._tokens_version = version
 
     def _forget(self, numbers: Sequence[int | None]) -> None:
         """Ends calls whose answers are in the next frame; until then they count against the window."""
@@ -172,10 +186,11 @@ class ServerCallStream:
             raise CallError(
                 Reason.MALFORMED_REQUEST, f"a frame has {len(frame.items)} items; send at most {_MAX_ITEMS}"
             )
-        self._principal = self._services.gate.admit(PATH, self._metadata)
+        self._admit_token()
         session = self._services.session()
-        with session.batch() if session is not None else nullcontext():
+        with session.batch if session is not None else nullcontext():
             for item in frame.items:
+                self._arrays.items += 1
                 match item.WhichOneof("item"):
                     case "call":
                         self._start(own_copy(item.call) if len(data) > _SMALL_FRAME_BYTES else item.call)
@@ -208,20 +223,22 @@ class ServerCallStream:
                 field="prepare",
             )
         check_counts(message.call, len(message.operands))
-        self._prepared[message.slot] = PreparedCall(own_copy(message), decode_operand_types(message.operands))
+        self._prepared[message.slot] = PreparedCall(own_copy(message))
 
     def _start(self, message: call_stream_pb2.StreamedCall) -> None:
         """Starts a call; a failure is its answer."""
-        item = StreamItem(self._peer, message.number, sum(len(operand.inline) for operand in message.operands))
+        nbytes, names_arrays = 0, bool(message.result_handles)
+        for operand in message.operands:
+            nbytes += len(operand.inline)
+            names_arrays = names_arrays or bool(operand.handle)
+        item = StreamItem(self._peer, message.number, nbytes)
         call = claim = None
         try:
             self._admit(item)
-            trace = {
-                key: value
-                for key in ("traceparent", "tracestate")
-                if (value := getattr(message, key)) and len(value) <= _MAX_TRACE_CHARACTERS
-            }
-            limit_s = self._limit_s(message.timeout_seconds)
+            trace = _trace_of(message) if message.traceparent else None
+            limit_s = message.timeout_seconds
+            if not 0 < limit_s <= self._limits.max_call_s:
+                limit_s = self._limit_s(limit_s)
             call = item.call = ServerCall(item, limit_s, self._principal, message.request_id, trace)
             prepared = self._prepared.get(message.slot)
             if prepared is None:
@@ -237,22 +254,30 @@ class ServerCallStream:
                     "PrepareCall, or send no result_handles",
                     field="result_handles",
                 )
-            check_call_counts(message, prepared)
-            handles = [operand.handle for operand in message.operands]
-            claim = self._arrays.claim(call.principal_name, handles, message.result_handles)
+            if len(message.operands) != len(prepared.types) or len(message.result_handles) > MAX_OPERANDS:
+                refuse_counts(message, prepared)
+            if names_arrays:
+                handles = [operand.handle for operand in message.operands]
+                claim = self._arrays.claim(call.principal_name, handles, message.result_handles)
         except CallError as error:
             if call is None:
                 self._fail_early(item, error)
             else:
                 self._finish(item, None, error)
             return
-        claimed = claim
-        item.task = Task(
-            run_streamed(self._services, self._arrays, call, message, prepared, claimed, partial(self._reserve, item)),
-            item.ended,
-            lambda ran, error: self._finish(item, ran, error),
+        stage = run_streamed(
+            self._services,
+            self._arrays,
+            call,
+            message,
+            prepared,
+            claim,
+            self._arrays.items,
+            partial(self._reserve, item),
         )
-        self._watch(call.deadline)
+        item.task = Task(stage, item.ended, partial(self._finish, item))
+        if call.deadline < self._next_deadline:
+            self._watch(call.deadline)
         item.task.start()
         if self._is_closed:
             item.cancel()
@@ -322,12 +347,11 @@ class ServerCallStream:
 
     def _watch(self, deadline: float) -> None:
         """Makes sure that the timer looks at the calls when the next deadline passes."""
-        if deadline < self._next_deadline:
-            with self._lock:
-                if deadline < self._next_deadline and not self._is_closed:
-                    self._cancel_timer()
-                    self._next_deadline = deadline
-                    self._cancel_timer = self._services.timer.schedule(deadline, self._expire)
+        with self._lock:
+            if deadline < self._next_deadline and not self._is_closed:
+                self._cancel_timer()
+                self._next_deadline = deadline
+                self._cancel_timer = self._services.timer.schedule(deadline, self._expire)
 
     def _expire(self) -> None:
         """Ends the calls whose deadline has passed."""
@@ -342,6 +366,11 @@ class ServerCallStream:
                 task.interrupt()
             else:
                 self._watch(item.call.deadline)
+
+
+def _trace_of(message: call_stream_pb2.StreamedCall) -> dict[str, str]:
+    trace = {"traceparent": message.traceparent, "tracestate": message.tracestate}
+    return {key: value for key, value in trace.items() if value and len(value) <= _MAX_TRACE_CHARACTERS}
 
 
 class _StreamError(CallError):

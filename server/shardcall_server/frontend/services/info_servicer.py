@@ -65,7 +65,7 @@ class ServerInfoServicer:
             array_bytes=host_resources.array_table.device_bytes,
             descriptors=len(os.listdir("/proc/self/fd")),
             mesh=self._supervisor.state(),
-            calls=self._sources.admission.calls,
+            calls=self._sources.admission.call_count,
             queued_calls=self._sources.queue.queued,
             programs=self._sources.programs(),
             program_device_bytes=self._sources.queue.budget.program_bytes,

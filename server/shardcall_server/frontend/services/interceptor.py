@@ -140,7 +140,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         serve = cast(Any, handler.stream_stream)
 
         def behaviour(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-            yield from serve(requests, context)
+            return serve(requests, context)  # type: ignore[no-any-return]
 
         behaviour.experimental_thread_pool = self._stream_threads  # type: ignore[attr-defined]  # gRPC's name
         return grpc.stream_stream_rpc_method_handler(behaviour)

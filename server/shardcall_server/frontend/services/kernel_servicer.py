@@ -16,10 +16,11 @@ from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner, check_computed
-from shardcall_server.frontend.dispatch.operand_reader import check_operands, check_types, read_header
+from shardcall_server.frontend.dispatch.operand_reader import check_operands, check_types, put_inline, read_header
+from shardcall_server.frontend.dispatch.prepared_call import CallKind
 from shardcall_server.frontend.dispatch.results import commit
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
-from shardcall_server.frontend.memory.call_buffers import OperandSource
+from shardcall_server.frontend.memory.call_buffers import OperandSource, count_bytes
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.call_streams import CallStreams
@@ -73,7 +74,7 @@ class KernelServicer:
     ) -> kernel_service_pb2.PlanResponse:
         """Returns the plan of a call without running it."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
-        prepared = call.run(self._execution.prepare(call, request.call, operands))
+        prepared = call.run(self._execution.prepare(call, CallKind(request.call), operands))
         return kernel_service_pb2.PlanResponse(plan=prepared.plan, cache=prepared.entry.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
@@ -81,11 +82,11 @@ class KernelServicer:
     ) -> kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
-        prepared = call.run(self._execution.prepare(call, request.call, operands))
+        prepared = call.run(self._execution.prepare(call, CallKind(request.call), operands))
         text = ""
         if request.include_text:
             limit_bytes = self._settings.max_message_bytes - _TEXT_RESERVE_BYTES
-            text = call.run(self._execution.compiled_text(call, prepared, limit_bytes))
+            text = call.run(self._execution.compiled_text(call, prepared, operands, limit_bytes))
         return kernel_service_pb2.CompileResponse(
             plan=prepared.plan,
             cache=prepared.entry.answer,
@@ -137,15 +138,15 @@ class KernelServicer:
         with self._runner.buffers(call, request, prepared) as (results, kept):
             operand_reader = self._runner.operand_reader(call, operands, results.buffers)
             with call.phase("receive"):
-                operand_reader.take_inline(_inline(header.operands))
+                put_inline(call, results.buffers, _inline(header.operands))
                 operand_reader.take_chunks(header.operands, requests)
-            running = call.run(self._execution.start(call, prepared, results.buffers, report_gathered=True))
+            running = call.run(self._execution.start(call, prepared, operands, results.buffers, report_gathered=True))
             # A failure of the kernel is then reported instead of the header.
             with running.deleted_unless_done([item.array_id for item in kept]) if kept else nullcontext():
                 running.wait_for(1)
                 call.run(check_computed(call, operands))
             check = partial(check_computed, call, operands)
-            sent = call.run(commit(running, kept, prepared.entry.plan, check)) if kept else results.announced()
+            sent = call.run(commit(running, kept, prepared.entry, check)) if kept else results.announced()
             answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=prepared.plan, cache=prepared.entry.answer)
             with call.phase("send"):
                 yield kernel_service_pb2.ExecuteStreamResponse(header=answer)
@@ -164,14 +165,14 @@ class KernelServicer:
 
 
 def _request(request: kernel_service_pb2.ExecuteRequest, operands: Sequence[OperandSource]) -> KernelRequest:
-    return KernelRequest(
+    kind = CallKind(
         request.call,
-        operands,
         keeps=request.keep_results,
         lease_id=request.lease_id,
         refuse_transfers=request.refuse_transfers,
-        space=request.result_space if request.HasField("result_space") else None,
     )
+    space = request.result_space if request.HasField("result_space") else None
+    return KernelRequest(kind, operands, count_bytes(operands).operands, space=space)
 
 
 def _inline(operands: Sequence[kernel_service_pb2.Operand]) -> list[bytes | None]:

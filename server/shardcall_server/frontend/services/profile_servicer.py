@@ -7,7 +7,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 
 import structlog
@@ -17,6 +16,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.files.profile_folder import ProfileFolder, remove_abandoned
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.settings import Settings
@@ -51,9 +51,9 @@ class Recording:
         self._began = time.monotonic()
         self._on_removed = on_removed
         self._timer: threading.Timer | None = None
-        self._stopped: Future[link_pb2.WorkerMessage] | None = None
+        self._stopped: Promise[link_pb2.WorkerMessage] | None = None
 
-    def start(self) -> Future[link_pb2.WorkerMessage]:
+    def start(self) -> Promise[link_pb2.WorkerMessage]:
         """Starts recording; the future holds the mesh's response.
 
         Raises:
@@ -78,7 +78,7 @@ class Recording:
         self._timer.daemon = True
         self._timer.start()
 
-    def stop(self) -> Future[link_pb2.WorkerMessage]:
+    def stop(self) -> Promise[link_pb2.WorkerMessage]:
         """Stops recording and writes the files; the future holds the mesh's response.
 
         Raises:
@@ -153,7 +153,7 @@ class ProfileServicer:
         recording = self._claim()
         try:
             try:
-                call.run(call.wait(recording.stop(), "stopping the profile"))
+                call.block(recording.stop(), "stopping the profile")
             except SessionEndedError:
                 raise mesh_restarted() from None
             files = recording.folder.files()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import Future
 
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 
 
@@ -21,7 +21,7 @@ class ResultWindow:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._nbytes = 0
-        self._waiting: deque[tuple[int, Future[None]]] = deque()
+        self._waiting: deque[tuple[int, Promise[None]]] = deque()
         self._lock = threading.Lock()
 
     async def acquire(self, call: ServerCall, nbytes: int) -> None:
@@ -36,7 +36,7 @@ class ResultWindow:
             if not self._waiting and self._fits(nbytes):
                 self._nbytes += nbytes
                 return
-            waiter = nbytes, Future[None]()
+            waiter = nbytes, Promise[None]()
             self._waiting.append(waiter)
         try:
             await call.wait(waiter[1], "waiting for the client to read earlier results")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from shardcall.v1 import call_stream_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.streamed_call import PreparedCall
-from shardcall_server.link.wire import MAX_OPERANDS
 
 M = TypeVar("M", call_stream_pb2.PrepareCall, call_stream_pb2.StreamedCall)
 
@@ -74,7 +73,7 @@ def own_copy(message: M) -> M:
     return copy
 
 
-def check_call_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedCall) -> None:
+def refuse_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedCall) -> NoReturn:
     """Refuses a call with a wrong number of operands or too many result handles.
 
     Raises:
@@ -87,9 +86,8 @@ def check_call_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedC
             "send one for each type, an empty one for an omitted operand",
             field="operands",
         )
-    if len(message.result_handles) > MAX_OPERANDS:
-        raise CallError(
-            Reason.MALFORMED_REQUEST,
-            f"{len(message.result_handles)} result handles came; send one for each result",
-            field="result_handles",
-        )
+    raise CallError(
+        Reason.MALFORMED_REQUEST,
+        f"{len(message.result_handles)} result handles came; send one for each result",
+        field="result_handles",
+    )

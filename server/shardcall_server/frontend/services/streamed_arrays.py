@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from typing import NamedTuple
 
 from shardcall_server.errors import CallError, Reason
@@ -16,6 +15,7 @@ from shardcall_server.frontend.memory.resident_array_table import (
     array_lost,
     check_handle,
 )
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 
 _MAX_FAILED = 1024
@@ -36,18 +36,21 @@ class StreamedArrays:
 
     Args:
         table: the resident arrays.
+
+    Attributes:
+        items: the number of the present item, which the thread that reads the stream counts.
     """
 
     def __init__(self, table: ResidentArrayTable) -> None:
         self._table = table
         self._lock = threading.Lock()
-        self._promised: dict[bytes, Future[ResidentArray]] = {}  # results of calls that are not launched
+        self._promised: dict[bytes, Promise[ResidentArray]] = {}  # results of calls that are not launched
         self._uses: Counter[bytes] = Counter()  # by calls that are not launched
         self._deleted: dict[bytes, _Deletion] = {}  # arrays to delete when they are no longer used
         self._failed: OrderedDict[bytes, CallError] = OrderedDict()
         self._deleting: Counter[int] = Counter()  # numbers of deletions in progress
-        self._items = 0
-        self._next_deletion: Future[None] = Future()
+        self.items = 0
+        self._next_deletion: Promise[None] = Promise()
 
     def claim(self, owner: str, operands: Sequence[bytes], results: Sequence[bytes]) -> ArrayClaim:
         """Registers the arrays of a call, before any later item takes effect.
@@ -73,16 +76,14 @@ class StreamedArrays:
                 )
             sources = [self._source(handle, f"operand {i}") for i, handle in enumerate(operands)]
             self._uses.update(filter(None, operands))
-            self._promised.update((handle, Future()) for handle in results)
-            self._items += 1
-            number = self._items
+            self._promised.update((handle, Promise()) for handle in results)
         # Without the lock, since the table may delete arrays of expired leases.
         for i, handle in enumerate(operands):
             if handle and sources[i] is None:
                 sources[i] = self._find(handle, owner, f"operand {i}")
-        return ArrayClaim(self, operands, results, sources, owner, number)
+        return ArrayClaim(self, operands, results, sources, owner)
 
-    def _source(self, handle: bytes, field: str) -> ResidentArray | Future[ResidentArray] | CallError | None:
+    def _source(self, handle: bytes, field: str) -> ResidentArray | Promise[ResidentArray] | CallError | None:
         """Returns the source of an operand as earlier items determine it; None for one of the table, or omitted."""
         if handle in self._deleted:  # by an earlier item, though still in use
             return array_lost(handle, field)
@@ -106,11 +107,10 @@ class StreamedArrays:
         """
         now = []
         with self._lock:
-            self._items += 1
             for handle in handles:
                 self._failed.pop(handle, None)
                 if handle in self._uses or handle in self._promised:
-                    self._deleted[handle] = _Deletion(owner, self._items)
+                    self._deleted[handle] = _Deletion(owner, self.items)
                 else:
                     now.append(handle)
         if now:
@@ -146,10 +146,10 @@ class StreamedArrays:
         if free:
             with self._lock:
                 self._deleting -= Counter(deletion.number for deletion, _ in free)
-                done, self._next_deletion = self._next_deletion, Future()
+                done, self._next_deletion = self._next_deletion, Promise()
             done.set_result(None)
 
-    def next_deletion(self, before: int) -> Future[None] | None:
+    def next_deletion(self, before: int) -> Promise[None] | None:
         """Returns a future that is done after the next deferred deletion.
 
         Args:
@@ -158,6 +158,8 @@ class StreamedArrays:
         Returns:
             The future; None if no deletion before that item is deferred.
         """
+        if not self._deleted and not self._deleting:
+            return None
         with self._lock:
             numbers = [*(deletion.number for deletion in self._deleted.values()), *self._deleting]
             return self._next_deletion if numbers and min(numbers) < before else None
@@ -181,7 +183,6 @@ class ArrayClaim:
         operands: the handles of the operands; empty for those that are not on the mesh.
         results: the handles of the results, as the client chose them.
         is_settled: whether the call was launched or has failed.
-        number: the number of its item, in the order of the stream.
     """
 
     def __init__(
@@ -189,11 +190,9 @@ class ArrayClaim:
         arrays: StreamedArrays,
         operands: Sequence[bytes],
         results: Sequence[bytes],
-        sources: Sequence[ResidentArray | Future[ResidentArray] | CallError | None],
+        sources: Sequence[ResidentArray | Promise[ResidentArray] | CallError | None],
         owner: str,
-        number: int,
     ) -> None:
-        self.number = number
         self._arrays = arrays
         self._owner = owner
         self.operands = operands
@@ -212,7 +211,7 @@ class ArrayClaim:
             if isinstance(source, CallError):
                 raise source
             resident: ResidentArray | None
-            if isinstance(source, Future):
+            if isinstance(source, Promise):
                 resident = await wait_computed(call, source, self.operands[i], f"operand {i}")
             else:
                 resident = source

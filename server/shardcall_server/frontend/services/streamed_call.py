@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import TypeAlias
 
-from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
+from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import check_scope
@@ -14,6 +16,7 @@ from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
+from shardcall_server.frontend.dispatch.prepared_call import CallKind, Prepared
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
@@ -23,7 +26,7 @@ from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
 from shardcall_server.frontend.workers.session import MeshSession
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.link.wire import decode_operand_types
 
 _SHORT_OF_MEMORY = {Reason.RESIDENT_LIMIT, Reason.OUT_OF_DEVICE_MEMORY}
 
@@ -47,20 +50,44 @@ class StreamServices:
     session: Callable[[], MeshSession | None]
 
 
-@dataclass(frozen=True)
 class PreparedCall:
-    """The assignment of a slot."""
+    """The assignment of a slot.
 
-    message: call_stream_pb2.PrepareCall
-    types: Sequence[ArrayType | None]
+    Args:
+        message: the message that assigns it.
+
+    Attributes:
+        message: the message.
+        types: the types of the operands; None for those on the mesh or omitted.
+        kind: the kernel and its arguments.
+        sources: the sources of operands that are in messages or omitted.
+
+    Raises:
+        CallError: a type is invalid.
+    """
+
+    def __init__(self, message: call_stream_pb2.PrepareCall) -> None:
+        self.message = message
+        self.types = decode_operand_types(message.operands)
+        self.sources = tuple(OperandSource(kind) for kind in self.types)
+        self.kind = CallKind(
+            message.call,
+            keeps=message.keep_results,
+            lease_id=message.lease_id,
+            refuse_transfers=message.refuse_transfers,
+        )
+
+    @cached_property
+    def digest(self) -> bytes:
+        """A digest of all but the slot."""
+        message = call_stream_pb2.PrepareCall()
+        message.CopyFrom(self.message)
+        message.slot = 0
+        return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
 
 
-class Ran(NamedTuple):
-    """The outcome of a call: the response without its plan, the plan of its program, and a plan of its transfers."""
-
-    response: kernel_service_pb2.ExecuteResponse
-    plan: kernel_pb2.Plan
-    transfers: kernel_pb2.Plan
+Ran: TypeAlias = tuple[kernel_service_pb2.ExecuteResponse, Prepared]
+"""The outcome of a call: the response without its plan, and the prepared call, which has the plan."""
 
 
 async def run_streamed(
@@ -69,7 +96,8 @@ async def run_streamed(
     call: ServerCall,
     message: call_stream_pb2.StreamedCall,
     prepared: PreparedCall,
-    claim: ArrayClaim,
+    claim: ArrayClaim | None,
+    number: int,
     reserve: Callable[[int], Awaitable[None]],
 ) -> Ran:
     """Runs a call of a stream.
@@ -80,67 +108,81 @@ async def run_streamed(
         call: the server call.
         message: the call as it was sent.
         prepared: the assignment of its slot.
-        claim: its arrays.
+        claim: its arrays; None if it names none.
+        number: its number in the order of the stream.
         reserve: waits until as many bytes of results may be computed.
 
     Raises:
         CallError: the call failed.
     """
     services.recorder.begin(call)
-    settings = prepared.message
-
-    async def execute() -> Ran:
-        resident_arrays = await claim.resolve(call)
-        operands, inline = _operands(message, prepared, resident_arrays)
-        request = KernelRequest(
-            settings.call,
-            operands,
-            keeps=settings.keep_results,
-            lease_id=settings.lease_id,
-            handles=claim.results,
-            refuse_transfers=settings.refuse_transfers,
-        )
-        while True:
-            deletion = arrays.next_deletion(claim.number)
-            try:
-                async with services.admission.working(call):
-                    response, ready = await services.runner.run(call, request, inline, claim.launched, reserve)
-                return Ran(response, ready.entry.plan, ready.transfers)
-            except CallError as error:
-                if error.reason not in _SHORT_OF_MEMORY or deletion is None or claim.is_settled:
-                    raise
-            await call.wait(deletion, "waiting for earlier deletions of arrays")
-
+    is_counted = False
     try:
-        with services.drain.working(call.connection):
-            if not settings.keep_results:
-                return await execute()
-            check_scope(call.principal, Scope.ARRAYS, "keep_results")
-            ran = await services.idempotency.once(call, _identity(message, settings), execute)
+        services.drain.enter(call.connection)
+        is_counted = True
+        if not prepared.kind.keeps:
+            return await _execute(services, arrays, call, message, prepared, claim, number, reserve)
+        check_scope(call.principal, Scope.ARRAYS, "keep_results")
+        execute = partial(_execute, services, arrays, call, message, prepared, claim, number, reserve)
+        ran = await services.idempotency.once(call, _identity(message, prepared), execute)
+        if claim is not None:
             claim.finish()
-            return ran
-    except CallError as error:
-        claim.failed(error)
+        return ran
+    except Exception as error:
+        if claim is not None:
+            claim.failed(error if isinstance(error, CallError) else CallError(Reason.INTERNAL, "the call failed"))
         raise
-    except Exception:
-        claim.failed(CallError(Reason.INTERNAL, "the call failed"))
-        raise
+    finally:
+        if is_counted:
+            services.drain.leave()
 
 
-def _operands(
+async def _execute(
+    services: StreamServices,
+    arrays: StreamedArrays,
+    call: ServerCall,
+    message: call_stream_pb2.StreamedCall,
+    prepared: PreparedCall,
+    claim: ArrayClaim | None,
+    number: int,
+    reserve: Callable[[int], Awaitable[None]],
+) -> Ran:
+    """Waits for the operands and a call slot, and runs a call."""
+    resident_arrays: Sequence[ResidentArray | None] = ()
+    if claim is not None:
+        resident_arrays = await claim.resolve(call)
+    request, inline = _request(message, prepared, resident_arrays)
+    slots = services.admission.calls
+    while True:
+        deletion = arrays.next_deletion(number)
+        await slots.wait(call)
+        try:
+            return await services.runner.run(
+                call, request, inline, claim.launched if claim is not None else None, reserve
+            )
+        except CallError as error:
+            if error.reason not in _SHORT_OF_MEMORY or deletion is None or (claim is not None and claim.is_settled):
+                raise
+        finally:
+            slots.release(call)
+        await call.wait(deletion, "waiting for earlier deletions of arrays")
+
+
+def _request(
     message: call_stream_pb2.StreamedCall, prepared: PreparedCall, resident_arrays: Sequence[ResidentArray | None]
-) -> tuple[list[OperandSource], list[bytes | None]]:
-    """Returns the sources of a call's operands and the bytes of those that are in the message.
+) -> tuple[KernelRequest, list[bytes | None]]:
+    """Returns the request of a call, and the bytes of the operands that are in the message.
 
     Raises:
         CallError: an operand does not have the type that its slot says.
     """
-    sources: list[OperandSource] = []
+    sources: list[OperandSource] | None = None
     inline: list[bytes | None] = []
-    for i, (operand, kind, resident) in enumerate(zip(message.operands, prepared.types, resident_arrays, strict=True)):
-        source = operand.WhichOneof("source")
+    nbytes = 0
+    for i, operand in enumerate(message.operands):
+        source, kind = operand.WhichOneof("source"), prepared.types[i]
         data = None
-        if source == "handle" and resident is not None:
+        if source == "handle" and resident_arrays and (resident := resident_arrays[i]) is not None:
             if kind is not None and kind != resident.type:
                 raise CallError(
                     Reason.INVALID_OPERAND,
@@ -148,7 +190,9 @@ def _operands(
                     "or correct it",
                     field=f"operand {i}",
                 )
-            sources.append(OperandSource(resident.type, resident=resident))
+            if sources is None:
+                sources = [*prepared.sources]
+            sources[i] = OperandSource(resident.type, resident=resident)
         elif (source == "inline") != (kind is not None):
             raise CallError(
                 Reason.MALFORMED_REQUEST,
@@ -156,22 +200,17 @@ def _operands(
                 "for an omitted operand",
                 field=f"operand {i}",
             )
-        else:
-            if kind is not None:
-                data = operand.inline
-                check_inline(kind, data, f"operand {i}")
-            sources.append(OperandSource(kind))
+        elif kind is not None:
+            data = operand.inline
+            check_inline(kind, data, f"operand {i}")
+            nbytes += len(data)
         inline.append(data)
-    return sources, inline
+    return KernelRequest(prepared.kind, sources or prepared.sources, nbytes, message.result_handles), inline
 
 
-def _identity(
-    message: call_stream_pb2.StreamedCall, settings: call_stream_pb2.PrepareCall
-) -> call_stream_pb2.CallStreamRequest:
-    """Returns all that repetitions of a call have in common."""
-    frame = call_stream_pb2.CallStreamRequest()
-    frame.items.add().prepare.CopyFrom(settings)
-    frame.items[0].prepare.slot = 0
-    frame.items.add().call.operands.extend(message.operands)
-    frame.items[1].call.result_handles.extend(message.result_handles)
-    return frame
+def _identity(message: call_stream_pb2.StreamedCall, prepared: PreparedCall) -> bytes:
+    """Returns a digest of all that repetitions of a call have in common."""
+    digest = hashlib.sha256(prepared.digest)
+    call = call_stream_pb2.StreamedCall(operands=message.operands, result_handles=message.result_handles)
+    digest.update(call.SerializeToString(deterministic=True))
+    return digest.digest()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from shardcall.v1 import kernel_pb2
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_worker.v1 import link_pb2
 
 _DOING = {
@@ -49,7 +49,7 @@ class Command:
     is_wanted: Callable[[], bool] = lambda: True
     plan: kernel_pb2.Plan | None = None
     compiling: bool = False
-    answer: Future[link_pb2.WorkerMessage] = field(default_factory=Future)
+    answer: Promise[link_pb2.WorkerMessage] = field(default_factory=Promise)
     answers: dict[int, link_pb2.WorkerMessage] = field(default_factory=dict)
     gathered_bytes: dict[int, float] = field(default_factory=dict)
     failed_programs: dict[str, link_pb2.Failure] = field(default_factory=dict)

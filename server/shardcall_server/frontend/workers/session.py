@@ -6,9 +6,8 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
 
 import structlog
@@ -16,6 +15,8 @@ import structlog
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
+from shardcall_server.frontend.rpc.promise import Promise
+from shardcall_server.frontend.workers.batch import Batch
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.command import Command, identify, suspects
 from shardcall_server.frontend.workers.exit_reason import (
@@ -36,6 +37,7 @@ from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
+_ATTACH_BYTES = 64 << 10  # for the messages that attach memory files before a command
 _OTHERS_S = 0.3  # workers that exit because another exited may be noticed first
 
 
@@ -63,13 +65,15 @@ class MeshSession:
         self._table: BlockTable | None = None
         self._ids = itertools.count(1)
         self._sequence = 0
-        self._ended = False
+        self.ended = False
+        """True once a worker is gone."""
         self._first_exited: WorkerConnection | None = None
         self._exit_lock = threading.Lock()
         self._over = threading.Event()
         self._fault: BaseException | None = None
         self._stop: StopRequest | None = None
-        self._batch = threading.local()
+        self.batch = Batch(self.connections)
+        """Gathers the commands that a thread sends in its body into shared writes to the links."""
         self._oom_kills = oom_kills()
         self.device_bytes = 0
         """The memory of all devices as reported by the platform; 0 if unknown."""
@@ -91,11 +95,6 @@ class MeshSession:
         return all(connection.worker.data_link is None for connection in self.connections)
 
     @property
-    def ended(self) -> bool:
-        """True once a worker is gone."""
-        return self._ended
-
-    @property
     def idle(self) -> bool:
         """True if no command is pending."""
         return self._pending_commands.idle
@@ -109,26 +108,10 @@ class MeshSession:
         """Returns the pending commands, in the order of sending."""
         return self._pending_commands.commands()
 
-    def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage] | None:
+    def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Promise[link_pb2.WorkerMessage] | None:
         """Sends a command like `command` if none is pending; returns None if one is."""
         with self.launch_lock:
             return self.command(message) if self.idle else None
-
-    @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Gathers the commands that this thread sends in the body into shared writes to the links; may be nested.
-
-        The order of the commands of all threads does not change. The body must not wait for an answer.
-        """
-        is_nested = getattr(self._batch, "more", False)
-        self._batch.more = True
-        try:
-            yield
-        finally:
-            self._batch.more = is_nested
-            if not is_nested:
-                for connection in self.connections:
-                    connection.worker.link.flush()
 
     def command(
         self,
@@ -137,7 +120,7 @@ class MeshSession:
         on_gathered: Callable[[int], None] | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
         plan: kernel_pb2.Plan | None = None,
-    ) -> Future[link_pb2.WorkerMessage]:
+    ) -> Promise[link_pb2.WorkerMessage]:
         """Sends a command; the returned future holds the answer or a `CallError`.
 
         Args:
@@ -159,7 +142,7 @@ class MeshSession:
         if kind == "measure" and len(self.connections) > 1:
             message.measure.max_seconds = 0.0  # by their own clocks the processes would run the program unequally often
         with self.launch_lock:
-            if self._ended or not self._pending_commands.open(message.call_id, command):
+            if self.ended or not self._pending_commands.open(message.call_id, command):
                 raise SessionEndedError
             try:
                 self._send(message, tuple(memory), plan)
@@ -185,9 +168,10 @@ class MeshSession:
             CallError: a worker does not read and none received the message.
         """
         message.sequence = self._sequence + 1
-        body, sent, more = message.SerializeToString(), 0, getattr(self._batch, "more", False)
+        body, sent, more = message.SerializeToString(), 0, self.batch.depth > 0
         for connection in self.connections:
-            connection.check_capacity(len(body))
+            if not connection.worker.link.has_capacity(len(body) + _ATTACH_BYTES):
+                raise CallError(Reason.SERVER_BUSY, "the mesh accepts no commands at present; repeat the call later")
         self._sequence += 1
         try:
             for connection in self.connections:
@@ -196,7 +180,7 @@ class MeshSession:
         except LinkFullError:
             self.stop(StopRequest("a worker did not read its link"))
         except LinkClosedError:
-            self._ended = True
+            self.ended = True
         except Exception:  # workers that missed this command would see a gap before the next
             self.stop(StopRequest("a command could not be sent"))
             if not sent:
@@ -239,7 +223,7 @@ class MeshSession:
         """Processes the messages of one worker until it or another is gone."""
         try:
             for messages in connection.batches():
-                with self.batch():  # an answer may let another call continue on this thread
+                with self.batch:  # an answer may let another call continue on this thread
                     for message in messages:
                         self._dispatch(connection, message)
         except Exception as error:  # noqa: BLE001  # `run` raises it
@@ -248,7 +232,7 @@ class MeshSession:
             with self._exit_lock:
                 is_first = self._first_exited is None
                 self._first_exited = self._first_exited or connection
-            self._ended = True
+            self.ended = True
             if is_first:
                 self._stop_others(connection)
                 self._over.set()
@@ -327,7 +311,7 @@ class MeshSession:
 
     def _close(self) -> ExitReason:
         """Terminates the processes, updates the quarantine, and then fails the pending commands."""
-        self._ended = True
+        self.ended = True
         lost = self._pending_commands.close()
         reason = self.exit_reason = self._find_exit_reason(lost)
         for key in reason.quarantined_keys:
@@ -367,7 +351,7 @@ class MeshSession:
 
     def stop(self, stop: StopRequest) -> None:
         """Kills the workers at once."""
-        if not self._ended:
+        if not self.ended:
             self._stop = self._stop or stop
             for connection in self.connections:
                 connection.worker.kill()

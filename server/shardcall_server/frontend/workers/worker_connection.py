@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_server.errors import Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.exit_reason import ExitKind, StopRequest
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
-
-_ATTACH_BYTES = 64 << 10  # for the messages that attach memory files before a command
 
 
 class WorkerConnection:
@@ -54,11 +52,6 @@ class WorkerConnection:
         for batch in self.worker.link.batches():
             self._messages += len(batch)
             yield [link_pb2.WorkerMessage.FromString(body) for body, _ in batch]
-
-    def check_capacity(self, nbytes: int) -> None:
-        """Raises CallError if the backlog of a worker that does not read has no capacity for this many bytes."""
-        if not self.worker.link.has_capacity(nbytes + _ATTACH_BYTES):
-            raise CallError(Reason.SERVER_BUSY, "the mesh accepts no commands at present; repeat the call later")
 
     def send(
         self,
