@@ -15,6 +15,7 @@ from pathlib import Path
 
 import known_answers
 import pytest
+from hypothesis import HealthCheck, settings
 
 import shardcall as sc
 from shardcall._src.wire import token_file
@@ -27,6 +28,10 @@ PRINCIPALS = {
     "watcher": ("admin",),
 }
 """Whom servers of the tests know besides the user whose tests these are, and what they may do."""
+# How long an example takes says as much about the machine as about the code.
+settings.register_profile("shardcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shardcall")
+
 _READY = re.compile(r"shardcall ready at (\S+) ")
 
 

@@ -15,7 +15,7 @@ from shardcall_server.frontend.services.streamed_call import Ran
 def ran(plan: kernel_pb2.Plan, transfers: kernel_pb2.Plan | None = None) -> Ran:
     """The outcome of a call of a program with this plan."""
     prepared: Any = SimpleNamespace(
-        entry=SimpleNamespace(plan=plan), has_residents=transfers is not None, transfers=transfers
+        entry=SimpleNamespace(plan=plan), uses_resident_arrays=transfers is not None, transfers=transfers
     )
     return kernel_service_pb2.ExecuteResponse(), prepared
 

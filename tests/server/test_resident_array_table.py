@@ -13,8 +13,8 @@ import pytest
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory import leases, resident_array_table
+from shardcall_server.frontend.memory.lease_timer import LeaseTimer
 from shardcall_server.frontend.memory.resident_array_table import (
-    LeaseTimer,
     Reservation,
     ResidentArray,
     ResidentArrayTable,

@@ -65,7 +65,7 @@ class Execution:
             if (history := mesh.programs.call_history) is not None:
                 history.touch(prepared.call.key)
         else:
-            prepared = await self._look_up(call, kind, operands)
+            prepared = await self._resolve(call, kind, operands)
             is_hit = prepared.entry.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
             kind.recent = prepared if is_hit else None
         entry = prepared.entry
@@ -74,7 +74,7 @@ class Execution:
             self._known_answers.check(entry.program)
         return prepared
 
-    async def _look_up(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> Prepared:
+    async def _resolve(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> Prepared:
         """Returns a call whose program is compiled; compiles it if necessary."""
         self._check_size(count_bytes(operands))
         types = tuple(operand.type for operand in operands)

@@ -12,7 +12,8 @@ from functools import partial
 from shardcall_server.frontend.memory.arena import Arena
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator
-from shardcall_server.frontend.memory.resident_array_table import LeaseTimer, ResidentArray, ResidentArrayTable
+from shardcall_server.frontend.memory.lease_timer import LeaseTimer
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.memory.segment_broker import make_segment_broker
 from shardcall_server.frontend.memory.segments import SegmentTable
 from shardcall_server.frontend.workers.session import MeshSession

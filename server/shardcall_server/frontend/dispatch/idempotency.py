@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ from google.protobuf.message import Message
 
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import REQUEST_ID_KEY, ServerCall
 
 Answer = TypeVar("Answer")
@@ -71,7 +71,7 @@ class _First:
 
     digest: bytes
     chunks: HashedChunks | None = None
-    answer: Future[Any] = field(default_factory=Future)
+    answer: Promise[Any] = field(default_factory=Promise)
     nbytes: int = 0
     done_at: float = 0.0
 

@@ -126,7 +126,7 @@ class KernelRunner:
             else:
                 executed = (await running.answer()).executed
                 sent = inline_results(prepared.entry, buffers, executed)
-                if prepared.has_residents:
+                if prepared.uses_resident_arrays:
                     await check_computed(call, request.operands)
             count_moved(call, nbytes, buffers, keeps=bool(kept))
         except CallError:

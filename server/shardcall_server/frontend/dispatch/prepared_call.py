@@ -17,7 +17,7 @@ _NO_TRANSFERS = kernel_pb2.Plan()
 
 
 class CallKind:
-    """What calls have in common that differ in their operands only.
+    """The kernel and the arguments of calls that differ in their operands only.
 
     Args:
         call: the kernel and its arguments.
@@ -54,7 +54,7 @@ class Prepared:
         entry: the cache entry of the program.
         nbytes: the bytes of its arrays.
         device_bytes: the device memory that it takes beside its resident arrays, in bytes.
-        has_residents: whether any operand is on the mesh.
+        uses_resident_arrays: whether any operand is on the mesh.
     """
 
     kind: CallKind
@@ -65,7 +65,7 @@ class Prepared:
     entry: CacheEntry
     nbytes: CallBytes
     device_bytes: int
-    has_residents: bool
+    uses_resident_arrays: bool
 
     def applies_to(self, mesh: ReadyMesh, operands: Sequence[OperandSource]) -> bool:
         """Returns whether a call of the same kind is the same but for the values of its operands.

@@ -81,6 +81,10 @@ class Quota:
         limit_bytes: returns the limit in bytes, which may depend on what others hold.
         setting: the name of the setting behind ``limit_bytes``.
         describe_others: returns a part of the error message about the arrays of others; may be empty.
+
+    Attributes:
+        arrays: the number of arrays and reservations.
+        nbytes: their bytes on the devices.
     """
 
     def __init__(
@@ -98,11 +102,6 @@ class Quota:
         self._describe_others = describe_others
         self.arrays = 0
         self.nbytes = 0
-
-    def count(self, arrays: int, nbytes: int) -> None:
-        """Adds to the counts without a check; removes if negative."""
-        self.arrays += arrays
-        self.nbytes += nbytes
 
     def check(self, nbytes: int) -> None:
         """Checks that one more array is allowed.

@@ -12,12 +12,9 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
-
-import structlog
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
@@ -29,11 +26,12 @@ from shardcall_server.frontend.memory.leases import (
     ResidentArray,
     check_lease_id,
 )
+from shardcall_server.frontend.memory.table_change import TableChange
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.settings import client_share
 
-__all__ = ["LeaseTimer", "Reservation", "ResidentArray", "ResidentArrayTable", "array_lost", "check_handle"]
+__all__ = ["Reservation", "ResidentArray", "ResidentArrayTable", "array_lost", "check_handle"]
 
 HANDLE_BYTES = 16
 MAX_DELETED = 1024
@@ -217,30 +215,39 @@ class ResidentArrayTable:
             if reservation.settled:
                 raise RuntimeError("a reservation was committed after it had been settled")
             reservation.settled = True
-            self._release(lease, reservation.device_bytes)
-            try:
-                if resident is not None:
-                    self._add(lease, resident, gone)
-            finally:
+            if resident is None:
+                self._release(lease, reservation.device_bytes)
                 self._leases.remove_if_empty(lease)
+                return
+            try:
+                self._add(lease, resident, reservation.device_bytes, gone)
+            except CallError:
+                self._leases.remove_if_empty(lease)
+                raise
 
-    def _add(self, lease: ArrayLease, resident: ResidentArray, gone: list[ResidentArray]) -> None:
+    def _add(self, lease: ArrayLease, resident: ResidentArray, reserved: int, gone: list[ResidentArray]) -> None:
+        """Replaces reserved bytes by an array; releases them if that fails."""
         if resident.epoch in self._past_epochs:
+            self._release(lease, reserved)
             raise CallError(
                 Reason.ARRAY_LOST, "the mesh restarted while the array was put there, and it is lost; put it again"
             )
-        try:
-            if resident.handle in self._by_handle:
-                raise CallError(
-                    Reason.MALFORMED_REQUEST,
-                    "an array on the mesh has one of the result handles already; choose a handle at random for each "
-                    "result, and use it once",
-                    field="result_handles",
-                )
-            self._reserve(lease, resident.device_bytes)
-        except CallError:
+        if resident.handle in self._by_handle:
+            self._release(lease, reserved)
             gone.append(resident)  # the mesh holds it already and must delete it
-            raise
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                "an array on the mesh has one of the result handles already; choose a handle at random for each "
+                "result, and use it once",
+                field="result_handles",
+            )
+        if resident.device_bytes != reserved:
+            self._release(lease, reserved)
+            try:
+                self._reserve(lease, resident.device_bytes)
+            except CallError:
+                gone.append(resident)
+                raise
         self.device_bytes += resident.device_bytes
         self._by_handle[resident.handle] = lease.arrays[resident.handle] = resident
         self._leases.renew(lease)
@@ -254,28 +261,26 @@ class ResidentArrayTable:
             self._leases.remove_if_empty(lease)
 
     def _reserve(self, lease: ArrayLease, nbytes: int) -> None:
-        for quota in (*lease.quotas, self._quota):
+        quotas = *lease.quotas, self._quota
+        for quota in quotas:
             quota.check(nbytes)
-        for quota in (*lease.quotas, self._quota):
-            quota.count(1, nbytes)
+        for quota in quotas:
+            quota.arrays += 1
+            quota.nbytes += nbytes
 
     def _release(self, lease: ArrayLease, nbytes: int) -> None:
         for quota in (*lease.quotas, self._quota):
-            quota.count(-1, -nbytes)
+            quota.arrays -= 1
+            quota.nbytes -= nbytes
 
-    @contextmanager
-    def _changing(self) -> Iterator[list[ResidentArray]]:
-        """Holds the lock and removes expired leases; arrays in the yielded list are reported as deleted at the end."""
-        gone: list[ResidentArray] = []
-        try:
-            with self._lock:
-                while (lease := self._leases.pop_expired()) is not None:
-                    gone.extend(lease.arrays.values())
-                    self._remove(list(lease.arrays.values()))
-                yield gone
-        finally:
-            if gone:
-                self._on_delete(gone)
+    def _changing(self) -> TableChange:
+        """Holds the lock and removes expired leases; arrays in the list are reported as deleted at the end."""
+        return TableChange(self._lock, self._remove_expired, self._on_delete)
+
+    def _remove_expired(self, gone: list[ResidentArray]) -> None:
+        while (lease := self._leases.pop_expired()) is not None:
+            gone.extend(lease.arrays.values())
+            self._remove(list(lease.arrays.values()))
 
 
 class Reservation:
@@ -337,7 +342,8 @@ class Reservation:
 
     def cancel(self) -> None:
         """Releases the reservation if it is not settled."""
-        self._table.settle(self, None)
+        if not self.settled:
+            self._table.settle(self, None)
 
     def __enter__(self) -> Self:
         return self
@@ -346,29 +352,6 @@ class Reservation:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.cancel()
-
-
-class LeaseTimer:
-    """Removes expired leases from a table, on a thread of its own."""
-
-    def __init__(self, table: ResidentArrayTable) -> None:
-        self._table = table
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="lease-timer", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stops the thread; the leases stay."""
-        self._closing.set()
-        self._thread.join()
-
-    def _serve(self) -> None:
-        log = structlog.get_logger()
-        while not self._closing.wait(self._table.next_expiry_s()):
-            try:
-                self._table.expire()
-            except Exception:
-                log.exception("the arrays of expired leases could not be deleted on the mesh")
 
 
 def array_lost(handle: bytes, field: str = "handle") -> CallError:

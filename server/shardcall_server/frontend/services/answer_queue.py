@@ -110,6 +110,6 @@ class AnswerQueue:
             slot = assigned[0]
             self._plans.move_to_end(id(plan))
         answer.plan_slot = slot
-        if prepared.has_residents and (transfers := prepared.transfers.transfers):
+        if prepared.uses_resident_arrays and (transfers := prepared.transfers.transfers):
             answer.transfers.extend(transfers)
         return answer

@@ -110,7 +110,7 @@ class StreamedArrays:
             for handle in handles:
                 self._failed.pop(handle, None)
                 if handle in self._uses or handle in self._promised:
-                    self._deleted[handle] = _Deletion(owner, self.items)
+                    self._deleted.setdefault(handle, _Deletion(owner, self.items))
                 else:
                     now.append(handle)
         if now:
@@ -122,20 +122,23 @@ class StreamedArrays:
 
     def settle(self, claim: ArrayClaim, resident_arrays: Sequence[ResidentArray], error: CallError | None) -> None:
         """Releases the arrays of a call that was launched or has failed; for `ArrayClaim`."""
+        free: list[tuple[_Deletion, bytes]] = []
         with self._lock:
             promised = [self._promised.pop(handle) for handle in claim.results]
             if error is not None:
                 self._note_failure(claim.results, error)
-            for handle in filter(None, claim.operands):
+            for handle in claim.operands:
+                if not handle:
+                    continue
                 self._uses[handle] -= 1
                 if not self._uses[handle]:
                     del self._uses[handle]
-            free = [
-                (self._deleted.pop(handle), handle)
-                for handle in {*claim.operands, *claim.results}
-                if handle in self._deleted and handle not in self._uses and handle not in self._promised
-            ]
-            self._deleting.update(deletion.number for deletion, _ in free)
+            if self._deleted:
+                for handle in {*claim.operands, *claim.results}:
+                    if handle in self._deleted and handle not in self._uses and handle not in self._promised:
+                        deletion = self._deleted.pop(handle)
+                        free.append((deletion, handle))
+                        self._deleting[deletion.number] += 1
         for i, future in enumerate(promised):  # without the lock: waiting calls continue on this thread
             if error is None:
                 future.set_result(resident_arrays[i])
@@ -161,8 +164,9 @@ class StreamedArrays:
         if not self._deleted and not self._deleting:
             return None
         with self._lock:
-            numbers = [*(deletion.number for deletion in self._deleted.values()), *self._deleting]
-            return self._next_deletion if numbers and min(numbers) < before else None
+            first = next(iter(self._deleted.values()), None)  # they are in the order of their numbers
+            is_before = (first is not None and first.number < before) or min(self._deleting, default=before) < before
+            return self._next_deletion if is_before else None
 
     def note_failure(self, handles: Sequence[bytes], error: CallError) -> None:
         """Records why arrays do not exist, for later calls that name them."""
