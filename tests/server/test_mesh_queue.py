@@ -244,6 +244,22 @@ def test_what_can_never_fit_is_refused_with_the_bytes_that_are_missing():
     assert (queue.launched, queue.queued, queue.budget.program_bytes) == (0, 0, 0)
 
 
+def test_small_calls_count_as_a_part():
+    queue = make(launched=2)
+    grants = [Caller().ask(queue).grant.result(30)]
+    small = [Caller().run(queue.acquire(Caller(), share=0.25)) for _ in range(4)]  # type: ignore[arg-type]
+    waiting = Caller().ask(queue)
+    waiting.waits.wait(30)
+    for grant in small[:3]:
+        grant.release()
+    assert not waiting.grant.done()
+    small[3].release()
+    grants.append(waiting.grant.result(30))
+    for grant in grants:
+        grant.release()
+    assert (queue.launched, queue.queued) == (0, 0)
+
+
 def test_a_caller_waiting_for_memory_that_arrays_take_gets_an_error():
     held = [0]
     queue = MeshQueue(8, 100, 100, DeviceBudget(lambda: 100, lambda: held[0]))

@@ -25,6 +25,8 @@ from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
 _LARGE_CALL_BYTES = 1 << 20
+_SMALL_CALL_BYTES = 1 << 20  # on all devices
+_SMALL_CALL_SHARE = 0.25  # of a launched call: it keeps the mesh busy for less time than its messages take
 _MAX_SHOWN = 300
 _ONE_DEVICE = MeshAxes((("x", 1),))
 
@@ -117,7 +119,10 @@ class Execution:
             check_no_transfers(entry.plan, operands, mesh.ready)
         resident_bytes = sum(resident.device_bytes for resident in resident_arrays)
         device_bytes = max(0, entry.program.device_bytes - resident_bytes)
-        return Prepared(kind, completed, operands, mesh, version, entry, nbytes, device_bytes, bool(resident_arrays))
+        share = _SMALL_CALL_SHARE if entry.program.device_bytes <= _SMALL_CALL_BYTES else 1.0
+        return Prepared(
+            kind, completed, operands, mesh, version, entry, nbytes, device_bytes, share, bool(resident_arrays)
+        )
 
     async def start(
         self,
@@ -144,7 +149,7 @@ class Execution:
             buffers.region.reserve(buffers.region_bytes, lambda: call.check("reserving memory for the results"))
         again = False
         while True:
-            grant = await self._queue.acquire(call, prepared.device_bytes, again=again)
+            grant = await self._queue.acquire(call, prepared.device_bytes, share=prepared.launch_share, again=again)
             running = Running(call, buffers, grant)
             command = link_pb2.Execute(
                 key_digest=prepared.entry.program.key,

@@ -23,14 +23,16 @@ class LaunchGrant:
 
     Attributes:
         device_bytes: the device memory that the call takes.
+        share: what it counts of the limit of granted calls.
     """
 
-    __slots__ = ("_ended", "_queue", "device_bytes")
+    __slots__ = ("_ended", "_queue", "device_bytes", "share")
 
-    def __init__(self, queue: MeshQueue, device_bytes: int) -> None:
+    def __init__(self, queue: MeshQueue, device_bytes: int, share: float) -> None:
         self._queue = queue
         self._ended = False
         self.device_bytes = device_bytes
+        self.share = share
 
     def release(self) -> None:
         """Releases the grant to the next call; repeated calls do nothing."""
@@ -47,14 +49,16 @@ class _Waiter:
         connection: the connection by which it came.
         deadline: its deadline, on the monotonic clock.
         device_bytes: the device memory that it needs.
+        share: what it counts of the limit of granted calls.
         grant: its grant; None while it waits and if it is refused.
         refusal: the error by which it is refused.
         decided: done when the grant or the refusal is set.
     """
 
-    __slots__ = ("connection", "deadline", "decided", "device_bytes", "grant", "owner", "refusal")
+    __slots__ = ("connection", "deadline", "decided", "device_bytes", "grant", "owner", "refusal", "share")
 
-    def __init__(self, call: ServerCall, device_bytes: int) -> None:
+    def __init__(self, call: ServerCall, device_bytes: int, share: float) -> None:
+        self.share = share
         self.owner = call.owner
         self.connection = call.connection
         self.deadline = call.deadline
@@ -99,6 +103,10 @@ class MeshQueue:
         max_queued: the limit of all waiting calls, beside the first of each owner.
         max_queued_per_client: the limit of waiting calls of one owner.
         budget: the memory of the devices.
+
+    Attributes:
+        budget: as above.
+        launched: the shares of the granted calls.
     """
 
     def __init__(self, max_launched: int, max_queued: int, max_queued_per_client: int, budget: DeviceBudget) -> None:
@@ -108,7 +116,7 @@ class MeshQueue:
         self.budget = budget
         self._line: FairQueue[_Waiter] = FairQueue()
         self._lock = threading.Lock()
-        self.launched = 0
+        self.launched = 0.0
 
     @property
     def queued(self) -> int:
@@ -123,27 +131,30 @@ class MeshQueue:
         """
         self.budget.check(device_bytes)
 
-    async def acquire(self, call: ServerCall, device_bytes: int = 0, *, again: bool = False) -> LaunchGrant:
+    async def acquire(
+        self, call: ServerCall, device_bytes: int = 0, *, share: float = 1.0, again: bool = False
+    ) -> LaunchGrant:
         """Waits for a grant, which the caller must release. The wait is the phase "queue".
 
         Args:
             call: the server call.
             device_bytes: the device memory that it needs; 0 if negligible.
+            share: what it counts of the limit of granted calls; a binary fraction.
             again: whether an earlier grant was of no use, so that the limits of the queue do not apply.
 
         Raises:
             CallError: too many calls wait, the devices lack the memory, the deadline passed or the caller left.
         """
         with self._lock:
-            if not self._line.size and self.launched < self._max_launched:
+            if not self._line.size and self.launched + share <= self._max_launched:
                 if self.budget.add(device_bytes):
-                    self.launched += 1
-                    return LaunchGrant(self, device_bytes)
+                    self.launched += share
+                    return LaunchGrant(self, device_bytes, share)
             else:
                 self.budget.check(device_bytes)
             if not again:
                 self._check_limits(call.owner)
-            waiter = _Waiter(call, device_bytes)
+            waiter = _Waiter(call, device_bytes, share)
             self._line.add(waiter)
         with call.phase("queue"):
             try:
@@ -159,7 +170,7 @@ class MeshQueue:
     def release(self, grant: LaunchGrant) -> None:
         """Releases a grant; see `LaunchGrant.release`."""
         with self._lock:
-            self.launched -= 1
+            self.launched -= grant.share
             self.budget.program_bytes -= grant.device_bytes
             decided = self._advance() if self._line.size else ()
         for waiter in decided:  # without the lock, since callbacks may do anything
@@ -179,7 +190,7 @@ class MeshQueue:
         decided: list[_Waiter] = []
         while (waiter := self._line.peek()) is not None:
             try:
-                if self.launched == self._max_launched:
+                if self.launched + waiter.share > self._max_launched:
                     self.budget.check(waiter.device_bytes)
                     break
                 if not self.budget.add(waiter.device_bytes):
@@ -187,8 +198,8 @@ class MeshQueue:
             except CallError as error:  # resident arrays have taken the memory meanwhile
                 waiter.refusal = error
             else:
-                self.launched += 1
-                waiter.grant = LaunchGrant(self, waiter.device_bytes)
+                self.launched += waiter.share
+                waiter.grant = LaunchGrant(self, waiter.device_bytes, waiter.share)
             decided.append(self._line.pop())
         return decided
 

@@ -54,6 +54,7 @@ class Prepared:
         entry: the cache entry of the program.
         nbytes: the bytes of its arrays.
         device_bytes: the device memory that it takes beside its resident arrays, in bytes.
+        launch_share: what it counts of the limit of launched calls.
         uses_resident_arrays: whether any operand is on the mesh.
     """
 
@@ -65,6 +66,7 @@ class Prepared:
     entry: CacheEntry
     nbytes: CallBytes
     device_bytes: int
+    launch_share: float
     uses_resident_arrays: bool
 
     def applies_to(self, mesh: ReadyMesh, operands: Sequence[OperandSource]) -> bool:
