@@ -8,6 +8,7 @@ from itertools import count
 from queue import Queue
 
 import numpy as np
+import pytest
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.compilation.keys import Platform
@@ -67,6 +68,51 @@ def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins():
     send(get_array=link_pb2.GetArray(array_id=7))
     assert link.answers.get(timeout=WAIT_S).failure.reason == "ARRAY_LOST"
     commands.close()
+
+
+@pytest.mark.parametrize("side", [8, 64, 512])
+def test_a_batch_runs_a_chain_of_resident_arrays(side: int):
+    ours, theirs = socket.socketpair()
+    ours.settimeout(WAIT_S)
+    links = Link(ours), Link(theirs)
+    received = links[0].frames()
+    commands = Commands(links[1], load_kernels(), Platform("cpu", "0", ""))
+    ids = count(1)
+
+    def handle(*batch: dict[str, object]) -> None:
+        messages = [link_pb2.FrontEndMessage(call_id=next(ids), **command) for command in batch]  # type: ignore[arg-type]
+        assert commands.handle_batch([(message.SerializeToString(), None) for message in messages])
+
+    def answer() -> link_pb2.WorkerMessage:
+        return link_pb2.WorkerMessage.FromString(next(received)[0])
+
+    mesh, ones = encode_mesh(MeshAxes((("x", 1),))), np.ones((side, side))
+    kinds = [encode_array_type(ArrayType(shape, ones.dtype)) for shape in (ones.shape, ())]
+    call = kernel_pb2.KernelCall(kernel="add", strategy="gspmd", mesh=mesh)
+    handle({"prepare": link_pb2.Prepare(call=call, operands=kinds, max_call_bytes=1 << 30)})
+    assert answer().HasField("compiling")
+    digest = answer().prepared.plan.key_digest
+    data = link_pb2.TensorData(inline=ones.tobytes())
+    handle({"put_array": link_pb2.PutArray(array_id=1, type=kinds[0], mesh=mesh, data=data)})
+    assert answer().HasField("array_put")
+    chain: list[dict[str, object]] = []
+    for array_id in range(1, 41):
+        operands = [link_pb2.TensorData(array_id=array_id), link_pb2.TensorData(inline=ones[0, 0].tobytes())]
+        results = [link_pb2.ResultDestination(array_id=array_id + 1)]
+        chain += (
+            {"execute": link_pb2.Execute(key_digest=digest, operands=operands, results=results)},
+            {"delete_arrays": link_pb2.DeleteArrays(array_ids=[array_id])},
+        )
+    handle(*chain, {"get_array": link_pb2.GetArray(array_id=41)}, {"get_array": link_pb2.GetArray(array_id=40)})
+    answers = {message.call_id: message for message in (answer() for _ in range(42))}
+    last, deleted = (answers.pop(call_id) for call_id in sorted(answers)[-2:])
+    assert last.executed.inline_results[0] == (41 * ones).tobytes()
+    assert deleted.failure.reason == "ARRAY_LOST"
+    assert {message.WhichOneof("answer") for message in answers.values()} == {"executed"}
+    assert not any(message.executed.inline_results for message in answers.values())
+    commands.close()
+    for link in links:
+        link.close()
 
 
 def test_every_command_of_a_batch_is_answered_with_its_own_results():

@@ -35,5 +35,5 @@ def test_blocks_are_placed_as_blocks_on_a_mesh_of_one_process_too(copier, device
         piece.view(memory.rest(link_pb2.MemorySpan(memory_id=7, offset=offset)), kind.dtype)[...] = piece.of(source)
     executor = Executor(memory, ResidentArrays(copier), copier)
     data = link_pb2.TensorData(blocks=link_pb2.MemorySpan(memory_id=7, offset=offset))
-    placed = executor._argument(kind, placement, data, direct=devices == 1)
+    placed = executor._argument(kind, placement, kind.dtype, data)
     assert np.asarray(placed)[:rows].tobytes() == source.tobytes()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from operator import lt
+from operator import lt, methodcaller
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,13 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
-from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape, replicated
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated
 from shardcall_server.kernels.signature import ValueCheck
 
 SMALL_BYTES = 64 << 10
 """Bytes of arrays for which JAX's overhead takes longer than their copies."""
+
+_is_ready = methodcaller("is_ready")
 
 
 class BuildError(Exception):
@@ -66,8 +68,7 @@ class Launched:
     @property
     def is_ready(self) -> bool:
         """True if results and flags are computed."""
-        arrays = [*self.results, *(() if self.refused is None else (self.refused,))]
-        return all(array.is_ready() for array in arrays)
+        return (self.refused is None or _is_ready(self.refused)) and all(map(_is_ready, self.results))
 
     def check(self) -> None:
         """Waits for the flags of the checks; a process that has none of the program's devices sees none.
@@ -75,8 +76,9 @@ class Launched:
         Raises:
             CallError: INVALID_VALUE, for the first check that refuses the call.
         """
-        shards = () if self.refused is None else self.refused.addressable_shards
-        for shard in shards[:1]:
+        if self.refused is None:
+            return
+        for shard in self.refused.addressable_shards[:1]:
             for check, is_refused in zip(self.checks, np.asarray(shard.data), strict=True):
                 if is_refused:
                     raise CallError(Reason.INVALID_VALUE, check.message, field=check.operand)
@@ -103,6 +105,14 @@ class Program:
     fingerprint: bytes = b""
 
     @cached_property
+    def inputs(self) -> tuple[tuple[ArrayType, Placement, np.dtype] | None, ...]:
+        """The type, placement and element type on the devices of each operand; None for one left out."""
+        return tuple(
+            None if kind is None or placement is None else (kind, placement, held_type(kind.dtype))
+            for kind, placement in zip(self.resolved.problem.operands, self.operands, strict=True)
+        )
+
+    @cached_property
     def is_on_one_device(self) -> bool:
         """True if the mesh of the program has one device."""
         return self.resolved.problem.mesh.device_count == 1
@@ -121,8 +131,8 @@ class Program:
     @cached_property
     def is_small(self) -> bool:
         """True if the program runs on one device, on small arrays only."""
-        operands = (operand.nbytes for operand in self.resolved.problem.operands if operand is not None)
-        return self.is_on_one_device and sum(operands) + self.result_bytes <= SMALL_BYTES
+        arrays = (*self.resolved.problem.operands, *self.resolved.problem.results)
+        return self.is_on_one_device and all(array is None or array.nbytes <= SMALL_BYTES for array in arrays)
 
     def launch(self, *arguments: jax.Array | np.ndarray) -> Launched:
         """Runs the program, which must have something to compute, on the devices."""

@@ -17,19 +17,20 @@ class CommandAnswer:
     """The one answer to a command; as a context manager it sends an exception of the body as a Failure.
 
     Attributes:
+        call_id: the id of the command.
         more: whether it may wait for later answers, which share its write to the link.
     """
 
     def __init__(self, link: Link, call_id: int) -> None:
         self.more = False
         self._link = link
-        self._call_id = call_id
+        self.call_id = call_id
 
     def __enter__(self) -> CommandAnswer:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception | SystemExit):  # the code of a kernel may raise SystemExit
+        if error is not None and isinstance(error, (Exception, SystemExit)):  # a kernel's code may raise SystemExit
             self.send(failure=failure_of(error))
             return True
         return False
@@ -49,8 +50,11 @@ class CommandAnswer:
 
     def send(self, **answer: object) -> None:
         """Sends the answer; does nothing if the front end is gone."""
+        self.send_message(link_pb2.WorkerMessage(call_id=self.call_id, **answer))  # type: ignore[arg-type]
+
+    def send_message(self, message: link_pb2.WorkerMessage) -> None:
+        """Sends the answer as a message; does nothing if the front end is gone."""
         try:
-            message = link_pb2.WorkerMessage(call_id=self._call_id, **answer)  # type: ignore[arg-type]
             self._link.send(message.SerializeToString(), more=self.more)
         except LinkClosedError:
             pass

@@ -130,21 +130,19 @@ class Commands:
     def handle(self, message: link_pb2.FrontEndMessage, fd: int | None) -> bool:
         """Executes a command or begins to; returns whether to read more. Its answer may wait for `handle_batch`."""
         kind = message.WhichOneof("command")
-        if kind == "shutdown" or (message.sequence and not self._is_next(message.sequence)):
+        if kind == "shutdown" or ((sequence := message.sequence) and not self._is_next(sequence)):
             return False
-        self._begin(kind, message, fd)
+        if kind == "execute":
+            self._execute(message)
+        elif kind == "delete_arrays":
+            # The memory of small arrays waits for JAX's next placement or launch.
+            self._has_deleted |= self._resident_arrays.delete(message.delete_arrays.array_ids[:])
+        else:
+            self._settle()
+            self._begin(kind, message, fd)
         return True
 
     def _begin(self, kind: str | None, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
-        match kind:
-            case "execute":
-                self._execute(message)
-                return
-            case "delete_arrays":
-                self._resident_arrays.delete(message.delete_arrays.array_ids)
-                self._has_deleted = True
-                return
-        self._settle()
         match kind:
             case "prepare":
                 self._planner.submit(self._prepare, message.call_id, message.prepare)
@@ -193,24 +191,32 @@ class Commands:
     def _execute(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.execute
         with CommandAnswer(self._link, message.call_id) as answer:
-            program = self._launched_programs.get(command.key_digest)
+            digest = command.key_digest
+            program = self._launched_programs.get(digest)
             if program is None:
-                program = self._programs[command.key_digest].result(timeout=0).program
-                self._launched_programs[command.key_digest] = program
+                program = self._launched_programs[digest] = self._programs[digest].result(timeout=0).program
             if not program.is_small:
                 self._settle()
             launch = self._executor.launch(program, command, message.request_id)
-            on_gathered = answer.report_gathered if command.report_gathered else _ignore_progress
+            reports = any(launch.targets) and command.report_gathered
+            on_gathered = answer.report_gathered if reports else _ignore_progress
+            answer.more = launch.is_ready
+            if answer.more:
+                self._answer_executed(answer, launch, on_gathered)
+                return
             self._unfinished.append((answer, launch, on_gathered))
             if not program.is_small:
                 self._settle()
 
     def _finish(self, answer: CommandAnswer, launch: Launch, on_gathered: OnGathered) -> None:
         with answer:
-            executed = self._executor.finish(launch, on_gathered)
-            # Before the answer: with it, the front end may hand the memory to another call.
-            launch.release()
-            answer.send(executed=executed)
+            self._answer_executed(answer, launch, on_gathered)
+
+    def _answer_executed(self, answer: CommandAnswer, launch: Launch, on_gathered: OnGathered) -> None:
+        # Filled in place: a message that is assigned to a field of another is copied by serializing it.
+        message = link_pb2.WorkerMessage(call_id=answer.call_id)
+        self._executor.finish(launch, on_gathered, message.executed)
+        answer.send_message(message)
 
     def _run_trial(self, message: link_pb2.FrontEndMessage) -> None:
         if message.HasField("discard_trial_blocks"):

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from shardcall_server.compilation.program import SMALL_BYTES, Launched, Placement, Program
-from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
 from shardcall_server.mesh.memory import MemoryFiles
@@ -22,6 +21,7 @@ from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
 _MOMENT_S = 100e-6  # about a switch of threads
+_NOTHING = Launched()
 
 
 @dataclass
@@ -46,20 +46,19 @@ class Launch:
     placement_s: float
     request_id: str = ""
 
+    @property
+    def is_ready(self) -> bool:
+        """True if all results are computed, and those to gather are small."""
+        return (bool(self.kept) or self.program.result_bytes <= SMALL_BYTES) and self.launched.is_ready
+
     def is_ready_soon(self) -> bool:
-        """Returns whether all results are small and computed; waits for a moment if the program is small."""
-        if self.program.result_bytes > SMALL_BYTES or self.launched.is_ready:
-            return self.program.result_bytes <= SMALL_BYTES
+        """Returns `is_ready`; waits for a moment if the program is small."""
         until = time.monotonic() + (_MOMENT_S if self.program.is_small else 0.0)
-        while not self.launched.is_ready:
+        while not self.is_ready:
             if time.monotonic() >= until:
                 return False
             time.sleep(0)  # lets other threads run
         return True
-
-    def release(self) -> None:
-        """Releases results and memory, before the answer is sent."""
-        self.launched, self.targets = Launched(), ()
 
 
 class Executor:
@@ -85,38 +84,38 @@ class Executor:
         Operands may alias shared memory, which the front end does not change until it has the answer.
         """
         started = time.monotonic()
-        problem = program.resolved.problem
-        direct = program.is_on_one_device and self._is_one_process
         with phase("place", request_id, program):
             arguments = [
-                self._argument(operand, placement, data, direct=direct)
-                # operands left out at the end have no data either
-                for operand, placement, data in zip(problem.operands, program.operands, command.operands, strict=False)
-                if operand is not None and placement is not None
+                self._argument(*operand, data)
+                # operands left out at the end have no data either; a repeated field iterates slowly, its slice does not
+                for operand, data in zip(program.inputs, command.operands[:], strict=False)
+                if operand is not None
             ]
         placed = time.monotonic()
+        results = program.resolved.problem.results
         targets, kept = [], []
-        for kind, to in zip(problem.results, command.results, strict=True):
-            targets.append(self.target(kind, to))
-            if to.HasField("array_id"):
+        for kind, to in zip(results, command.results[:], strict=True):
+            destination = to.WhichOneof("destination")
+            targets.append(self.target(kind, to) if destination else None)
+            if destination == "array_id":
                 kept.append(to.array_id)
-        launched = Launched()
+        launched = _NOTHING
         if program.compiled:
             with phase("launch", request_id, program):
                 launched = program.launch(*arguments)
         elif kept:
             launched = Launched(_nothing(program, self._copier))
-        if kept:
-            for array_id, result, kind in zip(kept, launched.results, problem.results, strict=False):
-                self._resident_arrays.keep(array_id, kind, result)
+        for array_id, result, kind in zip(kept, launched.results, results, strict=False):
+            self._resident_arrays.keep(array_id, kind, result)
         return Launch(program, launched, targets, kept, placed, placed - started, request_id)
 
-    def finish(self, launch: Launch, on_gathered: OnGathered) -> link_pb2.Executed:
-        """Waits until every shard is ready and gathers the results that are not resident.
+    def finish(self, launch: Launch, on_gathered: OnGathered, answer: link_pb2.Executed) -> None:
+        """Waits until every shard is ready, gathers the results that are not resident, and releases the launch.
 
         Args:
             launch: the launched execution.
             on_gathered: called with the number of bytes of all results, in order, that are gathered.
+            answer: an empty answer, which receives results and times.
 
         Raises:
             CallError: the program refuses the values of its operands; its resident results are deleted.
@@ -129,16 +128,17 @@ class Executor:
         except BaseException:
             self._resident_arrays.delete(launch.kept)
             raise
-        ready = time.monotonic()
         with self._ready_lock:
-            begun = max(launch.began, min(self._last_ready, ready))
-            self._last_ready = max(self._last_ready, ready)
-        answer = link_pb2.Executed(place_seconds=launch.placement_s, execute_seconds=ready - begun)
+            ready = time.monotonic()
+            begun = max(launch.began, self._last_ready)
+            self._last_ready = ready
         if not launch.kept:
             with phase("gather", launch.request_id, launch.program):
                 answer.inline_results.extend(self._gather_all(launch, on_gathered))
+        # Before the answer: with it, the front end may hand the memory to another call.
+        launch.launched, launch.targets = _NOTHING, ()
+        answer.place_seconds, answer.execute_seconds = launch.placement_s, ready - begun
         answer.gather_seconds = time.monotonic() - ready
-        return answer
 
     def copy_out(self, resident: DeviceArray, target: Target | None, on_gathered: OnGathered) -> link_pb2.Executed:
         """Copies a resident array to its destination, or into the answer."""
@@ -170,18 +170,18 @@ class Executor:
         return Source(kind, self._memory.view(kind, data.span))
 
     def _argument(
-        self, kind: ArrayType, placement: Placement, data: link_pb2.TensorData, *, direct: bool
+        self, kind: ArrayType, placement: Placement, held: np.dtype, data: link_pb2.TensorData
     ) -> jax.Array | np.ndarray:
-        origin = data.WhichOneof("source")
-        if origin == "array_id":
-            return self._resident_arrays.as_operand(data.array_id, placement)
-        if origin == "inline" and self._is_one_process and kind.shape == placement.padded:
+        direct = self._is_one_process and kind.shape == placement.padded
+        if direct and (inline := data.inline):
             # JAX aliases it, and shards a small array sooner than `put_padded` does.
-            return np.ndarray(kind.shape, held_type(kind.dtype), data.inline)
+            return np.ndarray(kind.shape, held, inline)
+        if data.HasField("array_id"):
+            return self._resident_arrays.as_operand(data.array_id, placement)
         source = self.source(kind, data)
-        small = self._is_one_process and kind.nbytes <= SMALL_BYTES and kind.shape == placement.padded
-        if source.is_complete and (direct or small):
-            return source.memory.view(held_type(kind.dtype))
+        suits = direct and (kind.nbytes <= SMALL_BYTES or len(placement.sharding.device_set) == 1)
+        if source.is_complete and suits:
+            return source.memory.view(held)
         return source.put(placement, self._copier, may_alias=True)
 
     def _gather_all(self, launch: Launch, on_gathered: OnGathered) -> list[bytes]:
@@ -191,11 +191,11 @@ class Executor:
         kinds = launch.program.resolved.problem.results
         if not launch.launched.results:  # results without elements
             return [b"" for _ in kinds]
+        if direct and not any(launch.targets):
+            return [np.asarray(result).tobytes() for result in launch.launched.results]
         for result, kind, target in zip(launch.launched.results, kinds, launch.targets, strict=True):
             if target is not None:
                 target.gather(result, self._copier, partial(_report_offset, on_gathered, before))
-            elif direct:
-                inline.append(np.asarray(result).tobytes())
             else:
                 inline.append(self._in_answer(result, kind))
             before += kind.nbytes

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import jax
 import numpy as np
 
-from shardcall_server.compilation.program import Placement
+from shardcall_server.compilation.program import SMALL_BYTES, Placement
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
@@ -33,19 +32,18 @@ class ResidentArrays:
     """The resident arrays, by the ids that commands use.
 
     An array is available to commands that were sent after the one that creates it was answered, and to executions
-    that were sent after an execution that creates it.
+    that were sent after an execution that creates it. Threads share them without a lock: every use is one operation
+    of a dictionary.
     """
 
     def __init__(self, copier: ParallelCopier) -> None:
         self._copier = copier
         self._arrays: dict[int, DeviceArray] = {}
-        self._lock = threading.Lock()
         self._is_one_process = jax.process_count() == 1
 
     def keep(self, array_id: int, kind: ArrayType, array: jax.Array) -> None:
         """Adds an array."""
-        with self._lock:
-            self._arrays[array_id] = DeviceArray(kind, array)
+        self._arrays[array_id] = DeviceArray(kind, array)
 
     def get(self, array_id: int) -> DeviceArray:
         """Returns an array.
@@ -53,17 +51,15 @@ class ResidentArrays:
         Raises:
             CallError: ARRAY_LOST.
         """
-        with self._lock:
-            resident = self._arrays.get(array_id)
+        resident = self._arrays.get(array_id)
         if resident is None:
             raise CallError(Reason.ARRAY_LOST, "the array is no longer on the mesh; put it again", field="handle")
         return resident
 
-    def delete(self, array_ids: Iterable[int]) -> None:
-        """Removes arrays; executions that were launched before still read them."""
-        with self._lock:
-            for array_id in array_ids:
-                self._arrays.pop(array_id, None)
+    def delete(self, array_ids: Iterable[int]) -> bool:
+        """Removes arrays, which executions that were launched before still read; returns whether any is large."""
+        removed = [self._arrays.pop(array_id, None) for array_id in array_ids]
+        return any(array is not None and array.type.nbytes > SMALL_BYTES for array in removed)
 
     def as_operand(self, array_id: int, placement: Placement) -> jax.Array:
         """Returns an array in the placement that a program takes; transfers it between devices if necessary."""

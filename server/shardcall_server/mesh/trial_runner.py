@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from shardcall_server.compilation.program import Placement, Program
-from shardcall_server.kernels.element_types import held_type
 from shardcall_worker.v1 import measure_pb2
 
 
@@ -28,8 +27,7 @@ class TrialRunner:
         Ones rather than zeros: memory that was never written reads from one page, in no time.
         """
         assert program.compiled is not None
-        operands = zip(program.resolved.problem.operands, program.operands, strict=True)
-        kinds = [(p, held_type(o.dtype).name) for o, p in operands if o is not None and p is not None]
+        kinds = [(placement, held.name) for _, placement, held in filter(None, program.inputs)]
         if kinds != self._kinds:
             self.discard_blocks()
             self._blocks = [jnp.ones(placement.padded, dtype, device=placement.sharding) for placement, dtype in kinds]
