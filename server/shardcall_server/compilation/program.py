@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from operator import lt, methodcaller
+from operator import lt
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,9 @@ from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated
-from shardcall_server.kernels.signature import ValueCheck
 
 SMALL_BYTES = 64 << 10
 """Bytes of arrays for which JAX's overhead takes longer than their copies."""
-
-_is_ready = methodcaller("is_ready")
 
 
 class BuildError(Exception):
@@ -49,39 +46,6 @@ class Placement:
 
     padded: tuple[int, ...]
     sharding: Sharding
-
-
-@dataclass
-class Launched:
-    """A launched program.
-
-    Attributes:
-        results: the arrays to come.
-        checks: the checks of the operands' values.
-        refused: bool [checks], True for those that refuse the call; None if there are none.
-    """
-
-    results: Sequence[jax.Array] = ()
-    checks: Sequence[ValueCheck] = ()
-    refused: jax.Array | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """True if results and flags are computed."""
-        return (self.refused is None or _is_ready(self.refused)) and all(map(_is_ready, self.results))
-
-    def check(self) -> None:
-        """Waits for the flags of the checks; a process that has none of the program's devices sees none.
-
-        Raises:
-            CallError: INVALID_VALUE, for the first check that refuses the call.
-        """
-        if self.refused is None:
-            return
-        for shard in self.refused.addressable_shards[:1]:
-            for check, is_refused in zip(self.checks, np.asarray(shard.data), strict=True):
-                if is_refused:
-                    raise CallError(Reason.INVALID_VALUE, check.message, field=check.operand)
 
 
 @dataclass(frozen=True)
@@ -134,12 +98,20 @@ class Program:
         arrays = (*self.resolved.problem.operands, *self.resolved.problem.results)
         return self.is_on_one_device and all(array is None or array.nbytes <= SMALL_BYTES for array in arrays)
 
-    def launch(self, *arguments: jax.Array | np.ndarray) -> Launched:
-        """Runs the program, which must have something to compute, on the devices."""
-        assert self.compiled is not None
-        made = self.compiled(*arguments)
-        count = len(self.results)
-        return Launched(made[:count], self.resolved.problem.checks, *made[count:])
+    def check(self, arrays: Sequence[jax.Array]) -> None:
+        """Waits for the flags of the checks; a process that has none of the program's devices sees none.
+
+        Args:
+            arrays: the results, and the flags if the program was launched and has checks.
+
+        Raises:
+            CallError: INVALID_VALUE, for the first check that refuses the call.
+        """
+        for flags in arrays[len(self.results) :]:
+            for shard in flags.addressable_shards[:1]:
+                for check, is_refused in zip(self.resolved.problem.checks, np.asarray(shard.data), strict=True):
+                    if is_refused:
+                        raise CallError(Reason.INVALID_VALUE, check.message, field=check.operand)
 
     @property
     def text(self) -> str:

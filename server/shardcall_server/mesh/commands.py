@@ -197,7 +197,7 @@ class Commands:
                 program = self._launched_programs[digest] = self._programs[digest].result(timeout=0).program
             if not program.is_small:
                 self._settle()
-            launch = self._executor.launch(program, command, message.request_id)
+            launch = self._executor.launch(program, message)
             reports = any(launch.targets) and command.report_gathered
             on_gathered = answer.report_gathered if reports else _ignore_progress
             answer.more = launch.is_ready
@@ -258,10 +258,12 @@ class Commands:
         with CommandAnswer(self._link, message.call_id) as answer:
             put = self._arrivals.prepare(message.put_array)
             source = self._executor.source(put.type, message.put_array.data)
-            self._finishers.submit(self._finish_put, answer, put, source, message.request_id)
+            self._finishers.submit(self._finish_put, answer, put, source, message)
 
-    def _finish_put(self, answer: CommandAnswer, put: Arrival, source: Source, request_id: str) -> None:
-        with answer, phase("put", request_id):
+    def _finish_put(
+        self, answer: CommandAnswer, put: Arrival, source: Source, message: link_pb2.FrontEndMessage
+    ) -> None:
+        with answer, phase("put", message):
             answer.send(array_put=self._arrivals.finish(put, source))
 
     def _get(self, message: link_pb2.FrontEndMessage) -> None:
@@ -271,7 +273,7 @@ class Commands:
             resident = self._resident_arrays.get(command.array_id)
             target = self._executor.target(resident.type, command.result)
             on_gathered = answer.report_gathered if command.report_gathered else _ignore_progress
-            self._finishers.submit(self._finish_get, answer, resident, target, on_gathered, message.request_id)
+            self._finishers.submit(self._finish_get, answer, resident, target, on_gathered, message)
 
     def _finish_get(
         self,
@@ -279,9 +281,9 @@ class Commands:
         resident: DeviceArray,
         target: Target | None,
         on_gathered: OnGathered,
-        request_id: str,
+        message: link_pb2.FrontEndMessage,
     ) -> None:
-        with answer, phase("get", request_id):
+        with answer, phase("get", message):
             answer.send(executed=self._executor.copy_out(resident, target, on_gathered))
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:

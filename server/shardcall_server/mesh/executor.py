@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 
 import jax
 import numpy as np
 
-from shardcall_server.compilation.program import SMALL_BYTES, Launched, Placement, Program
+from shardcall_server.compilation.program import SMALL_BYTES, Placement, Program
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
 from shardcall_server.mesh.memory import MemoryFiles
@@ -21,7 +22,7 @@ from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
 _MOMENT_S = 100e-6  # about a switch of threads
-_NOTHING = Launched()
+_is_ready = methodcaller("is_ready")
 
 
 @dataclass
@@ -30,26 +31,26 @@ class Launch:
 
     Attributes:
         program: the program.
-        launched: the results to come.
+        arrays: the results to come, then the flags of the checks if there are any.
         targets: the destination of each result; None for the answer itself and for resident results.
         kept: the ids of resident results.
         began: the time of the launch, on the monotonic clock.
         placement_s: the time that placing the operands took, in seconds.
-        request_id: the request id of the call.
+        message: the command.
     """
 
     program: Program
-    launched: Launched
+    arrays: Sequence[jax.Array]
     targets: Sequence[Target | None]
     kept: Sequence[int]
     began: float
     placement_s: float
-    request_id: str = ""
+    message: link_pb2.FrontEndMessage
 
     @property
     def is_ready(self) -> bool:
         """True if all results are computed, and those to gather are small."""
-        return (bool(self.kept) or self.program.result_bytes <= SMALL_BYTES) and self.launched.is_ready
+        return (bool(self.kept) or self.program.result_bytes <= SMALL_BYTES) and all(map(_is_ready, self.arrays))
 
     def is_ready_soon(self) -> bool:
         """Returns `is_ready`; waits for a moment if the program is small."""
@@ -78,13 +79,14 @@ class Executor:
         self._ready_lock = threading.Lock()
         self._last_ready = 0.0
 
-    def launch(self, program: Program, command: link_pb2.Execute, request_id: str = "") -> Launch:
+    def launch(self, program: Program, message: link_pb2.FrontEndMessage) -> Launch:
         """Puts the operands on the devices and launches the program.
 
         Operands may alias shared memory, which the front end does not change until it has the answer.
         """
         started = time.monotonic()
-        with phase("place", request_id, program):
+        command = message.execute
+        with phase("place", message, program):
             arguments = [
                 self._argument(*operand, data)
                 # operands left out at the end have no data either; a repeated field iterates slowly, its slice does not
@@ -99,15 +101,15 @@ class Executor:
             targets.append(self.target(kind, to) if destination else None)
             if destination == "array_id":
                 kept.append(to.array_id)
-        launched = _NOTHING
+        arrays: Sequence[jax.Array] = ()
         if program.compiled:
-            with phase("launch", request_id, program):
-                launched = program.launch(*arguments)
+            with phase("launch", message, program):
+                arrays = program.compiled(*arguments)
         elif kept:
-            launched = Launched(_nothing(program, self._copier))
-        for array_id, result, kind in zip(kept, launched.results, results, strict=False):
-            self._resident_arrays.keep(array_id, kind, result)
-        return Launch(program, launched, targets, kept, placed, placed - started, request_id)
+            arrays = _nothing(program, self._copier)
+        for array_id, array, kind in zip(kept, arrays, results, strict=False):
+            self._resident_arrays.keep(array_id, kind, array)
+        return Launch(program, arrays, targets, kept, placed, placed - started, message)
 
     def finish(self, launch: Launch, on_gathered: OnGathered, answer: link_pb2.Executed) -> None:
         """Waits until every shard is ready, gathers the results that are not resident, and releases the launch.
@@ -121,10 +123,10 @@ class Executor:
             CallError: the program refuses the values of its operands; its resident results are deleted.
         """
         try:
-            with phase("execute", launch.request_id, launch.program):
-                for result in launch.launched.results:
-                    result.block_until_ready()
-                launch.launched.check()
+            with phase("execute", launch.message, launch.program):
+                for array in launch.arrays:
+                    array.block_until_ready()
+                launch.program.check(launch.arrays)
         except BaseException:
             self._resident_arrays.delete(launch.kept)
             raise
@@ -133,10 +135,10 @@ class Executor:
             begun = max(launch.began, self._last_ready)
             self._last_ready = ready
         if not launch.kept:
-            with phase("gather", launch.request_id, launch.program):
+            with phase("gather", launch.message, launch.program):
                 answer.inline_results.extend(self._gather_all(launch, on_gathered))
         # Before the answer: with it, the front end may hand the memory to another call.
-        launch.launched, launch.targets = _NOTHING, ()
+        launch.arrays, launch.targets = (), ()
         answer.place_seconds, answer.execute_seconds = launch.placement_s, ready - begun
         answer.gather_seconds = time.monotonic() - ready
 
@@ -189,15 +191,15 @@ class Executor:
         inline, before = [], 0
         direct = launch.program.has_single_blocks and self._is_one_process
         kinds = launch.program.resolved.problem.results
-        if not launch.launched.results:  # results without elements
+        if not launch.arrays:  # results without elements
             return [b"" for _ in kinds]
         if direct and not any(launch.targets):
-            return [np.asarray(result).tobytes() for result in launch.launched.results]
-        for result, kind, target in zip(launch.launched.results, kinds, launch.targets, strict=True):
+            return [np.asarray(array).tobytes() for array in launch.arrays[: len(kinds)]]
+        for array, kind, target in zip(launch.arrays, kinds, launch.targets, strict=False):
             if target is not None:
-                target.gather(result, self._copier, partial(_report_offset, on_gathered, before))
+                target.gather(array, self._copier, partial(_report_offset, on_gathered, before))
             else:
-                inline.append(self._in_answer(result, kind))
+                inline.append(self._in_answer(array, kind))
             before += kind.nbytes
         return inline
 

@@ -12,6 +12,7 @@ import structlog
 
 from shardcall_server.compilation.program import Program
 from shardcall_server.errors import CallError, Reason
+from shardcall_worker.v1 import link_pb2
 
 _NO_PHASE = contextlib.nullcontext()
 _recordings: set[Profiler] = set()  # one at most
@@ -20,18 +21,20 @@ _OF_PROCESS = "process-"
 _SUFFIXES = {".pb": 2, ".gz": 3}  # .xplane.pb and .trace.json.gz, after a host name that may contain dots
 
 
-def phase(name: str, request_id: str, program: Program | None = None) -> AbstractContextManager[object]:
+def phase(
+    name: str, message: link_pb2.FrontEndMessage, program: Program | None = None
+) -> AbstractContextManager[object]:
     """Annotates the body in profiles; costs next to nothing if none is being recorded.
 
     Args:
         name: the name of the phase.
-        request_id: the request id of the call.
+        message: the command.
         program: the program of the call; None if it has none.
     """
     if not _recordings:
         return _NO_PHASE
     labels = {} if program is None else _names_of(program)
-    return jax.profiler.TraceAnnotation(f"shardcall {name}", request_id=request_id, **labels)
+    return jax.profiler.TraceAnnotation(f"shardcall {name}", request_id=message.request_id, **labels)
 
 
 def _names_of(program: Program) -> dict[str, str]:
