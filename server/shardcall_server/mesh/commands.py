@@ -114,7 +114,10 @@ class Commands:
         return reads_on
 
     def _settle(self) -> None:
-        """Finishes the launches of the batch so far, here if they are ready soon, and sends the answers that wait."""
+        """Finishes the launches of the batch so far, here if they are ready soon, and sends the answers that wait.
+
+        Launches and answers that follow their like run quicker than in alternation: their code stays in the caches.
+        """
         for answer, launch, on_gathered in self._unfinished:
             answer.more = launch.is_ready_soon()
             if answer.more:  # a switch of threads would take longer than the rest
@@ -200,23 +203,16 @@ class Commands:
             launch = self._executor.launch(program, message)
             reports = any(launch.targets) and command.report_gathered
             on_gathered = answer.report_gathered if reports else _ignore_progress
-            answer.more = launch.is_ready
-            if answer.more:
-                self._answer_executed(answer, launch, on_gathered)
-                return
             self._unfinished.append((answer, launch, on_gathered))
             if not program.is_small:
                 self._settle()
 
     def _finish(self, answer: CommandAnswer, launch: Launch, on_gathered: OnGathered) -> None:
         with answer:
-            self._answer_executed(answer, launch, on_gathered)
-
-    def _answer_executed(self, answer: CommandAnswer, launch: Launch, on_gathered: OnGathered) -> None:
-        # Filled in place: a message that is assigned to a field of another is copied by serializing it.
-        message = link_pb2.WorkerMessage(call_id=answer.call_id)
-        self._executor.finish(launch, on_gathered, message.executed)
-        answer.send_message(message)
+            # Filled in place: a message that is assigned to a field of another is copied by serializing it.
+            message = link_pb2.WorkerMessage(call_id=answer.call_id)
+            self._executor.finish(launch, on_gathered, message.executed)
+            answer.send_message(message)
 
     def _run_trial(self, message: link_pb2.FrontEndMessage) -> None:
         if message.HasField("discard_trial_blocks"):

@@ -58,8 +58,11 @@ class ResidentArrays:
 
     def delete(self, array_ids: Iterable[int]) -> bool:
         """Removes arrays, which executions that were launched before still read; returns whether any is large."""
-        removed = [self._arrays.pop(array_id, None) for array_id in array_ids]
-        return any(array is not None and array.type.nbytes > SMALL_BYTES for array in removed)
+        is_large = False
+        for array_id in array_ids:
+            resident = self._arrays.pop(array_id, None)
+            is_large = is_large or (resident is not None and resident.type.nbytes > SMALL_BYTES)
+        return is_large
 
     def as_operand(self, array_id: int, placement: Placement) -> jax.Array:
         """Returns an array in the placement that a program takes; transfers it between devices if necessary."""
