@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.messages import call, open_channel, token_of
+from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
 from end_to_end.processes import holds_nothing, left_empty, until
 from faults import slow_kernel
 from faults.gauges import MIB, Allowed, Gauges, drift_report, growth
@@ -227,6 +227,37 @@ def test_a_removed_token_ends_its_streams_and_no_other(tmp_path, own_server, fig
         assert busy.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
         other.send(run(1, X))
         assert result(other.answer(1)).tolist() == DIFFERENCE
+
+
+def test_a_removed_token_ends_a_stream_whose_client_reads_nothing(tmp_path, own_server):
+    """The thread that sends its answers waits for the client, and holds the only stream of the server."""
+    path = tmp_path / "state" / "token"
+    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    bob = token_file.Entry.make("bob", ["run"])
+    token_file.create(str(path), [own, bob])
+    server = own_server("--token-file", str(path), "--max-call-streams", "1", devices=1)
+    large = np.zeros(64 << 10)
+    with (
+        open_channel(server.address, SMALL_WINDOW, token=bob.token) as removed,
+        open_channel(server.address, token=own.token) as kept,
+        RawCallStream(removed) as stalled,
+    ):
+        stalled.send(diff_of(large.size), run(0, large))
+        stalled.answer(0)
+        stalled.reads.clear()
+        for number in range(1, 60):
+            stalled.send(run(number, large))
+        token_file.replace(str(path), [own])
+
+        def is_served() -> bool:
+            with RawCallStream(kept) as stream:
+                stream.send(diff_of(8), run(0, X))
+                until(lambda: 0 in stream.answers or stream.rpc.done())
+                return 0 in stream.answers
+
+        until(is_served)
+        stalled.reads.set()
+        assert stalled.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_clients_share_no_numbers_slots_or_windows(streaming):
