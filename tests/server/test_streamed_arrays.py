@@ -29,7 +29,7 @@ def arrays(table):
     made = StreamedArrays(table.array_table)
     yield made
     assert not made._promised
-    assert not +made._uses
+    assert not made._uses
     assert not made._deleted
     assert made.next_deletion(1 << 62) is None
 

@@ -45,7 +45,7 @@ class StreamedArrays:
         self._table = table
         self._lock = threading.Lock()
         self._promised: dict[bytes, Promise[ResidentArray]] = {}  # results of calls that are not launched
-        self._uses: Counter[bytes] = Counter()  # by calls that are not launched
+        self._uses: dict[bytes, int] = {}  # by calls that are not launched
         self._deleted: dict[bytes, _Deletion] = {}  # arrays to delete when they are no longer used
         self._failed: OrderedDict[bytes, CallError] = OrderedDict()
         self._deleting: Counter[int] = Counter()  # numbers of deletions in progress
@@ -68,29 +68,33 @@ class StreamedArrays:
         for handle in results:
             check_handle(handle, "result_handles")
         with self._lock:
-            if len({*results}) < len(results) or not self._promised.keys().isdisjoint(results):
+            promised = self._promised
+            if len({*results}) < len(results) or not promised.keys().isdisjoint(results):
                 raise CallError(
                     Reason.MALFORMED_REQUEST,
                     "two results have the same handle; choose a handle at random for each result, and use it once",
                     field="result_handles",
                 )
-            sources = [self._source(handle, f"operand {i}") for i, handle in enumerate(operands)]
-            self._uses.update(filter(None, operands))
-            self._promised.update((handle, Promise()) for handle in results)
+            sources = [self._source(handle, i) if handle else None for i, handle in enumerate(operands)]
+            for handle in operands:
+                if handle:
+                    self._uses[handle] = self._uses.get(handle, 0) + 1
+            for handle in results:
+                promised[handle] = Promise()
         # Without the lock, since the table may delete arrays of expired leases.
         for i, handle in enumerate(operands):
             if handle and sources[i] is None:
                 sources[i] = self._find(handle, owner, f"operand {i}")
         return ArrayClaim(self, operands, results, sources, owner)
 
-    def _source(self, handle: bytes, field: str) -> ResidentArray | Promise[ResidentArray] | CallError | None:
+    def _source(self, handle: bytes, index: int) -> ResidentArray | Promise[ResidentArray] | CallError | None:
         """Returns the source of an operand as earlier items determine it; None for one of the table, or omitted."""
         if handle in self._deleted:  # by an earlier item, though still in use
-            return array_lost(handle, field)
+            return array_lost(handle, f"operand {index}")
         if (promised := self._promised.get(handle)) is not None:
             return promised
         if (error := self._failed.get(handle)) is not None:
-            return array_lost(handle, field) if error.reason is Reason.MESH_RESTARTED else error
+            return array_lost(handle, f"operand {index}") if error.reason is Reason.MESH_RESTARTED else error
         return None
 
     def _find(self, handle: bytes, owner: str, field: str) -> ResidentArray | CallError:
