@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
@@ -14,10 +11,7 @@ from shardcall_server.frontend.services.streamed_call import Ran
 
 def ran(plan: kernel_pb2.Plan, transfers: kernel_pb2.Plan | None = None) -> Ran:
     """The outcome of a call of a program with this plan."""
-    prepared: Any = SimpleNamespace(
-        entry=SimpleNamespace(plan=plan), uses_resident_arrays=transfers is not None, transfers=transfers
-    )
-    return kernel_service_pb2.ExecuteResponse(), prepared
+    return kernel_service_pb2.ExecuteResponse(), plan, transfers or kernel_pb2.Plan()
 
 
 def answers(queue: AnswerQueue, *plans: kernel_pb2.Plan) -> list[call_stream_pb2.StreamedAnswer]:

@@ -93,6 +93,26 @@ def test_a_task_resumes_on_the_thread_that_completes_the_future():
     assert ending.outcomes == [(None, None)]
 
 
+class SetElsewhere(Future[None]):
+    """A future that another thread completes while the first is still registering its callback."""
+
+    def add_done_callback(self, callback: Callable[[Future[None]], object]) -> None:
+        super().add_done_callback(callback)
+        on_thread("completer", lambda: self.set_result(None))
+
+
+def test_a_task_may_be_resumed_before_its_thread_has_left_it():
+    ending = Ending()
+
+    async def stage() -> str:
+        for _ in range(3):
+            await coroutines.wait(SetElsewhere(), "waiting")
+        return "done"
+
+    ending.start(stage())
+    assert ending.outcomes == [("done", None)]
+
+
 def test_a_task_does_not_suspend_for_a_future_that_is_done():
     future: Future[int] = Future()
     future.set_result(1)

@@ -9,10 +9,10 @@ from shardcall._src.types.blocks import device_label
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
-from shardcall_server.frontend.dispatch.prepared_call import CallKind, Prepared
+from shardcall_server.frontend.dispatch.prepared_call import NO_TRANSFERS, CallKind, Prepared
 from shardcall_server.frontend.dispatch.running import Running
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
-from shardcall_server.frontend.dispatch.transfers import check_no_transfers
+from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, CallBytes, OperandSource, count_bytes
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
@@ -25,8 +25,6 @@ from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
 _LARGE_CALL_BYTES = 1 << 20
-_SMALL_CALL_BYTES = 1 << 20  # on all devices
-_SMALL_CALL_SHARE = 0.25  # of a launched call: it keeps the mesh busy for less time than its messages take
 _MAX_SHOWN = 300
 _ONE_DEVICE = MeshAxes((("x", 1),))
 
@@ -61,8 +59,10 @@ class Execution:
             CallError: the call is invalid, its kernel failed the known-answer tests, or its deadline passed; the
                 compilation then continues.
         """
-        mesh = await self._supervisor.mesh(call)
         prepared = kind.recent
+        if prepared is None:
+            self._check_size(count_bytes(operands))
+        mesh = await self._supervisor.mesh(call)
         if prepared is not None and prepared.applies_to(mesh, operands):
             if (history := mesh.programs.call_history) is not None:
                 history.touch(prepared.call.key)
@@ -70,6 +70,7 @@ class Execution:
             prepared = await self._resolve(call, kind, operands)
             is_hit = prepared.entry.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
             kind.recent = prepared if is_hit else None
+            return prepared
         entry = prepared.entry
         call.set_program(entry.plan, entry.program.key, entry.answer)
         if not entry.program.trusted:
@@ -78,7 +79,6 @@ class Execution:
 
     async def _resolve(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> Prepared:
         """Returns a call whose program is compiled; compiles it if necessary."""
-        self._check_size(count_bytes(operands))
         types = tuple(operand.type for operand in operands)
         resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
         stays = kind.keeps or bool(resident_arrays)
@@ -112,6 +112,8 @@ class Execution:
                 entry = compiled
             mesh.programs.alias(request, completed)
             break
+        call.set_program(entry.plan, entry.program.key, entry.answer)
+        self._known_answers.check(entry.program)
         nbytes = count_bytes(operands, entry.program.results)
         if not kind.keeps:
             self._check_size(nbytes)
@@ -119,10 +121,10 @@ class Execution:
             check_no_transfers(entry.plan, operands, mesh.ready)
         resident_bytes = sum(resident.device_bytes for resident in resident_arrays)
         device_bytes = max(0, entry.program.device_bytes - resident_bytes)
-        share = _SMALL_CALL_SHARE if entry.program.device_bytes <= _SMALL_CALL_BYTES else 1.0
-        return Prepared(
-            kind, completed, operands, mesh, version, entry, nbytes, device_bytes, share, bool(resident_arrays)
-        )
+        transfers = NO_TRANSFERS
+        if resident_arrays and (moved := find_transfers(entry.plan, operands, mesh.ready)):
+            transfers = kernel_pb2.Plan(transfers=moved)
+        return Prepared(kind, completed, types, placements, mesh, version, entry, nbytes, device_bytes, transfers)
 
     async def start(
         self,
@@ -132,7 +134,7 @@ class Execution:
         buffers: CallBuffers,
         *,
         report_gathered: bool = False,
-    ) -> Running:
+    ) -> tuple[Running, Prepared]:
         """Sends a call whose operands are complete to the mesh, or to the next mesh if that one has ended.
 
         Args:
@@ -141,6 +143,9 @@ class Execution:
             operands: the sources of its operands.
             buffers: the buffers of operands and results, retained until the worker has answered.
             report_gathered: whether the worker reports the progress of the results.
+
+        Returns:
+            The command, and the call as it was sent: as it was prepared, or prepared again for the next mesh.
 
         Raises:
             CallError: no memory for the results, or as `prepare`.
@@ -163,7 +168,7 @@ class Execution:
                 again = True
                 prepared = await self.prepare(call, prepared.kind, operands)
                 continue
-            return running
+            return running, prepared
 
     async def admit(self, call: ServerCall, prepared: Prepared) -> None:
         """Checks whether a call can be executed, before memory is reserved for it.
@@ -311,10 +316,11 @@ def _send(prepared: Prepared, message: link_pb2.FrontEndMessage, running: Runnin
     session, program = prepared.mesh.session, prepared.entry.program
     try:
         with session.launch_lock:
-            if program.evicted:
-                running.cancel()
-                raise _ProgramGoneError
-            prepared.mesh.programs.table.touch(program)
-            running.send(session, message, prepared.entry.plan if message.HasField("execute") else None)
+            if not program.evicted:
+                prepared.mesh.programs.table.touch(program)
+                running.send(session, message, prepared.entry.plan if message.HasField("execute") else None)
+                return
     except SessionEndedError:
         raise _ProgramGoneError from None
+    running.cancel()
+    raise _ProgramGoneError

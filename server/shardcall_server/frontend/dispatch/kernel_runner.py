@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -26,6 +26,8 @@ from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import Settings
 
 T = TypeVar("T")
+_SLOW_S = 0.01
+_NO_PHASE = nullcontext()  # a few bytes are copied at once
 
 
 class KernelRequest(NamedTuple):
@@ -93,6 +95,20 @@ class KernelRunner:
         Raises:
             CallError: the call failed, or an operand that was being computed did.
         """
+        try:
+            return await self._run(call, request, inline, launched, reserve)
+        except CallError:
+            await check_computed(call, request.operands)
+            raise
+
+    async def _run(
+        self,
+        call: ServerCall,
+        request: KernelRequest,
+        inline: Sequence[bytes | None],
+        launched: Callable[[Sequence[ResidentArray]], None] | None,
+        reserve: Callable[[int], Awaitable[None]] | None,
+    ) -> tuple[kernel_service_pb2.ExecuteResponse, Prepared]:
         buffers: CallBuffers | None = None
         kept: Sequence[Reservation] = ()
         try:
@@ -115,8 +131,9 @@ class KernelRunner:
                 self._refuse_large("results", nbytes.results)
                 if reserve is not None and nbytes.results:
                     await reserve(nbytes.results)
-            put_inline(call, buffers, inline)
-            running = await self._execution.start(call, prepared, request.operands, buffers)
+            with call.phase("receive") if buffers.region is not None else _NO_PHASE:
+                put_inline(call, buffers, inline)
+            running, prepared = await self._execution.start(call, prepared, request.operands, buffers)
             if launched is not None and not request.handles:
                 launched(())
             if kept:
@@ -124,14 +141,12 @@ class KernelRunner:
                 check = partial(check_computed, call, request.operands)
                 sent = await commit(running, kept, prepared.entry, check, request.handles, on_launch)
             else:
-                executed = (await running.answer()).executed
-                sent = inline_results(prepared.entry, buffers, executed)
+                sent = inline_results(prepared.entry, buffers, (await running.answer()).executed)
                 if prepared.uses_resident_arrays:
                     await check_computed(call, request.operands)
+            if running.execute_s > _SLOW_S:
+                prepared.entry.program.is_slow = True
             count_moved(call, nbytes, buffers, keeps=bool(kept))
-        except CallError:
-            await check_computed(call, request.operands)
-            raise
         finally:
             for reservation in kept:
                 reservation.cancel()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_server.frontend.dispatch.supervisor import ReadyMesh
-from shardcall_server.frontend.dispatch.transfers import find_transfers
 from shardcall_server.frontend.memory.call_buffers import CallBytes, OperandSource
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall
+from shardcall_server.kernels.layout import ArrayType
 
-_NO_TRANSFERS = kernel_pb2.Plan()
+NO_TRANSFERS = kernel_pb2.Plan()
+"""The plan of the transfers of a call that has none."""
+
+_SMALL_BYTES = 1 << 20  # on all devices
+_SMALL_SHARE = 0.25
 
 
 class CallKind:
@@ -48,54 +51,61 @@ class Prepared:
     Attributes:
         kind: its kind.
         call: the call with the defaults of the mesh filled in.
-        operands: the sources of the operands of the call that was prepared first.
+        types: the types of the operands; None for omitted ones.
+        placements: the mesh and the placement of each operand; empty for those that are not on the mesh.
         mesh: the mesh that holds the program.
         version: the version of the mesh's program table.
         entry: the cache entry of the program.
         nbytes: the bytes of its arrays.
         device_bytes: the device memory that it takes beside its resident arrays, in bytes.
-        launch_share: what it counts of the limit of launched calls.
-        uses_resident_arrays: whether any operand is on the mesh.
+        transfers: a plan with only the transfers of the call.
     """
 
     kind: CallKind
     call: AbstractCall
-    operands: Sequence[OperandSource]
+    types: Sequence[ArrayType | None]
+    placements: Sequence[bytes]
     mesh: ReadyMesh
     version: int
     entry: CacheEntry
     nbytes: CallBytes
     device_bytes: int
-    launch_share: float
-    uses_resident_arrays: bool
+    transfers: kernel_pb2.Plan
 
     def applies_to(self, mesh: ReadyMesh, operands: Sequence[OperandSource]) -> bool:
         """Returns whether a call of the same kind is the same but for the values of its operands.
 
         Args:
             mesh: the mesh that is to run it.
-            operands: the sources of its operands.
+            operands: the sources of its operands, none of which is in a segment.
         """
         if mesh is not self.mesh or mesh.programs.table.version != self.version:
             return False
-        for operand, ours in zip(operands, self.operands, strict=True):
-            if operand is ours:  # of its slot, which has no value
-                if operand.resident is None:
-                    continue
-            elif operand.type != ours.type or (operand.resident is None) != (ours.resident is None):
+        for index, operand in enumerate(operands):
+            kind, resident = self.types[index], operand.resident
+            if operand.type is not kind and operand.type != kind:
                 return False
-            if operand.resident is not None and ours.resident is not None:
-                if operand.resident.epoch != mesh.session.epoch:
+            if resident is None:
+                if self.placements[index]:
                     return False
-                if operand.resident.placement_key != ours.resident.placement_key:
-                    return False
+            elif resident.epoch != mesh.session.epoch or resident.placement_key != self.placements[index]:
+                return False
         return True
 
-    @cached_property
-    def transfers(self) -> kernel_pb2.Plan:
-        """A plan with only the transfers of this call."""
-        transfers = find_transfers(self.entry.plan, self.operands, self.mesh.ready)
-        return kernel_pb2.Plan(transfers=transfers) if transfers else _NO_TRANSFERS
+    @property
+    def launch_share(self) -> float:
+        """The part of the limit of launched calls that the call takes.
+
+        A small one counts less: it keeps the mesh busy for less time than its messages take.
+        """
+        program = self.entry.program
+        is_small = 0 < program.device_bytes <= _SMALL_BYTES and not program.is_slow
+        return _SMALL_SHARE if is_small else 1.0
+
+    @property
+    def uses_resident_arrays(self) -> bool:
+        """True if an operand is on the mesh."""
+        return any(self.placements)
 
     @property
     def plan(self) -> kernel_pb2.Plan:

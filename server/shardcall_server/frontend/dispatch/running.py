@@ -27,6 +27,9 @@ class Running:
         call: the call; the worker's phases are added to its timing.
         buffers: the buffers of the command, retained until the worker has answered.
         grant: the grant of the command, released then; None if it needs none.
+
+    Attributes:
+        execute_s: the time that the devices took, in seconds, once it is answered.
     """
 
     def __init__(self, call: ServerCall, buffers: CallBuffers, grant: LaunchGrant | None = None) -> None:
@@ -35,6 +38,7 @@ class Running:
         self._grant = grant
         self._began = time.monotonic()
         self._answered = math.inf
+        self.execute_s = 0.0
         self._accounted = False
         self._session: MeshSession | None = None
         self._answer: Promise[link_pb2.WorkerMessage]
@@ -129,6 +133,7 @@ class Running:
         worked_s, answered, phases = 0.0, min(self._answered, time.monotonic()), self._call.phases
         if message is not None:
             spent = message.executed
+            self.execute_s = spent.execute_seconds
             place_s = spent.place_seconds + message.array_put.place_seconds
             # Consecutive; the last phase ends with the answer.
             parts = ("gather", spent.gather_seconds), ("execute", spent.execute_seconds), ("place", place_s)

@@ -94,8 +94,7 @@ class CallRecorder:
         if call is None:
             self.refused(method, "", code, reason or Reason.INTERNAL)
             return
-        if not call.timing.total_seconds:
-            call.finish()
+        call.finish()
         self._metrics.count(method, code, reason, call)
         if self._tracer is not None:
             self._tracer.record(method, call, code, reason)

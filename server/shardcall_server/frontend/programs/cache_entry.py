@@ -31,6 +31,7 @@ class CachedProgram:
         owner: the client that had it compiled; empty for the server itself.
         known_answers: the names of the known-answer tests that vouch for it.
         trusted: whether these are known to have passed.
+        is_slow: whether a run has taken longer than 10 ms.
         evicted: whether the mesh was sent its eviction; changes under the session's launch lock.
         aliases: the calls that find it, oldest first.
         pins: the number of trials that need it; until it is 0, the program stays without aliases.
@@ -45,6 +46,7 @@ class CachedProgram:
     owner: str = ""
     known_answers: tuple[str, ...] = ()
     trusted: bool = False
+    is_slow: bool = False
     evicted: bool = False
     aliases: OrderedDict[CallKey, None] = field(default_factory=OrderedDict)
     pins: int = 0

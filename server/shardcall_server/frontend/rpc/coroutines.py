@@ -101,26 +101,28 @@ class Task:
         self._interrupted = True
         self._resume(self._ticket)
 
-    def advance(self) -> None:
-        """Runs the next part of the coroutine; for this module."""
+    def advance(self) -> Waiting | None:
+        """Runs the next part of the coroutine; returns what it waits for then. For this module."""
         error = None
         if self._interrupted and self._waiting is not None and not self._waiting[0].done():
             self._interrupted = False  # before the check, so that a later interruption counts
             error = self._ended(self._waiting[1])
             if error is None:
-                self._wait(self._waiting)
-                return
+                return self._waiting
             self._interrupted = True
         try:
-            waiting = self._stage.send(None) if error is None else self._stage.throw(error)
+            return self._stage.send(None) if error is None else self._stage.throw(error)
         except StopIteration as end:
             self._finish(end.value, None)
         except Exception as failure:  # noqa: BLE001  # the error of the call
             self._finish(None, failure)
-        else:
-            self._wait(waiting)
+        return None
 
-    def _wait(self, waiting: Waiting) -> None:
+    def wait(self, waiting: Waiting) -> None:
+        """Resumes the coroutine when a promise is kept; for this module.
+
+        Another thread may run the next part before this method returns.
+        """
         ticket = [None]
         self._waiting = waiting
         self._ticket = ticket
@@ -155,7 +157,9 @@ def _run_next(task: Task) -> None:
         while queue:
             task = queue.popleft()
             try:
-                task.context.run(task.advance)
+                waiting = task.context.run(task.advance)
+                if waiting is not None:  # outside the context, which only one thread can be in
+                    task.wait(waiting)
             except Exception:  # noqa: BLE001  # other tasks are in the queue
                 structlog.get_logger().exception("the end of a call failed")
     finally:

@@ -96,8 +96,7 @@ class AnswerQueue:
 
     def _answer(self, number: int, ran: Ran) -> call_stream_pb2.StreamedAnswer:
         """Returns the answer of a call; the slots of plans are assigned in the order of sending."""
-        response, prepared = ran
-        plan = prepared.entry.plan
+        response, plan, transfers = ran
         answer = call_stream_pb2.StreamedAnswer(number=number, response=response.SerializeToString())
         assigned = self._plans.get(id(plan))
         if assigned is None:
@@ -110,6 +109,6 @@ class AnswerQueue:
             slot = assigned[0]
             self._plans.move_to_end(id(plan))
         answer.plan_slot = slot
-        if prepared.uses_resident_arrays and (transfers := prepared.transfers.transfers):
-            answer.transfers.extend(transfers)
+        if transfers.transfers:
+            answer.transfers.extend(transfers.transfers)
         return answer

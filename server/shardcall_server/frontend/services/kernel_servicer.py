@@ -140,7 +140,8 @@ class KernelServicer:
             with call.phase("receive"):
                 put_inline(call, results.buffers, _inline(header.operands))
                 operand_reader.take_chunks(header.operands, requests)
-            running = call.run(self._execution.start(call, prepared, operands, results.buffers, report_gathered=True))
+            start = self._execution.start(call, prepared, operands, results.buffers, report_gathered=True)
+            running, prepared = call.run(start)
             # A failure of the kernel is then reported instead of the header.
             with running.deleted_unless_done([item.array_id for item in kept]) if kept else nullcontext():
                 running.wait_for(1)

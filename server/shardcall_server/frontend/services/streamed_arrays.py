@@ -140,9 +140,10 @@ class StreamedArrays:
             if self._deleted:
                 for handle in {*claim.operands, *claim.results}:
                     if handle in self._deleted and handle not in self._uses and handle not in self._promised:
-                        deletion = self._deleted.pop(handle)
-                        free.append((deletion, handle))
-                        self._deleting[deletion.number] += 1
+                        self._deleting[self._deleted[handle].number] += (
+                            1  # first: `next_deletion` reads without the lock
+                        )
+                        free.append((self._deleted.pop(handle), handle))
         for i, future in enumerate(promised):  # without the lock: waiting calls continue on this thread
             if error is None:
                 future.set_result(resident_arrays[i])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeAlias
 
-from shardcall.v1 import call_stream_pb2, kernel_service_pb2
+from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import check_scope
@@ -16,7 +16,7 @@ from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
-from shardcall_server.frontend.dispatch.prepared_call import CallKind, Prepared
+from shardcall_server.frontend.dispatch.prepared_call import CallKind
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
@@ -86,8 +86,8 @@ class PreparedCall:
         return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
 
 
-Ran: TypeAlias = tuple[kernel_service_pb2.ExecuteResponse, Prepared]
-"""The outcome of a call: the response without its plan, and the prepared call, which has the plan."""
+Ran: TypeAlias = tuple[kernel_service_pb2.ExecuteResponse, kernel_pb2.Plan, kernel_pb2.Plan]
+"""The outcome of a call: the response without its plan, the plan of its program, and a plan of its transfers."""
 
 
 async def run_streamed(
@@ -157,9 +157,9 @@ async def _execute(
         deletion = arrays.next_deletion(number)
         await slots.wait(call)
         try:
-            return await services.runner.run(
-                call, request, inline, claim.launched if claim is not None else None, reserve
-            )
+            launched = claim.launched if claim is not None else None
+            response, ready = await services.runner.run(call, request, inline, launched, reserve)
+            return response, ready.entry.plan, ready.transfers
         except CallError as error:
             if error.reason not in _SHORT_OF_MEMORY or deletion is None or (claim is not None and claim.is_settled):
                 raise
