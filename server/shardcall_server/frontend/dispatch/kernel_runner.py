@@ -12,7 +12,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, put_inline
 from shardcall_server.frontend.dispatch.prepared_call import CallKind, Prepared
-from shardcall_server.frontend.dispatch.results import Results, commit, inline_results
+from shardcall_server.frontend.dispatch.results import Results, add_inline_results, commit
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource, count_moved
 from shardcall_server.frontend.memory.resident_array_table import (
     Reservation,
@@ -136,12 +136,14 @@ class KernelRunner:
             running, prepared = await self._execution.start(call, prepared, request.operands, buffers)
             if launched is not None and not request.handles:
                 launched(())
+            response = kernel_service_pb2.ExecuteResponse(cache=prepared.entry.answer)
             if kept:
                 on_launch = launched if request.handles else None
                 check = partial(check_computed, call, request.operands)
                 sent = await commit(running, kept, prepared.entry, check, request.handles, on_launch)
+                response.results.extend(sent)
             else:
-                sent = inline_results(prepared.entry, buffers, (await running.answer()).executed)
+                add_inline_results(response, prepared.entry, buffers, (await running.answer()).executed)
                 if prepared.uses_resident_arrays:
                     await check_computed(call, request.operands)
             if running.execute_s > _SLOW_S:
@@ -152,8 +154,8 @@ class KernelRunner:
                 reservation.cancel()
             if buffers is not None:
                 self._buffer_allocator.release(buffers)
-        answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.entry.answer, timing=call.finish())
-        return answer, prepared
+        response.timing.CopyFrom(call.finish())
+        return response, prepared
 
     async def prepare(self, call: ServerCall, request: KernelRequest) -> Prepared:
         """Returns a call whose program is compiled and may run now; raises CallError as `Execution` does."""

@@ -27,7 +27,12 @@ _ALLOWED_BYTES = {
 
 
 def check_operands(
-    operands: Sequence[kernel_service_pb2.Operand], array_table: ResidentArrayTable, owner: str, *, may_stream: bool
+    operands: Sequence[kernel_service_pb2.Operand],
+    array_table: ResidentArrayTable,
+    owner: str,
+    *,
+    may_stream: bool,
+    inline: Sequence[bytes | None] = (),
 ) -> tuple[OperandSource, ...]:
     """Returns the sources of the operands; checks inline bytes now, streamed ones when they come.
 
@@ -36,6 +41,7 @@ def check_operands(
         array_table: the resident arrays.
         owner: the client, which may name only its own resident arrays.
         may_stream: whether chunks can follow.
+        inline: the bytes of the operands that are in the request; read from it if empty.
 
     Raises:
         CallError: the description of an operand is invalid or does not match its data.
@@ -43,7 +49,9 @@ def check_operands(
     if len(operands) > MAX_OPERANDS:
         check_counts(kernel_pb2.KernelCall(), len(operands))
     return tuple(
-        check_operand(item, f"operand {i}", array_table, owner, may_stream=may_stream)
+        check_operand(
+            item, f"operand {i}", array_table, owner, may_stream=may_stream, inline=inline[i] if inline else None
+        )
         for i, item in enumerate(operands)
     )
 
@@ -79,7 +87,13 @@ def check_types(
 
 
 def check_operand(
-    operand: kernel_service_pb2.Operand, field: str, array_table: ResidentArrayTable, owner: str, *, may_stream: bool
+    operand: kernel_service_pb2.Operand,
+    field: str,
+    array_table: ResidentArrayTable,
+    owner: str,
+    *,
+    may_stream: bool,
+    inline: bytes | None = None,
 ) -> OperandSource:
     """Returns the source of one operand; see `check_operands`."""
     source = operand.WhichOneof("source")
@@ -112,7 +126,7 @@ def check_operand(
             field=field,
         )
     if source == "inline":
-        check_inline(array, operand.inline.data, field)
+        check_inline(array, operand.inline.data if inline is None else inline, field)
     return OperandSource(array)
 
 

@@ -76,20 +76,20 @@ def _pieces(encode: Any, data: np.ndarray, chunk_bytes: int) -> Iterator[bytes]:
         yield encode(offset, data[offset : offset + chunk_bytes])
 
 
-def inline_results(
-    entry: CacheEntry, buffers: CallBuffers, executed: link_pb2.Executed
-) -> list[kernel_service_pb2.Result]:
-    """Returns the results as parts of one message."""
+def add_inline_results(
+    response: kernel_service_pb2.ExecuteResponse, entry: CacheEntry, buffers: CallBuffers, executed: link_pb2.Executed
+) -> None:
+    """Adds the results to a message; in place, since parts of messages are copied."""
     if buffers.segment_id:
-        return Results(entry.program.results, buffers).announced()
-    sent, through_link = [], executed.inline_results
+        response.results.extend(Results(entry.program.results, buffers).announced())
+        return
+    through_link = executed.inline_results
     for index, (result, to) in enumerate(zip(entry.plan.results, buffers.results, strict=True)):
+        sent = response.results.add(type=result.type)
         if to.HasField("span"):
-            data = buffers.view(to.span, entry.program.results[index].nbytes).tobytes()
+            sent.inline.data = buffers.view(to.span, entry.program.results[index].nbytes).tobytes()
         else:
-            data = through_link[index]
-        sent.append(kernel_service_pb2.Result(type=result.type, inline=kernel_service_pb2.InlineTensor(data=data)))
-    return sent
+            sent.inline.data = through_link[index]
 
 
 async def commit(

@@ -80,13 +80,12 @@ class AnswerQueue:
                     break
                 if answer is not None:
                     if isinstance(answer, _Failure):
-                        message, number = answer
+                        frame.answers.append(answer.answer)
+                        numbers.append(answer.number)
+                        nbytes += answer.answer.ByteSize()
                     else:
-                        number = answer[0]
-                        message = self._answer(*answer)
-                    frame.answers.append(message)
-                    numbers.append(number)
-                    nbytes += message.ByteSize()
+                        numbers.append(answer[0])
+                        nbytes += self._add_answer(frame, *answer)
                     if nbytes > _FRAME_BYTES:
                         break
                 answer = self._queue.get_nowait()
@@ -94,10 +93,13 @@ class AnswerQueue:
             pass
         return numbers
 
-    def _answer(self, number: int, ran: Ran) -> call_stream_pb2.StreamedAnswer:
-        """Returns the answer of a call; the slots of plans are assigned in the order of sending."""
+    def _add_answer(self, frame: call_stream_pb2.CallStreamResponse, number: int, ran: Ran) -> int:
+        """Adds the answer of a call to a frame; returns its size in bytes.
+
+        The slots of plans are assigned in the order of sending.
+        """
         response, plan, transfers = ran
-        answer = call_stream_pb2.StreamedAnswer(number=number, response=response.SerializeToString())
+        answer = frame.answers.add(number=number, response=response.SerializeToString())
         assigned = self._plans.get(id(plan))
         if assigned is None:
             slot = len(self._plans)
@@ -111,4 +113,4 @@ class AnswerQueue:
         answer.plan_slot = slot
         if transfers.transfers:
             answer.transfers.extend(transfers.transfers)
-        return answer
+        return answer.ByteSize()

@@ -27,6 +27,7 @@ from shardcall_server.frontend.services.call_streams import CallStreams
 from shardcall_server.settings import Settings
 
 _TEXT_RESERVE_BYTES = 64 << 10
+_SMALL_RESULT_BYTES = 64 << 10
 
 
 class KernelServicer:
@@ -101,8 +102,14 @@ class KernelServicer:
 
         async def execute() -> bytes:
             with call.phase("receive"):
-                operands = check_operands(request.operands, self._array_table, call.principal_name, may_stream=False)
-            response, prepared = await self._runner.run(call, _request(request, operands), _inline(request.operands))
+                inline = _inline(request.operands)
+                operands = check_operands(
+                    request.operands, self._array_table, call.principal_name, may_stream=False, inline=inline
+                )
+            response, prepared = await self._runner.run(call, _request(request, operands), inline)
+            if prepared.nbytes.results > _SMALL_RESULT_BYTES:  # to be copied once less
+                response.MergeFromString(prepared.plan_field)
+                return response.SerializeToString()
             return response.SerializeToString() + prepared.plan_field
 
         if not request.keep_results:
