@@ -188,12 +188,13 @@ class ServerCallStream:
             )
         self._admit_token()
         session = self._services.session()
+        is_shared = len(frame.items) > 1 and len(data) > _SMALL_FRAME_BYTES  # a part keeps all of it in memory
         with session.batch if session is not None else nullcontext():
             for item in frame.items:
                 self._arrays.items += 1
                 match item.WhichOneof("item"):
                     case "call":
-                        self._start(own_copy(item.call) if len(data) > _SMALL_FRAME_BYTES else item.call)
+                        self._start(own_copy(item.call) if is_shared else item.call)
                     case "prepare":
                         self._prepare(item.prepare)
                     case "cancel":
