@@ -15,6 +15,7 @@ from shardcall_server.compilation.keys import Platform
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.link.framing import Link
 from shardcall_server.link.wire import encode_array_type, encode_mesh
+from shardcall_server.mesh import executor
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.worker import load_kernels
 from shardcall_worker.v1 import link_pb2
@@ -115,7 +116,7 @@ def test_a_batch_runs_a_chain_of_resident_arrays(side: int):
         link.close()
 
 
-def test_every_command_of_a_batch_is_answered_with_its_own_results():
+def test_every_command_of_a_batch_is_answered_with_its_own_results(monkeypatch):
     ours, theirs = socket.socketpair()
     ours.settimeout(WAIT_S)
     links = Link(ours), Link(theirs)
@@ -143,6 +144,15 @@ def test_every_command_of_a_batch_is_answered_with_its_own_results():
     answers = {message.call_id: message for message in (answer() for _ in operands)}
     for call_id, values in operands.items():
         assert answers[call_id].executed.inline_results[0] == np.diff(values).tobytes()
+
+    def fails(array: object) -> bool:
+        raise RuntimeError("nobody knows")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "_is_ready", fails)
+        handle(execution(VALUES), execution(2 * VALUES))
+        for values in (VALUES, 2 * VALUES):
+            assert answer().executed.inline_results[0] == np.diff(values).tobytes()
     put = link_pb2.PutArray(array_id=7, type=kind, mesh=call.mesh, data=link_pb2.TensorData(inline=VALUES.tobytes()))
     get = link_pb2.GetArray(array_id=7)
     handle({"put_array": put})

@@ -119,7 +119,10 @@ class Commands:
         Launches and answers that follow their like run quicker than in alternation: their code stays in the caches.
         """
         for answer, launch, on_gathered in self._unfinished:
-            answer.more = launch.is_ready_soon()
+            try:
+                answer.more = launch.is_ready_soon()
+            except Exception:  # noqa: BLE001  # of this launch, and none of other commands: `_finish` reports it
+                answer.more = True
             if answer.more:  # a switch of threads would take longer than the rest
                 self._finish(answer, launch, on_gathered)
             else:
