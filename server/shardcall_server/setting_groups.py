@@ -128,7 +128,7 @@ class CallSettings(BaseModel):
         ge=1,
         le=256,
         description="Maximum number of calls launched on the mesh; further ones wait, and clients alternate. A call "
-        "that takes at most 1 MiB on the devices counts as a quarter.",
+        "that takes at most 1 MiB on the devices counts as a quarter, unless the maximum is 1.",
     )
     max_queued_calls: int = Field(
         0, ge=0, le=4096, description="Maximum number of calls that wait for the mesh; 0 is max_concurrent_calls."

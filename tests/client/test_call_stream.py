@@ -61,7 +61,7 @@ def test_operands_of_every_layout_arrive(client, operand):
 
 
 def test_large_calls_do_not_take_the_stream(client, server, streams):
-    client.call("echo", np.zeros(2**13 + 1))
+    client.call("echo", np.zeros(2**15 + 1))
     assert len(server.requests) == 1
     assert not streams.streams
 

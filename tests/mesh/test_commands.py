@@ -144,15 +144,6 @@ def test_every_command_of_a_batch_is_answered_with_its_own_results(monkeypatch):
     answers = {message.call_id: message for message in (answer() for _ in operands)}
     for call_id, values in operands.items():
         assert answers[call_id].executed.inline_results[0] == np.diff(values).tobytes()
-
-    def fails(array: object) -> bool:
-        raise RuntimeError("nobody knows")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(executor, "_is_ready", fails)
-        handle(execution(VALUES), execution(2 * VALUES))
-        for values in (VALUES, 2 * VALUES):
-            assert answer().executed.inline_results[0] == np.diff(values).tobytes()
     put = link_pb2.PutArray(array_id=7, type=kind, mesh=call.mesh, data=link_pb2.TensorData(inline=VALUES.tobytes()))
     get = link_pb2.GetArray(array_id=7)
     handle({"put_array": put})
@@ -168,6 +159,15 @@ def test_every_command_of_a_batch_is_answered_with_its_own_results(monkeypatch):
     assert last[44].executed.inline_results[0] == VALUES.tobytes()
     shutdown = link_pb2.FrontEndMessage(shutdown=link_pb2.Shutdown()).SerializeToString()
     assert not commands.handle_batch([(shutdown, None)])
+
+    def fails(array: object) -> bool:
+        raise RuntimeError("nobody knows")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "_is_ready", fails)
+        handle(execution(VALUES), execution(2 * VALUES))
+        for values in (VALUES, 2 * VALUES):
+            assert answer().executed.inline_results[0] == np.diff(values).tobytes()
     commands.close()
     for link in links:
         link.close()

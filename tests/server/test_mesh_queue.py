@@ -52,7 +52,7 @@ class Caller(FakeCall):
         if not waiting[0].done():
             raise CallError(Reason.CANCELLED, f"left while {waiting[1]}")
 
-    def ask(self, queue: MeshQueue, device_bytes: int = 0, **options: bool) -> Caller:
+    def ask(self, queue: MeshQueue, device_bytes: int = 0, **options: float) -> Caller:
         """Asks for a grant on a thread of its own; returns when it has one, was refused or waits."""
 
         def take() -> None:
@@ -257,6 +257,16 @@ def test_small_calls_count_as_a_part():
     grants.append(waiting.grant.result(30))
     for grant in grants:
         grant.release()
+    assert (queue.launched, queue.queued) == (0, 0)
+
+
+def test_a_queue_of_one_grants_one_small_call_at_a_time():
+    queue = make(launched=1)
+    first = Caller().run(queue.acquire(Caller(), share=0.25))  # type: ignore[arg-type]
+    second = Caller().ask(queue, share=0.25)
+    assert queue.queued == 1
+    first.release()
+    second.grant.result(30).release()
     assert (queue.launched, queue.queued) == (0, 0)
 
 

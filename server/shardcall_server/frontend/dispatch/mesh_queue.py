@@ -111,6 +111,7 @@ class MeshQueue:
 
     def __init__(self, max_launched: int, max_queued: int, max_queued_per_client: int, budget: DeviceBudget) -> None:
         self._max_launched = max_launched
+        self._least_share = 1.0 if max_launched == 1 else 0.0  # one call at a time
         self._max_queued = max_queued
         self._max_queued_per_client = max_queued_per_client
         self.budget = budget
@@ -145,6 +146,7 @@ class MeshQueue:
         Raises:
             CallError: too many calls wait, the devices lack the memory, the deadline passed or the caller left.
         """
+        share = max(share, self._least_share)
         with self._lock:
             if not self._line.size and self.launched + share <= self._max_launched:
                 if self.budget.add(device_bytes):
