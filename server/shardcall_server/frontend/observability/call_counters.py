@@ -24,19 +24,21 @@ class CallCounters(Collector):
         self._received = self._sent = self._shared = 0
         self._hits = self._misses = 0
 
-    def add(self, method: str, code: str) -> None:
+    def add(
+        self, method: str, code: str, received: int = 0, sent: int = 0, shared: int = 0, cache_hit: bool | None = None
+    ) -> None:
         """Counts a call.
 
         Args:
             method: a method of the services.
             code: the name of its status.
+            received: the bytes of its arrays that came in messages.
+            sent: those that were sent in messages.
+            shared: those in shared memory.
+            cache_hit: whether its program was in the cache; None if it looked up none.
         """
         with self._lock:
             self._calls[method, code] = self._calls.get((method, code), 0) + 1
-
-    def add_facts(self, received: int, sent: int, shared: int, cache_hit: bool | None) -> None:
-        """Counts what a call moved, in bytes, and whether its program was in the cache; None if it looked up none."""
-        with self._lock:
             self._received += received
             self._sent += sent
             self._shared += shared

@@ -17,7 +17,6 @@ NO_KERNEL = "none"
 """The kernel label of calls that run no kernel, or an unknown one."""
 
 OTHER = "other"
-_OK = grpc.StatusCode.OK.name
 _METHODS = frozenset(name.rpartition("/")[2] for name in RULES if name.startswith("/shardcall.v1."))
 _AUTH_FAILURES = frozenset({Reason.TOKEN_REQUIRED, Reason.SCOPE_MISSING})
 
@@ -87,13 +86,13 @@ class Metrics:
             reason: the reason of its failure; None if it succeeded.
             call: the call; None if it was refused before a `ServerCall` was made.
         """
-        self._calls.add(method if method in _METHODS else OTHER, _OK if code is grpc.StatusCode.OK else code.name)
+        moved = (call.received_bytes, call.sent_bytes, call.shared_bytes, call.cache_hit) if call is not None else ()
+        self._calls.add(method_label(method), code.name, *moved)
         if reason is not None:
             self._failed.labels(reason.value).inc()
             if reason in _AUTH_FAILURES:
                 self._auth_failures.labels(reason.value).inc()
         if call is not None:
-            self._calls.add_facts(call.received_bytes, call.sent_bytes, call.shared_bytes, call.cache_hit)
             self._phases.observe(call.kernel or NO_KERNEL, call.timing)
 
     def count_flood(self) -> None:
