@@ -148,7 +148,7 @@ class MeshQueue:
         """
         share = max(share, self._least_share)
         with self._lock:
-            if not self._line.size and self.launched + share <= self._max_launched:
+            if not self._line and self.launched + share <= self._max_launched:
                 if self.budget.add(device_bytes):
                     self.launched += share
                     return LaunchGrant(self, device_bytes, share)
@@ -174,7 +174,7 @@ class MeshQueue:
         with self._lock:
             self.launched -= grant.share
             self.budget.program_bytes -= grant.device_bytes
-            decided = self._advance() if self._line.size else ()
+            decided = self._advance() if self._line else ()
         for waiter in decided:  # without the lock, since callbacks may do anything
             waiter.decided.set_result(None)
 

@@ -93,19 +93,11 @@ class Slots:
         Raises:
             CallError: the deadline passed or the caller left.
         """
-        key = call.owner, call.connection
         with self._lock:
-            own = self._by_owner.get(call.owner, 0)
-            of_connection = self._by_connection.get(key, 0)
-            if self.taken < self._total and own < self._per_client and of_connection < self._per_connection:
-                self.taken += 1
-                self._by_owner[call.owner] = own + 1
-                self._by_connection[key] = of_connection + 1
-                return
             if self._refusal(call) is None:
                 self._count(call, 1)
                 return
-            waiter = _SlotWaiter(call, Promise())
+            key, waiter = (call.owner, call.connection), _SlotWaiter(call, Promise())
             self._waiting.setdefault(key, deque()).append(waiter)
         try:
             await call.wait(waiter.admitted, "waiting for a call slot")

@@ -39,9 +39,6 @@ class FairQueue(Generic[W]):
 
     Owners are served round-robin, and so are the connections of one owner; the waiters of one connection are served by
     nearest deadline. A client with one waiter is therefore served second even if another client has hundreds.
-
-    Attributes:
-        size: the number of waiters.
     """
 
     def __init__(self) -> None:
@@ -49,10 +46,9 @@ class FairQueue(Generic[W]):
         self._entries: dict[int, _QueueEntry[W]] = {}
         self._counts: dict[str, int] = {}
         self._added = 0
-        self.size = 0
 
     def __len__(self) -> int:
-        return self.size
+        return len(self._entries)
 
     def count(self, owner: str) -> int:
         """Returns the number of an owner's waiters."""
@@ -61,7 +57,6 @@ class FairQueue(Generic[W]):
     def add(self, waiter: W) -> None:
         """Adds a waiter."""
         self._added += 1
-        self.size += 1
         entry = self._entries[id(waiter)] = _QueueEntry(waiter.deadline, self._added, waiter)
         connections = self._owners.setdefault(waiter.owner, OrderedDict())
         insort(connections.setdefault(waiter.connection, []), entry)
@@ -95,7 +90,6 @@ class FairQueue(Generic[W]):
         entry = self._entries.pop(id(waiter), None)
         if entry is None:
             return False
-        self.size -= 1
         connections = self._owners[waiter.owner]
         entries = connections[waiter.connection]
         del entries[bisect_left(entries, entry)]
