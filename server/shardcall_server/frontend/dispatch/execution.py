@@ -84,7 +84,6 @@ class Execution:
         stays = kind.keeps or bool(resident_arrays)
         placements = tuple(item.resident.placement_key if item.resident else b"" for item in operands)
         request = RequestKey(kind.message, types, stays, placements)
-        is_checked = False
         while True:
             mesh = await self._supervisor.mesh(call)
             version = mesh.programs.table.version
@@ -94,9 +93,7 @@ class Execution:
                 break
             if kind.call.kernel in mesh.kernels:
                 call.kernel = kind.call.kernel
-            if not is_checked:
-                check_counts(kind.call, len(operands))
-                is_checked = True
+            check_counts(kind.call, len(operands))
             _check_epoch(resident_arrays, mesh)
             encoded = [encode_array_type(each) for each in _without_trailing(types)]
             completed = AbstractCall(self._complete(kind.call, operands, mesh), encoded, stays)
