@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeAlias
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
@@ -116,14 +116,32 @@ async def run_streamed(
         CallError: the call failed.
     """
     services.recorder.begin(call)
+
+    async def execute() -> Ran:
+        resident_arrays = await claim.resolve(call) if claim is not None else ()
+        launched = claim.launched if claim is not None else None
+        request, inline = _request(message, prepared, resident_arrays)
+        slots = services.admission.calls
+        while True:
+            deletion = arrays.next_deletion(number)
+            await slots.wait(call)
+            try:
+                response, ready = await services.runner.run(call, request, inline, launched, reserve)
+                return response, ready.entry.plan, ready.transfers
+            except CallError as error:
+                if error.reason not in _SHORT_OF_MEMORY or deletion is None or (claim is not None and claim.is_settled):
+                    raise
+            finally:
+                slots.release(call)
+            await call.wait(deletion, "waiting for earlier deletions of arrays")
+
     is_counted = False
     try:
         services.drain.enter(call.connection)
         is_counted = True
         if not prepared.kind.keeps:
-            return await _execute(services, arrays, call, message, prepared, claim, number, reserve)
+            return await execute()
         check_scope(call.principal, Scope.ARRAYS, "keep_results")
-        execute = partial(_execute, services, arrays, call, message, prepared, claim, number, reserve)
         ran = await services.idempotency.once(call, _identity(message, prepared), execute)
         if claim is not None:
             claim.finish()
@@ -135,37 +153,6 @@ async def run_streamed(
     finally:
         if is_counted:
             services.drain.leave()
-
-
-async def _execute(
-    services: StreamServices,
-    arrays: StreamedArrays,
-    call: ServerCall,
-    message: call_stream_pb2.StreamedCall,
-    prepared: PreparedCall,
-    claim: ArrayClaim | None,
-    number: int,
-    reserve: Callable[[int], Awaitable[None]],
-) -> Ran:
-    """Waits for the operands and a call slot, and runs a call."""
-    resident_arrays: Sequence[ResidentArray | None] = ()
-    if claim is not None:
-        resident_arrays = await claim.resolve(call)
-    request, inline = _request(message, prepared, resident_arrays)
-    slots = services.admission.calls
-    while True:
-        deletion = arrays.next_deletion(number)
-        await slots.wait(call)
-        try:
-            launched = claim.launched if claim is not None else None
-            response, ready = await services.runner.run(call, request, inline, launched, reserve)
-            return response, ready.entry.plan, ready.transfers
-        except CallError as error:
-            if error.reason not in _SHORT_OF_MEMORY or deletion is None or (claim is not None and claim.is_settled):
-                raise
-        finally:
-            slots.release(call)
-        await call.wait(deletion, "waiting for earlier deletions of arrays")
 
 
 def _request(
