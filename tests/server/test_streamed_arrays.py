@@ -94,8 +94,7 @@ def test_a_missing_array_is_the_error_of_the_call_that_needs_it(arrays):
 def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those_behind(arrays, table):
     resident = table.put()
     users = [arrays.claim("", [resident.handle], []) for _ in range(2)]
-    arrays.items = 3
-    arrays.delete("", [resident.handle])
+    arrays.delete("", [resident.handle], 3)
     late = arrays.claim("", [resident.handle], [])
     assert arrays.next_deletion(2) is None
     deletion = arrays.next_deletion(4)
@@ -114,20 +113,20 @@ def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those
 def test_a_result_may_be_deleted_before_it_exists(arrays, table):
     first = arrays.claim("", [], [A])
     second = arrays.claim("", [A], [])
-    arrays.delete("", [A])
+    arrays.delete("", [A], 3)
     (a,) = launch(table, first)
     assert table.deleted == []
     second.launched([])
     assert table.deleted == [a]
     unused = arrays.claim("", [], [B])
-    arrays.delete("", [B])
+    arrays.delete("", [B], 3)
     (b,) = launch(table, unused)
     assert table.deleted == [a, b]
 
 
 def test_an_array_that_nothing_uses_is_deleted_at_once(arrays, table):
     resident = table.put()
-    arrays.delete("", [resident.handle, A])
+    arrays.delete("", [resident.handle, A], 3)
     assert table.deleted == [resident]
 
 
@@ -135,7 +134,7 @@ def test_arrays_of_others_are_neither_operands_nor_deleted(arrays, table):
     resident = table.put()
     claim = arrays.claim("other", [resident.handle], [])
     assert error_of(claim).reason is Reason.ARRAY_LOST
-    arrays.delete("other", [resident.handle])
+    arrays.delete("other", [resident.handle], 3)
     claim.failed(BROKEN)
     assert table.deleted == []
 
@@ -199,7 +198,7 @@ def test_the_oldest_of_many_failures_are_forgotten(arrays, monkeypatch):
         error = error_of(late)
         assert error.reason is reason
         late.failed(error)
-    arrays.delete("", [B])  # forgets the failure too
+    arrays.delete("", [B], 3)  # forgets the failure too
     late = arrays.claim("", [B], [])
     assert error_of(late).reason is Reason.ARRAY_LOST
     late.failed(BROKEN)

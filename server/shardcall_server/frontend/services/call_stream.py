@@ -86,6 +86,7 @@ class ServerCallStream:
         self._answers = AnswerQueue()
         self._results = ResultWindow(limits.max_bytes)
         self._refused = 0
+        self._item_number = 0
         self._tokens_version = -1
         self._is_read = False  # no items will come
         self._is_closed = False
@@ -191,7 +192,7 @@ class ServerCallStream:
         is_shared = len(frame.items) > 1 and len(data) > _SMALL_FRAME_BYTES  # a part keeps all of it in memory
         with session.batch if session is not None else nullcontext():
             for item in frame.items:
-                self._arrays.items += 1
+                self._item_number += 1
                 match item.WhichOneof("item"):
                     case "call":
                         self._start(own_copy(item.call) if is_shared else item.call)
@@ -203,7 +204,7 @@ class ServerCallStream:
                                 running.cancel()
                     case "delete":
                         check_scope(self._principal, Scope.ARRAYS, "deleting arrays")
-                        self._arrays.delete(self._owner, item.delete.handles)
+                        self._arrays.delete(self._owner, item.delete.handles, self._item_number)
 
     @property
     def _owner(self) -> str:
@@ -273,7 +274,7 @@ class ServerCallStream:
             message,
             prepared,
             claim,
-            self._arrays.items,
+            self._item_number,
             partial(self._reserve, item),
         )
         item.task = Task(stage, item.ended, partial(self._finish, item))

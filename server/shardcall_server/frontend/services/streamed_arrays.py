@@ -36,9 +36,6 @@ class StreamedArrays:
 
     Args:
         table: the resident arrays.
-
-    Attributes:
-        items: the number of the present item, which the thread that reads the stream counts.
     """
 
     def __init__(self, table: ResidentArrayTable) -> None:
@@ -49,7 +46,6 @@ class StreamedArrays:
         self._deleted: dict[bytes, _Deletion] = {}  # arrays to delete when they are no longer used
         self._failed: OrderedDict[bytes, CallError] = OrderedDict()
         self._deleting: Counter[int] = Counter()  # numbers of deletions in progress
-        self.items = 0
         self._next_deletion: Promise[None] = Promise()
 
     def claim(self, owner: str, operands: Sequence[bytes], results: Sequence[bytes]) -> ArrayClaim:
@@ -103,8 +99,13 @@ class StreamedArrays:
         except CallError as error:
             return error
 
-    def delete(self, owner: str, handles: Iterable[bytes]) -> None:
+    def delete(self, owner: str, handles: Iterable[bytes], number: int) -> None:
         """Deletes arrays, as soon as no earlier call needs them.
+
+        Args:
+            owner: the principal of the stream.
+            handles: the handles of the arrays.
+            number: the number of the item that deletes them, in the order of the stream.
 
         Raises:
             CallError: too many handles, or one of the wrong length.
@@ -114,7 +115,7 @@ class StreamedArrays:
             for handle in handles:
                 self._failed.pop(handle, None)
                 if handle in self._uses or handle in self._promised:
-                    self._deleted.setdefault(handle, _Deletion(owner, self.items))
+                    self._deleted.setdefault(handle, _Deletion(owner, number))
                 else:
                     now.append(handle)
         if now:
