@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
@@ -15,6 +16,7 @@ from shardcall.v1 import call_stream_pb2, kernel_pb2
 _FRAME_BYTES = 2**18
 _MOST_FRAMES = 1024
 _MOST_HANDLES = 1024
+_PAUSE_S = 5e-5
 
 
 class StreamConnection:
@@ -49,6 +51,7 @@ class StreamConnection:
         self._slots: OrderedDict[CallKind, int] = OrderedDict()
         self._plans: dict[int, bytes] = {}
         self._next_number = 1
+        self._returning = 0  # threads that have just been answered and may call again
 
     def add(self, call: StreamedCall) -> None:
         """Sends a call."""
@@ -66,6 +69,8 @@ class StreamConnection:
         self._next_number = number + 1
         self.operand_bytes += call.operand_bytes
         self.unanswered[number] = call
+        if self._returning > 0:
+            self._returning -= 1
         self.outgoing.put(frame)
         if prepared:
             self._slots[call.kind] = slot
@@ -116,6 +121,7 @@ class StreamConnection:
                     call.plan += kernel_pb2.Plan(transfers=answer.transfers).SerializeToString()
             call.answered = call.done = True
             settled.append(call)
+            self._returning += call.awaited
         if frame.draining or self.draining:
             self.retire()
         return settled
@@ -130,6 +136,8 @@ class StreamConnection:
         """Yields the frames to send, several of them as one; blocks."""
         outgoing = self.outgoing
         while (frame := outgoing.get()) is not None:
+            if self._returning:
+                self._wait_for_returning()
             # Concatenated messages are one message with the items of all.
             if outgoing.qsize():
                 frames, size = [frame], len(frame)
@@ -142,3 +150,11 @@ class StreamConnection:
                     size += len(following)
                 frame = b"".join(frames)
             yield frame
+
+    def _wait_for_returning(self) -> None:
+        """Waits while threads that have just been answered call again, so that their calls share a frame."""
+        size = -1
+        while self._returning and size < self.outgoing.qsize() < _MOST_FRAMES:
+            size = self.outgoing.qsize()
+            time.sleep(_PAUSE_S)
+        self._returning = 0

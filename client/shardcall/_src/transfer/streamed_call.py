@@ -37,6 +37,7 @@ class StreamedCall:
 
     Attributes:
         done: True once the call has been answered, has failed or was cancelled.
+        awaited: True while a thread waits for the answer, or after it has.
         answered: True if the server answered the call itself, with results or an error.
         refused: True if the server refused the stream, so that the call may be sent by another method.
         failure: the status of a call that failed.
@@ -55,6 +56,7 @@ class StreamedCall:
         "_latch",
         "_stream",
         "answered",
+        "awaited",
         "deadline",
         "done",
         "failure",
@@ -88,7 +90,7 @@ class StreamedCall:
         self.kernel = kernel
         self.deadline = deadline
         self.number = self.repeated = 0
-        self.done = self.answered = self.refused = False
+        self.done = self.answered = self.refused = self.awaited = False
         self.response = self.plan = b""
         self.failure: grpc.RpcError | CallCancelledError | None = None
 
@@ -119,6 +121,7 @@ class StreamedCall:
         return unary_answer(kernel_service_pb2.ExecuteResponse.FromString(self.response), plan=self.plan)
 
     def _wait(self, deadline: Deadline) -> None:
+        self.awaited = True
         try:
             cancellation.watch(self)
             left_s = deadline.remaining_s() + GRACE_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ class StreamedArrays:
         self._uses: dict[bytes, int] = {}  # by calls that are not launched
         self._deleted: dict[bytes, _Deletion] = {}  # arrays to delete when they are no longer used
         self._failed: OrderedDict[bytes, CallError] = OrderedDict()
-        self._deleting: Counter[int] = Counter()  # numbers of deletions in progress
+        self._deleting: list[int] = []  # numbers of deletions in progress
         self._next_deletion: Promise[None] = Promise()
 
     def claim(self, owner: str, operands: Sequence[bytes], results: Sequence[bytes]) -> ArrayClaim:
@@ -141,22 +141,26 @@ class StreamedArrays:
             if self._deleted:
                 for handle in {*claim.operands, *claim.results}:
                     if handle in self._deleted and handle not in self._uses and handle not in self._promised:
-                        self._deleting[self._deleted[handle].number] += (
-                            1  # first: `next_deletion` reads without the lock
-                        )
+                        # First, since `next_deletion` reads without the lock.
+                        self._deleting.append(self._deleted[handle].number)
                         free.append((self._deleted.pop(handle), handle))
         for i, future in enumerate(promised):  # without the lock: waiting calls continue on this thread
             if error is None:
                 future.set_result(resident_arrays[i])
             else:
                 future.set_exception(error)
+        if free:
+            self._delete(free)
+
+    def _delete(self, free: Sequence[tuple[_Deletion, bytes]]) -> None:
+        """Carries out deletions that waited."""
         for deletion, handle in free:
             self._table.delete([handle], deletion.owner)
-        if free:
-            with self._lock:
-                self._deleting -= Counter(deletion.number for deletion, _ in free)
-                done, self._next_deletion = self._next_deletion, Promise()
-            done.set_result(None)
+        with self._lock:
+            for deletion, _ in free:
+                self._deleting.remove(deletion.number)
+            done, self._next_deletion = self._next_deletion, Promise()
+        done.set_result(None)
 
     def next_deletion(self, before: int) -> Promise[None] | None:
         """Returns a future that is done after the next deferred deletion.
