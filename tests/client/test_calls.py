@@ -62,9 +62,9 @@ def test_small_operands_ride_along_with_large_ones(server, client):
         np.testing.assert_array_equal(array, sent)
 
 
-def test_one_message_is_enough_up_to_the_servers_limit(server, client):
-    client.call("echo", counted((MIB,), "uint8"))
-    client.call("echo", counted((MIB + 1,), "uint8"))
+def test_half_a_mib_takes_one_message_and_more_a_stream(server, client):
+    client.call("echo", counted((MIB // 2,), "uint8"))
+    client.call("echo", counted((MIB // 2 + 1,), "uint8"))
     assert [request if isinstance(request, str) else "unary" for request in server.requests] == ["unary", "stream"]
 
 

@@ -24,7 +24,7 @@ from shardcall.v1 import kernel_pb2, kernel_service_pb2
 
 CHUNK_BYTES = 2**20
 
-_UNARY_BYTES = 2**20
+_UNARY_BYTES = 2**19  # a stream takes 0.78 of the time of a unary call with 1 MiB, 0.86 with 768 KiB, 1 with 512 KiB
 _CALL_STREAM_BYTES = 2**18  # arrays of 256 KiB take 0.88 of the time of an RPC of their own, those of 512 KiB the same
 _STREAM_REQUIRED = "STREAM_REQUIRED"
 _SPARE_BYTES = 4096
