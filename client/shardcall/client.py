@@ -15,6 +15,7 @@ import numpy.typing as npt
 from shardcall._src.calls import result
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.implicit_gets import ImplicitGet, ImplicitGets, Statistics
 from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.calls.result import Result
@@ -42,6 +43,7 @@ from shardcall._src.types.specs import SpecLike
 from shardcall._src.types.usage import Usage
 from shardcall.compiled import CompiledKernel
 from shardcall.methods import KernelMethods
+from shardcall.namespace import Namespace
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 
 _HINT_TIMEOUT_S = 1.0
@@ -63,6 +65,7 @@ class Client(KernelMethods[Result], Submission):
         *,
         call_stream: bool = False,
         synchronous: bool = False,
+        implicit_get: ImplicitGet = "allow",
     ) -> None:
         transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
@@ -75,7 +78,17 @@ class Client(KernelMethods[Result], Submission):
         self._memo = CallMemo()
         self._result_types = ResultTypes()
         self._synchronous = synchronous
+        self._implicit_gets = ImplicitGets(implicit_get)
         self._on_close: Callable[[], object] | None = None
+
+    @property
+    def xp(self) -> Namespace:
+        """The functions of arrays with NumPy's names, whose results stay on the mesh."""
+        return Namespace(self)
+
+    def statistics(self) -> Statistics:
+        """Returns what this client has done since it connected."""
+        return self._implicit_gets.statistics()
 
     @property
     def address(self) -> str:
@@ -369,6 +382,9 @@ class Client(KernelMethods[Result], Submission):
 
     def _kernel_names(self) -> Iterable[str]:
         return self._kernels
+
+    def _copied(self, array: RemoteArray, /) -> None:
+        self._implicit_gets.add(array)
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return deadline(timeout, self._info.limits.max_call_seconds)

@@ -12,6 +12,7 @@ from shardcall._src.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
 from shardcall._src.access.handshake import explain, no_answer
 from shardcall._src.access.tls import Pem, Tls, find_tls
 from shardcall._src.access.token import find_token
+from shardcall._src.calls.implicit_gets import ImplicitGet
 from shardcall._src.display.meters import Meters
 from shardcall._src.display.progress import Listener
 from shardcall._src.rpc.deadline import deadline
@@ -42,6 +43,7 @@ def connect(
     progress: bool | Listener = True,
     retries: bool = True,
     synchronous: bool = False,
+    implicit_get: ImplicitGet = "allow",
 ) -> Client:
     """Connects to a server and reads its description.
 
@@ -65,6 +67,8 @@ def connect(
         retries: retry calls, up to four times and within their timeout, that the server refused temporarily or whose
             connection was lost before an answer, and once those that a restart of the mesh ended.
         synchronous: have `Client.submit` wait for each call, so that its errors are raised in its line.
+        implicit_get: ``"error"`` refuses to copy an array from the mesh for ``numpy.asarray`` and what calls it; by
+            ``"allow"`` such copies are counted (`Client.statistics`).
 
     Returns:
         A client, to be used as a context manager or closed by `Client.close`.
@@ -91,7 +95,7 @@ def connect(
         longest = min(info.limits.max_message_bytes, _LARGEST_MESSAGE_BYTES)
         transport, info = _ask(begin(longest), where, encryption, connect_timeout)
     shared = open_shared_memory(transport, info.limits, where) if shared_memory else None
-    return Client(transport, info, shared, call_stream=call_stream, synchronous=synchronous)
+    return Client(transport, info, shared, call_stream=call_stream, synchronous=synchronous, implicit_get=implicit_get)
 
 
 def _ask(

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Mapping
 from typing import IO
 
+from shardcall._src.calls.implicit_gets import ImplicitGet
 from shardcall._src.display.progress import Listener
 from shardcall._src.local.local_settings import Setting, options, refusal
 from shardcall._src.local.server_log import ServerLog, for_people
@@ -28,7 +29,7 @@ _STOP_TIMEOUT_S = 10.0
 _LOG_LEVEL_VARIABLE = "SHARDCALL_LOG_LEVEL"
 _REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 
-_OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress", "synchronous")
+_OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress", "synchronous", "implicit_get")
 
 
 def local(
@@ -39,6 +40,7 @@ def local(
     call_stream: bool = True,
     progress: bool | Listener = True,
     synchronous: bool = False,
+    implicit_get: ImplicitGet = "allow",
     **settings: Setting,
 ) -> Client:
     """Starts a private server on this machine and connects to it.
@@ -53,6 +55,7 @@ def local(
         call_stream: as for `connect`.
         progress: as for `connect`.
         synchronous: as for `connect`.
+        implicit_get: as for `connect`.
         settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``;
             ``log_level="info"`` logs more, ``"error"`` less.
 
@@ -80,6 +83,7 @@ def local(
             call_stream=call_stream,
             progress=progress,
             synchronous=synchronous,
+            implicit_get=implicit_get,
         )
     except BaseException:
         server.stop()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shardcall._src.types.errors import OperandOverflowError
-from shardcall.methods.scalars import bounds, typed, typed_initial
+from shardcall._src.device_arrays.scalars import bounds, typed, typed_initial
 
 
 @pytest.mark.parametrize("name", ["add", "maximum", "where", "clip"])

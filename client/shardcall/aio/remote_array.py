@@ -42,7 +42,10 @@ class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
         return isinstance(other, AsyncRemoteArray) and other._wrapped is self._wrapped
 
     def __hash__(self) -> int:
-        return hash(self._wrapped)
+        return id(self._wrapped)
+
+    def __bool__(self) -> bool:
+        return True  # of any length: the values are on the mesh
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         # Without it NumPy would make an array of one object.

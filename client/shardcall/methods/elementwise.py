@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeVar, Unpack, cast, overload
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.scalars import bounds, typed
 from shardcall._src.types.specs import SpecLike
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
-from shardcall.methods.scalars import bounds, typed
 
 _Result_co = TypeVar("_Result_co", covariant=True)
 

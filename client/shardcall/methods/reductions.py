@@ -8,9 +8,9 @@ from typing import ClassVar, SupportsIndex, Unpack
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.scalars import typed_initial
 from shardcall._src.types.element_types import dtype_name
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
-from shardcall.methods.scalars import typed_initial
 
 Axes = SupportsIndex | Sequence[SupportsIndex] | None
 

@@ -7,9 +7,9 @@ from typing import SupportsIndex, Unpack
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.scalars import row
 from shardcall._src.types.element_types import dtype_name
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
-from shardcall.methods.scalars import row
 
 
 class Scans(Calling[Outcome]):

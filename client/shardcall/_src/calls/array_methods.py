@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
+from typing import Any
 
 from shardcall._src.calls.remote_arrays import Handle, RemoteArrays
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
@@ -19,6 +20,15 @@ class ArrayMethods(ABC):
     """Puts arrays on the mesh, where they stay between calls, and gets them back."""
 
     _remote_arrays: RemoteArrays
+
+    @property
+    @abstractmethod
+    def xp(self) -> Any:
+        """The functions of arrays with NumPy's names, whose results stay on the mesh."""
+
+    @abstractmethod
+    def _copied(self, array: RemoteArray, /) -> None:
+        """Counts a copy that NumPy requested."""
 
     @abstractmethod
     def _deadline(self, timeout: float | None) -> Deadline:

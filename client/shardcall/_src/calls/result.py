@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays import plan
+from shardcall._src.device_arrays.array_operators import ArrayOperators
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import MeshPlacement, find_remote_array
+from shardcall._src.functions.element_types import DType
 from shardcall._src.transfer.download import Answer, broken
 from shardcall._src.types import arrays, mesh, timing
 from shardcall._src.types.arrays import NDArray
@@ -22,9 +24,26 @@ from shardcall._src.types.timing import Timing
 from shardcall.v1 import kernel_pb2
 
 
+class _NumPy:
+    """NumPy's functions, of the arrays of results."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = getattr(np, name)
+
+        def run(*operands: Any, **options: Any) -> Any:
+            return function(*(each.array if isinstance(each, Result) else each for each in operands), **options)
+
+        return run
+
+
+_NUMPY = _NumPy()
+
+
 @dataclass(frozen=True, repr=False, eq=False)
-class Result:
+class Result(ArrayOperators):
     """The result of a call: ``.array`` is its array; ``numpy.asarray(result)`` works too.
+
+    The result of a call with one array has the operators, methods and attributes of that array.
 
     Attributes:
         arrays: the results: writeable arrays that own their memory, or a `RemoteArray` each with ``keep=True``.
@@ -59,6 +78,38 @@ class Result:
         if len(self.arrays) != 1:
             raise InvalidOperandError(f"the call has {len(self.arrays)} results; use .arrays", field="array")
         return self.arrays[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each axis of the only result."""
+        return self.array.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the only result."""
+        return self.array.dtype  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the only result."""
+        return self.array.ndim  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the only result."""
+        return self.array.size  # type: ignore[no-any-return]
+
+    def get(self) -> NDArray:
+        """Returns the values of the only result, which are copied from the mesh if it stays there."""
+        array = self.array
+        return array if find_remote_array(array) is None else array.get()  # type: ignore[no-any-return]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.array[key]
+
+    @property
+    def _functions(self) -> Any:
+        return _NUMPY
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the results: ``by_row, by_column = client.gradient(x)``."""

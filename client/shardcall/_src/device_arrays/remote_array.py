@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
+from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.placement import ArrayPlacement
 from shardcall._src.display.drawing import Drawing
 from shardcall._src.functions.element_types import DType
@@ -93,6 +95,13 @@ class Owner(Protocol):
     def delete(self, /, *arrays: RemoteArray, timeout: float | None) -> int:
         """Deletes arrays from the mesh."""
 
+    def _copied(self, array: RemoteArray, /) -> None:
+        """Counts a copy that NumPy requested; raises TypeError if they are not allowed."""
+
+    @property
+    def xp(self) -> Any:
+        """The functions of arrays."""
+
 
 class SupportsRemoteArray(Protocol):
     """An object that represents an array on the mesh."""
@@ -156,9 +165,6 @@ class Described:
             raise TypeError("len() of an array without axes")
         return self.shape[0]
 
-    def __bool__(self) -> bool:
-        return True  # of any length: the values are on the mesh
-
     @property
     def nbytes(self) -> int:
         """The number of bytes of its values."""
@@ -207,7 +213,7 @@ class Described:
         return block_grid(self.shape, self.spec, self.mesh)
 
 
-class RemoteArray(Described):
+class RemoteArray(Described, ArrayOperators):
     """An array that stays on the mesh between calls, an operand of any kernel.
 
     Made by `Client.put`, `Client.submit` and by calls with ``keep=True``. It stays until `delete`, the end of a
@@ -288,7 +294,30 @@ class RemoteArray(Described):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         if copy is False:
             raise ValueError("the values of a RemoteArray are on the mesh and cannot be had without a copy")
+        self._owner._copied(self)
         return np.asarray(self.get(), dtype=dtype)
+
+    @property
+    def _functions(self) -> Any:
+        return self._owner.xp
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """Returns the functions of arrays, as `Client.xp`."""
+        return self._owner.xp
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
+        if not all(map(can_be_operand, inputs)):
+            return NotImplemented
+        return apply_ufunc(self._owner.xp, ufunc, method, inputs, kwargs)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if any(
+            hasattr(kind, "__array_function__") and not issubclass(kind, RemoteArray | np.ndarray) for kind in types
+        ):
+            return NotImplemented
+        return apply_function(self._owner.xp, func, args, kwargs)
 
     def __repr__(self) -> str:
         gone = f", {self._lost}" if self._lost else ""

@@ -1,0 +1,262 @@
+"""Operators, methods and attributes that compute new arrays."""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from shardcall._src.types.arrays import NDArray
+
+_SCALARS = (bool, int, float, complex, np.generic, list, tuple)
+
+Axes = SupportsIndex | Sequence[SupportsIndex] | None
+
+
+def can_be_operand(value: object) -> bool:
+    """Returns whether an operator takes a value, and does not leave the operation to the value's own class."""
+    if isinstance(value, (ArrayOperators, np.ndarray, *_SCALARS)):
+        return not isinstance(value, np.ma.MaskedArray)
+    kind = type(value)
+    if hasattr(kind, "__remote_array__"):
+        return True
+    # Another library's class of arrays has operators of its own, which call NumPy's functions.
+    return not hasattr(kind, "__array_ufunc__") and (hasattr(kind, "__array__") or hasattr(kind, "__dlpack__"))
+
+
+class SupportsOperators(Protocol):
+    """An array with operators."""
+
+    @property
+    def _functions(self) -> Any: ...
+
+
+def _binary(name: str) -> Callable[[SupportsOperators, Any], Any]:
+    def method(self: SupportsOperators, other: Any, /) -> Any:
+        return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[SupportsOperators, Any], Any]:
+    def method(self: SupportsOperators, other: Any, /) -> Any:
+        return getattr(self._functions, name)(other, self) if can_be_operand(other) else NotImplemented
+
+    return method
+
+
+def _unary(name: str) -> Callable[[SupportsOperators], Any]:
+    def method(self: SupportsOperators, /) -> Any:
+        return getattr(self._functions, name)(self)
+
+    return method
+
+
+class ArrayOperators:
+    """Operators, methods and attributes of an array, by the functions of a namespace with NumPy's names.
+
+    Results are new arrays. An operator that assigns (``a += b``) makes the variable refer to a new array.
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # as of a numpy.ndarray, whose comparison is elementwise too
+
+    @property
+    @abstractmethod
+    def _functions(self) -> Any:
+        """The namespace with the functions."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+        @property
+        def size(self) -> int: ...
+        def get(self) -> NDArray: ...
+
+    __add__, __radd__ = _binary("add"), _reflected("add")
+    __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
+    __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")
+    __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
+    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
+    __mod__, __rmod__ = _binary("remainder"), _reflected("remainder")
+    __pow__, __rpow__ = _binary("power"), _reflected("power")
+    __matmul__, __rmatmul__ = _binary("matmul"), _reflected("matmul")
+    __and__, __rand__ = _binary("bitwise_and"), _reflected("bitwise_and")
+    __or__, __ror__ = _binary("bitwise_or"), _reflected("bitwise_or")
+    __xor__, __rxor__ = _binary("bitwise_xor"), _reflected("bitwise_xor")
+    __lshift__, __rlshift__ = _binary("left_shift"), _reflected("left_shift")
+    __rshift__, __rrshift__ = _binary("right_shift"), _reflected("right_shift")
+    __lt__, __le__ = _binary("less"), _binary("less_equal")
+    __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
+    __neg__, __pos__, __abs__, __invert__ = (
+        _unary("negative"),
+        _unary("positive"),
+        _unary("absolute"),
+        _unary("invert"),
+    )
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __eq__(self, other: object) -> Any:
+        if other is None or isinstance(other, str):
+            return self._functions.logical_and(self, False)  # no element is equal
+        return self._functions.equal(self, other) if can_be_operand(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        if other is None or isinstance(other, str):
+            return self._functions.logical_or(self, True)
+        return self._functions.not_equal(self, other) if can_be_operand(other) else NotImplemented
+
+    def __contains__(self, value: object) -> bool:
+        return bool((self == value).any())
+
+    def __bool__(self) -> bool:
+        if (size := self.size) != 1:
+            which = "with more than one element" if size else "without elements"
+            raise ValueError(f"the truth value of an array {which} is ambiguous; use any() or all()")
+        return bool(self.get().item())
+
+    def __int__(self) -> int:
+        return int(self._only("int"))
+
+    def __float__(self) -> float:
+        return float(self._only("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._only("complex"))
+
+    def __index__(self) -> int:
+        if self.shape:
+            raise TypeError("only an integer array of no axes can be converted to an index")
+        return operator.index(self.get()[()])
+
+    def _only(self, kind: str) -> Any:
+        """Returns the only element."""
+        if self.size != 1:
+            raise TypeError(f"an array of shape {self.shape} cannot be converted to {kind}: it has not one element")
+        return self.get().item()
+
+    @property
+    def T(self) -> Self:  # noqa: N802  # NumPy's name
+        """The array with its axes reversed."""
+        return self.transpose()
+
+    @property
+    def mT(self) -> Self:  # noqa: N802  # NumPy's name
+        """The array with its last two axes exchanged.
+
+        Raises:
+            ValueError: if it has fewer than two.
+        """
+        return self._functions.matrix_transpose(self)  # type: ignore[no-any-return]
+
+    @property
+    def real(self) -> Self:
+        """The real part."""
+        return self._functions.real(self)  # type: ignore[no-any-return]
+
+    @property
+    def imag(self) -> Self:
+        """The imaginary part."""
+        return self._functions.imag(self)  # type: ignore[no-any-return]
+
+    def item(self) -> Any:
+        """Returns the only element as a Python number.
+
+        Raises:
+            ValueError: if there is not exactly one.
+        """
+        if self.size != 1:
+            raise ValueError(f"item() of an array of shape {self.shape}: it has not one element; use get()")
+        return self.get().item()
+
+    def tolist(self) -> Any:
+        """Copies the values to this process; returns them as nested lists of Python numbers."""
+        return self.get().tolist()
+
+    def transpose(self, *axes: Any) -> Self:
+        """Returns the array with its axes in another order, as ``numpy.ndarray.transpose``."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], SupportsIndex) else axes or None
+        return self._functions.transpose(self, order)  # type: ignore[no-any-return]
+
+    def swapaxes(self, axis1: int, axis2: int) -> Self:
+        """Returns the array with two axes exchanged."""
+        return self._functions.swapaxes(self, axis1, axis2)  # type: ignore[no-any-return]
+
+    def copy(self) -> Self:
+        """Returns a copy on the mesh."""
+        return self._functions.copy(self)  # type: ignore[no-any-return]
+
+    def conj(self) -> Self:
+        """Returns the complex conjugate."""
+        return self._functions.conjugate(self)  # type: ignore[no-any-return]
+
+    conjugate = conj
+
+    def round(self, decimals: int = 0) -> Self:
+        """Returns the array rounded to a number of decimals, as ``numpy.round``."""
+        return self._functions.round(self, decimals)  # type: ignore[no-any-return]
+
+    def dot(self, other: Any) -> Self:
+        """Returns the product with another array, as ``numpy.dot``."""
+        return self._functions.dot(self, other)  # type: ignore[no-any-return]
+
+    def clip(self, min: Any = None, max: Any = None) -> Self:  # noqa: A002  # NumPy's names
+        """Returns the array with its elements limited to a range."""
+        return self._functions.clip(self, min, max)  # type: ignore[no-any-return]
+
+    def cumsum(self, axis: SupportsIndex | None = None, dtype: npt.DTypeLike | None = None) -> Self:
+        """Returns the cumulative sum along an axis; of the flattened array without one."""
+        return self._functions.cumsum(self, axis, dtype)  # type: ignore[no-any-return]
+
+    def sum(self, axis: Axes = None, dtype: npt.DTypeLike | None = None, **options: Any) -> Self:
+        """Returns the sum over axes; options are keepdims, initial and where."""
+        return self._functions.sum(self, axis, dtype, **options)  # type: ignore[no-any-return]
+
+    def prod(self, axis: Axes = None, dtype: npt.DTypeLike | None = None, **options: Any) -> Self:
+        """Returns the product over axes; options are keepdims, initial and where."""
+        return self._functions.prod(self, axis, dtype, **options)  # type: ignore[no-any-return]
+
+    def mean(self, axis: Axes = None, dtype: npt.DTypeLike | None = None, **options: Any) -> Self:
+        """Returns the mean over axes; options are keepdims and where."""
+        return self._functions.mean(self, axis, dtype, **options)  # type: ignore[no-any-return]
+
+    def var(self, axis: Axes = None, *, ddof: int = 0, **options: Any) -> Self:
+        """Returns the variance over axes; options are keepdims and where."""
+        return self._functions.var(self, axis, ddof=ddof, **options)  # type: ignore[no-any-return]
+
+    def std(self, axis: Axes = None, *, ddof: int = 0, **options: Any) -> Self:
+        """Returns the standard deviation over axes; options are keepdims and where."""
+        return self._functions.std(self, axis, ddof=ddof, **options)  # type: ignore[no-any-return]
+
+    def max(self, axis: Axes = None, **options: Any) -> Self:
+        """Returns the maximum over axes; options are keepdims, initial and where."""
+        return self._functions.max(self, axis, **options)  # type: ignore[no-any-return]
+
+    def min(self, axis: Axes = None, **options: Any) -> Self:
+        """Returns the minimum over axes; options are keepdims, initial and where."""
+        return self._functions.min(self, axis, **options)  # type: ignore[no-any-return]
+
+    def any(self, axis: Axes = None, **options: Any) -> Self:
+        """Returns whether any element is true, over axes; options are keepdims and where."""
+        return self._functions.any(self, axis, **options)  # type: ignore[no-any-return]
+
+    def all(self, axis: Axes = None, **options: Any) -> Self:
+        """Returns whether all elements are true, over axes; options are keepdims and where."""
+        return self._functions.all(self, axis, **options)  # type: ignore[no-any-return]
+
+    def argmax(self, axis: SupportsIndex | None = None, **options: Any) -> Self:
+        """Returns the index of the first maximum along an axis; the option is keepdims."""
+        return self._functions.argmax(self, axis, **options)  # type: ignore[no-any-return]
+
+    def argmin(self, axis: SupportsIndex | None = None, **options: Any) -> Self:
+        """Returns the index of the first minimum along an axis; the option is keepdims."""
+        return self._functions.argmin(self, axis, **options)  # type: ignore[no-any-return]

@@ -1,0 +1,161 @@
+"""NumPy's protocols for arrays on the mesh: its functions and ufuncs run there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+REDUCTIONS: Mapping[str, str] = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+}
+"""The function that reduces by each ufunc."""
+
+ALIASES: Mapping[str, str] = {
+    "amax": "max",
+    "amin": "min",
+    "around": "round",
+    "deg2rad": "radians",
+    "rad2deg": "degrees",
+    "fabs": "absolute",
+}
+"""The names of functions of NumPy that have other names here."""
+
+_NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
+_IGNORED = ("order", "subok", "casting", "kind", "optimize", "signature")
+
+
+def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Runs a ufunc, or one of its methods, with arguments as of ``__array_ufunc__``.
+
+    Args:
+        functions: the namespace with the functions.
+        ufunc: the ufunc.
+        method: ``"__call__"``, or the name of the method.
+        inputs: its arguments.
+        kwargs: its keywords.
+
+    Raises:
+        TypeError: for ufuncs and keywords that arrays on the mesh do not have.
+    """
+    out = kwargs.pop("out", ())
+    if method == "__call__":
+        if kwargs.pop("where", True) is not True:
+            raise _unsupported(f"numpy.{ufunc.__name__} with where=")
+        run = _function(functions, ufunc.__name__, f"numpy.{ufunc.__name__}")
+    elif method == "reduce" and ufunc.__name__ in REDUCTIONS:
+        run = getattr(functions, REDUCTIONS[ufunc.__name__])
+        kwargs.setdefault("axis", 0)
+    elif method == "accumulate" and ufunc is np.add:
+        run = functions.cumsum
+        kwargs.setdefault("axis", 0)
+    else:
+        raise _unsupported(f"numpy.{ufunc.__name__}.{method}")
+    results = run(*inputs, **_options(kwargs))
+    return _assign(results, out) if any(each is not None for each in out) else results
+
+
+def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Runs a function of NumPy, with arguments as of ``__array_function__``.
+
+    Args:
+        functions: the namespace with the functions.
+        function: the function.
+        args: its arguments.
+        kwargs: its keywords.
+
+    Raises:
+        TypeError: for functions and keywords that arrays on the mesh do not have.
+    """
+    name = f"{function.__module__}.{function.__name__}"
+    run = _function(functions, name.removeprefix("numpy."), name)
+    positional, named = _arguments(function, args, kwargs, _parameters(run))
+    out = named.pop("out", None)
+    results = run(*positional, **_options(named))
+    return results if out is None else _assign(results, (out,))
+
+
+def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
+    part: Any = functions
+    for each in name.split("."):
+        name = ALIASES.get(each, each)
+        part = getattr(part, name, None) if part is not functions or name in functions.function_names else None
+    if part is None:
+        raise _unsupported(shown)
+    return part  # type: ignore[no-any-return]
+
+
+def _arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], parameters: frozenset[str]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the arguments of a call: by name those that have the same name here, the others by position."""
+    signature = _signature(function)
+    if signature is None:
+        return [*args], {**kwargs}
+    by_name = {"out", *_IGNORED, *parameters} - {next(iter(signature.parameters))}
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for index, (name, value) in enumerate(signature.bind(*args, **kwargs).arguments.items()):
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            positional += value
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            named.update(value)
+        elif index == len(positional) and kind is not inspect.Parameter.KEYWORD_ONLY and name not in by_name:
+            positional.append(value)
+        else:
+            named[name] = value
+    return positional, named
+
+
+def _parameters(run: Callable[..., Any]) -> frozenset[str]:
+    return _parameter_names(getattr(run, "__func__", run))
+
+
+@lru_cache(maxsize=512)
+def _parameter_names(run: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(run).parameters)
+
+
+@lru_cache(maxsize=256)
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except ValueError:  # of a function written in C
+        return None
+
+
+def _options(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns keywords without those that say how NumPy computes, and without those that have no value."""
+    return {
+        name: value
+        for name, value in named.items()
+        if name not in _IGNORED and value is not _NO_VALUE and not (name == "dtype" and value is None)
+    }
+
+
+def _assign(results: Any, out: Sequence[Any]) -> Any:
+    """Copies results to arrays of this process, and returns these."""
+    several = results if isinstance(results, tuple) else (results,)
+    for result, target in zip(several, out, strict=True):
+        if not isinstance(target, np.ndarray):
+            raise TypeError(
+                f"out is {type(target).__name__}, and arrays on the mesh do not change; use the array that the "
+                "function returns"
+            )
+        np.copyto(target, result.get(), casting="same_kind")
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def _unsupported(what: str) -> TypeError:
+    return TypeError(
+        f"{what} does not run on the mesh; to compute it in this process, pass array.get() in place of the array"
+    )
