@@ -87,7 +87,7 @@ class Client(KernelMethods[Result], Submission):
         return Namespace(self)
 
     def statistics(self) -> Statistics:
-        """Returns what this client has done since it connected."""
+        """Returns the counts of this client since it connected."""
         return self._implicit_gets.statistics()
 
     @property

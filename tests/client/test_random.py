@@ -28,11 +28,11 @@ def test_bounds_with_nothing_between_them_are_refused_as_numpy_refuses_them(clie
     with pytest.raises(ValueError, match=f"low={low} and high={high}; give a high above low") as raised:
         client.randint(0, (2, 3), low, high)
     assert isinstance(raised.value, shardcall.InvalidOperandError)
-    assert client.randint(0, (2, 0), low, high)
+    assert client.randint(0, (2, 0), low, high).arrays
 
 
 def test_an_interval_may_have_no_length_and_not_less(client):
-    assert client.uniform(0, 3, 2.0, 2.0)
+    assert client.uniform(0, 3, 2.0, 2.0).arrays
     with pytest.raises(ValueError, match=r"low=2.0 and high=1; give a high of at least low"):
         client.uniform(0, 3, 2.0, 1)
 

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall._src.types.errors import OperandOverflowError
 from shardcall._src.device_arrays.scalars import bounds, typed, typed_initial
+from shardcall._src.types.errors import OperandOverflowError
 
 
 @pytest.mark.parametrize("name", ["add", "maximum", "where", "clip"])

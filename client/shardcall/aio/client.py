@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from shardcall._src.calls.implicit_gets import Statistics
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.errors import ShardcallError
@@ -62,6 +63,10 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
     def address(self) -> str:
         """The address of the server."""
         return self._wrapped.address
+
+    def statistics(self) -> Statistics:
+        """Returns the counts of this client since it connected."""
+        return self._wrapped.statistics()
 
     def _kernel_names(self) -> Iterable[str]:
         return self._wrapped._kernel_names()  # may block the loop once, for a second at most

@@ -26,8 +26,8 @@ def _call(
     timeout: float | None = DEFAULT_TIMEOUT_S,
     **named: OperandLike,
 ) -> Result:
-    arrays = (find_remote_array(operand) or operand for operand in operands)
-    return kernel(*arrays, keep=keep, reshard=reshard, timeout=timeout, **named)
+    resolved = (operand if (array := find_remote_array(operand)) is None else array for operand in operands)
+    return kernel(*resolved, keep=keep, reshard=reshard, timeout=timeout, **named)
 
 
 class AsyncCompiledKernel(Asynchronous[CompiledKernel]):

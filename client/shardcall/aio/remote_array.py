@@ -22,7 +22,8 @@ _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)
 class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
     """A `shardcall.RemoteArray` whose `get` and `delete` are awaited; ``async with`` deletes it at the block's end.
 
-    Two objects of the same array are equal.
+    It has no operators, since they could not be awaited; `AsyncClient.submit` computes with it. Two objects of the same
+    array are equal.
     """
 
     get = awaited(RemoteArray.get)

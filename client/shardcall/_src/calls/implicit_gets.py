@@ -15,7 +15,7 @@ ImplicitGet = Literal["allow", "error"]
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a client has done since it connected.
+    """Counts of a client since it connected.
 
     Attributes:
         implicit_gets: the arrays that were copied to this process without a call of `get`, such as by

@@ -1,0 +1,321 @@
+"""Operators, methods and NumPy's functions of arrays on the mesh, which equal NumPy's of arrays of this process."""
+
+import operator
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+X = np.random.default_rng(18).normal(size=(13, 6))
+INTEGERS = np.arange(-39, 39).reshape(13, 6)
+
+BINARY = [
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"),
+    *("lt", "le", "gt", "ge", "eq", "ne"),
+]
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def h(own):
+    return own.put(X, mesh=sc.Mesh(x=8))
+
+
+@pytest.fixture(scope="module")
+def k(own):
+    return own.put(INTEGERS, mesh=sc.Mesh(x=4, y=2), spec=sc.P("y", "x"))
+
+
+def same(ours, expected):
+    assert isinstance(ours, sc.RemoteArray)
+    expected = np.asarray(expected)
+    assert (ours.shape, ours.dtype) == (expected.shape, expected.dtype)
+    tolerance = 1e-12 if expected.dtype.itemsize > 4 else 1e-5
+    np.testing.assert_allclose(ours.get(), expected, rtol=tolerance, atol=tolerance)
+
+
+def operands(name):
+    """The operands of this process that an operator is tried with, beside integers or floats on the mesh."""
+    if name == "matmul":
+        return X, [np.ones((6, 3)), np.ones(6)], [np.ones((4, 13)), np.ones(13)]
+    if name in ("and_", "or_", "xor"):
+        return INTEGERS, [3, INTEGERS[:1], True], [3, INTEGERS, np.int32(5)]
+    if name in ("lshift", "rshift"):
+        return abs(INTEGERS) % 7, [2, np.full(6, 3)], [2, np.int64(9)]
+    if name == "pow":
+        return abs(X), [2, 0.5, X[0]], [2, 2.5, np.float32(2)]
+    return X, [2, 0.5, np.float32(2), X[0] + 3, [1.0, 2, 3, 4, 5, 6]], [2, 0.5, np.float64(2), X + 3]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_operators(own, name):
+    x, right, left = operands(name)
+    function, h = getattr(operator, name), own.put(x, mesh=sc.Mesh(x=8))
+    for value in right:
+        same(function(h, value), function(x, value))
+    for value in left:
+        same(function(value, h), function(value, x))
+    other = x.T if name == "matmul" else x
+    same(function(h, own.put(other, mesh=sc.Mesh(x=8))), function(x, other))
+
+
+def test_unary_operators_and_divmod(h, k):
+    for ours, x in ((h, X), (k, INTEGERS)):
+        for function in (operator.neg, operator.pos, abs):
+            same(function(ours), function(x))
+        for part, expected in zip(divmod(ours, 4), divmod(x, 4), strict=True):
+            same(part, expected)
+        for part, expected in zip(divmod(7, ours * ours + 1), divmod(7, x * x + 1), strict=True):
+            same(part, expected)
+    same(~k, ~INTEGERS)
+
+
+def test_assigning_operators_make_the_variable_refer_to_a_new_array(h):
+    before = changed = h
+    changed += 1
+    changed *= h
+    same(changed, (X + 1) * X)
+    same(before, X)
+
+
+def test_python_numbers_take_the_arrays_type(own):
+    for dtype in ("float32", "float16", "int8", "uint8", "complex64", ml_dtypes.bfloat16):
+        x = np.arange(6).astype(dtype)
+        h = own.put(x, mesh=sc.Mesh(x=2))
+        assert (h + 1).dtype == (x + 1).dtype == x.dtype
+        assert (h * np.float64(2)).dtype == (x * np.float64(2)).dtype
+        assert (np.float64(2) * h).dtype == (np.float64(2) * x).dtype
+    with pytest.raises(sc.OperandOverflowError):
+        own.put(np.arange(3, dtype=np.int8)) + 300
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (1, 1)])
+def test_small_and_empty_arrays(own, shape):
+    x = np.full(shape, 2.0)
+    h = own.put(x)
+    same(h + 1, x + 1)
+    same(h.sum(), x.sum())
+    same(np.sqrt(h), np.sqrt(x))
+    same(h.T, x.T)
+    if x.size == 1:
+        assert float(h) == h.item() == 2.0
+        assert int(h) == 2
+        assert complex(h) == 2 + 0j
+        assert bool(h) is True
+    else:
+        with pytest.raises(ValueError, match="without elements is ambiguous"):
+            bool(h)
+
+
+def test_values_of_arrays_with_more_elements_are_not_fetched(h):
+    with pytest.raises(ValueError, match="ambiguous; use any"):
+        bool(h)
+    for convert in (float, int, complex):
+        with pytest.raises(TypeError, match=r"shape \(13, 6\) cannot be converted"):
+            convert(h)
+    with pytest.raises(ValueError, match="not one element; use get"):
+        h.item()
+    with pytest.raises(TypeError):
+        operator.index(h)
+
+
+def test_an_integer_of_no_axes_is_an_index(own):
+    assert [10, 20, 30][own.put(np.int64(1))] == 20
+    with pytest.raises(TypeError):
+        operator.index(own.put(1.5))
+
+
+def test_comparisons_with_no_array(h):
+    same(h == None, np.zeros(X.shape, bool))  # noqa: E711
+    same(h != None, np.ones(X.shape, bool))  # noqa: E711
+    same(h == "a", np.zeros(X.shape, bool))
+    assert float(X[0, 0]) in h
+    assert 1e9 not in h
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(h)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        h + "a"
+    with pytest.raises(TypeError, match="unsupported operand"):
+        None + h
+
+
+def test_attributes_and_methods(h, own):
+    same(h.T, X.T)
+    same(h.mT, X.T)
+    same(h.real, X.real)
+    same(h.imag, X.imag)
+    assert (h.ndim, h.size, h.nbytes, len(h)) == (2, X.size, X.nbytes, 13)
+    assert h.tolist() == X.tolist()
+    for name in ("sum", "prod", "mean", "var", "std", "max", "min"):
+        for axis in (None, 0, (0, 1), -1):
+            same(getattr(h, name)(axis=axis), getattr(X, name)(axis=axis))
+        same(getattr(h, name)(0, keepdims=True), getattr(X, name)(0, keepdims=True))
+    for name in ("argmax", "argmin"):
+        same(getattr(h, name)(1), getattr(X, name)(1))
+    same((h > 0).any(0), (X > 0).any(0))
+    same((h > 0).all(0), (X > 0).all(0))
+    same(h.std(0, ddof=1), X.std(0, ddof=1))
+    same(h.cumsum(0), X.cumsum(0))
+    same(h.clip(-0.5, 0.5), X.clip(-0.5, 0.5))
+    same(h.round(2), X.round(2))
+    same(h.dot(X[0]), X @ X[0])
+    same(h.conj(), X.conj())
+    same(h.copy(), X)
+    cube = np.arange(24.0).reshape(2, 3, 4)
+    on_mesh = own.put(cube, mesh=sc.Mesh(x=2))
+    same(on_mesh.transpose(2, 0, 1), cube.transpose(2, 0, 1))
+    same(on_mesh.transpose((1, 0, 2)), cube.transpose(1, 0, 2))
+    same(on_mesh.swapaxes(0, 2), cube.swapaxes(0, 2))
+    same(on_mesh.mT, cube.mT)
+    same(np.moveaxis(on_mesh, [0, 1], [-1, 0]), np.moveaxis(cube, [0, 1], [-1, 0]))
+    with pytest.raises(ValueError, match="at least two"):
+        on_mesh.sum((0, 1)).mT  # noqa: B018
+
+
+FUNCTIONS = {
+    "sin": np.sin,
+    "add": lambda x: np.add(x, 1),
+    "array + h": lambda x: X + x,
+    "array @ h": lambda x: X.T @ x,
+    "mean": lambda x: np.mean(x, axis=0),
+    "var": lambda x: np.var(x, 0, ddof=1),
+    "sum, positional": lambda x: np.sum(x, 0, np.float32),
+    "max": lambda x: np.max(x, 1, keepdims=True),
+    "amin": lambda x: np.amin(x, initial=3.0, where=x < 9),
+    "roll": lambda x: np.roll(x, 1, 0),
+    "diff": lambda x: np.diff(x, axis=0, prepend=0.0),
+    "gradient": lambda x: np.gradient(x, 2.0, axis=0),
+    "clip": lambda x: np.clip(x, -1, 1),
+    "clip by name": lambda x: np.clip(x, min=0),
+    "where": lambda x: np.where(x > 0, x, 0),
+    "cumsum": lambda x: np.cumsum(x, 1),
+    "dot": lambda x: np.dot(x, X[0]),
+    "einsum": lambda x: np.einsum("ij,kj->ik", x, X, optimize=True),
+    "transpose": np.transpose,
+    "angle": lambda x: np.angle(x, deg=True),
+    "round": lambda x: np.round(x, -1),
+    "ptp": lambda x: np.ptp(x, axis=0),
+    "count_nonzero": lambda x: np.count_nonzero(x > 0, axis=0),
+    "isclose": lambda x: np.isclose(x, X + 1e-9),
+    "add.reduce": np.add.reduce,
+    "maximum.reduce": lambda x: np.maximum.reduce(x, axis=1),
+    "add.accumulate": np.add.accumulate,
+    "rad2deg": np.rad2deg,
+    "copy": np.copy,
+    "convolve": lambda x: np.convolve(np.sum(x, 1), np.ones(3), mode="same"),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_numpys_functions_run_on_the_mesh(h, function):
+    same(function(h), function(X))
+
+
+def test_numpys_functions_that_return_no_array(h):
+    assert (np.shape(h), np.ndim(h), np.size(h), np.size(h, 1)) == ((13, 6), 2, 78, 6)
+    assert np.result_type(h, np.float32, 3) == np.float64
+    assert np.iscomplexobj(h) is False
+    assert np.isrealobj(h) is True
+    assert np.allclose(h, X)
+    assert not np.allclose(X, h + 1)
+    assert np.array_equal(h, X)
+    assert not np.array_equal(h, X[1:])
+    holes = np.where(X > 0, X, np.nan)
+    assert np.array_equal(h * (holes / X), holes, equal_nan=True)
+    assert not np.array_equal(h * (holes / X), holes)
+
+
+def test_results_go_to_arrays_of_this_process(h):
+    x = X.copy()
+    y = x
+    x += h
+    assert x is y
+    np.testing.assert_array_equal(x, 2 * X)
+    into = np.empty(6)
+    assert np.sum(h, axis=0, out=into) is into
+    np.testing.assert_allclose(into, X.sum(0))
+    with pytest.raises(TypeError, match="do not change"):
+        np.add(h, 1, out=(h,))
+    with pytest.raises(TypeError, match="Cannot cast"):
+        np.add(h, 1, out=np.empty(X.shape, int))
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        (np.linalg.svd, "numpy.linalg.svd"),
+        (lambda h: np.add.outer(h, h), "numpy.add.outer"),
+        (lambda h: np.sin(h, where=X > 0), "where="),
+        (lambda h: np.nextafter(h, 1), "numpy.nextafter"),
+        (np.subtract.reduce, "numpy.subtract.reduce"),
+    ],
+)
+def test_functions_that_do_not_run_on_the_mesh_name_get(h, call, shown):
+    with pytest.raises(TypeError, match=rf"{shown}.* does not run on the mesh.*array\.get\(\)"):
+        call(h)
+
+
+def test_unknown_keywords_are_refused(h):
+    with pytest.raises(TypeError, match="mean"):
+        np.var(h, mean=3.0)
+
+
+def test_the_namespace_has_numpys_and_the_standards_names(own, h):
+    xp = h.__array_namespace__(api_version="2024.12")
+    assert type(xp) is type(own.xp)
+    same(xp.acos(h / 9), np.arccos(X / 9))
+    same(xp.atan2(h, 2.0), np.arctan2(X, 2.0))
+    same(xp.permute_dims(h, (1, 0)), X.T)
+    same(xp.pow(h, 2), X**2)
+    same(xp.sum(xp.sin(X)), np.sin(X).sum())
+    assert xp.pi == np.pi
+    with pytest.raises(AttributeError, match="did you mean"):
+        own.xp.sinn(h)
+
+
+def test_copies_by_numpy_are_counted_or_refused(server, h):
+    with pytest.raises(TypeError, match=r"implicit_get='error'.*array\.get\(\)"):
+        np.asarray(h)
+    with sc.connect(server.address) as client:
+        array = client.put(X)
+        assert client.statistics().implicit_gets == 0
+        np.asarray(array)
+        array.get()
+        assert client.statistics().implicit_gets == 1
+        assert client.statistics().implicit_get_bytes == X.nbytes
+    with pytest.raises(sc.InvalidParameterError, match="implicit_get is 'no'"):
+        sc.connect(server.address, implicit_get="no")
+
+
+def test_a_result_has_the_operators_of_its_array(own):
+    for keep in (False, True):
+        result = own.add(X, 1.0, keep=keep)
+        assert (result.shape, result.dtype, result.ndim, result.size) == (X.shape, X.dtype, 2, X.size)
+        expected = X + 1
+        for ours, theirs in ((result + 1, expected + 1), (2 * result, 2 * expected), (result @ X.T, expected @ X.T)):
+            np.testing.assert_allclose(ours.get() if keep else ours, theirs)
+        total = result.sum()
+        assert float(total) == pytest.approx(expected.sum())
+        assert float(own.sum(X, keep=keep)) == pytest.approx(X.sum())
+    assert own.add(X, 1.0)[2, 3] == X[2, 3] + 1
+
+
+def test_the_heat_equation_of_a_numpy_program(own):
+    def steps(u):
+        for _ in range(20):
+            u = u + 0.1 * (np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1) - 4 * u)
+        return u
+
+    u0 = np.random.default_rng(0).normal(size=(61, 30))
+    u = steps(own.put(u0, mesh=sc.Mesh(x=8), spec=sc.P("x", None)))
+    same(u, steps(u0))
+    assert float(np.abs(u).max()) == pytest.approx(np.abs(steps(u0)).max())
+    assert u.spec == sc.P("x", None)
