@@ -259,7 +259,9 @@ class PendingCalls:
             error = call.failure()
         if failed:
             assert error is not None
-            others = f"; {len(failed) - 1} other submitted calls failed, too" if len(failed) > 1 else ""
+            others = {1: "", 2: "; another submitted call failed, too"}.get(
+                len(failed), f"; {len(failed) - 1} other submitted calls failed, too"
+            )
             raise with_message(error, error.message + others)
 
     def cancel(self) -> None:
