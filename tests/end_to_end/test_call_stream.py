@@ -133,6 +133,24 @@ def test_calls_that_do_not_fit_their_slot_are_refused_alone(stream):
     np.testing.assert_array_equal(stream.result(7), np.diff(X))
 
 
+def test_an_invalid_prepared_call_fails_its_own_calls_alone(stream):
+    wrong = {
+        1: prepare(1, types=[tensor(8)] * 65),
+        2: prepare(2, types=[tensor(*[1] * 60)]),
+        3: prepare(3, of=call(parameters={"a" * 70_000: 1})),
+    }
+    stream.send(prepare(), *wrong.values())
+    for slot in wrong:
+        stream.send(item(slot, X, slot=slot), item(10 + slot, X, slot=slot))
+    stream.send(item(20, X))
+    for slot, says in ((1, "65"), (2, "INVALID_SHAPE"), (3, "a prepared call has 70")):
+        assert says in stream.refusal(slot)
+        assert says in stream.refusal(10 + slot)
+    np.testing.assert_array_equal(stream.result(20), np.diff(X))
+    stream.send(prepare(1), item(21, X, slot=1))  # the slot is assigned again
+    np.testing.assert_array_equal(stream.result(21), np.diff(X))
+
+
 def test_refused_calls_can_be_cancelled(stream):
     stream.send(item(1, X), cancel(1, 2))
     assert stream.refusal(1).startswith("MALFORMED_REQUEST: slot 0")

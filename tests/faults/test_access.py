@@ -150,6 +150,17 @@ def test_each_scope_opens_its_own(server):
             watcher.diff(x)
 
 
+def test_submitted_calls_without_the_scope_fail_alone(server):
+    x = np.arange(6.0)
+    with sc.connect(server.address, token=token_of("runner")) as runner:
+        for _ in range(20):
+            dropped = runner.submit("add", x, 1.0)  # whose result the client deletes
+            del dropped
+            np.testing.assert_array_equal(runner.diff(x).array, np.ones(5))
+        with pytest.raises(sc.AccessDeniedError, match="keep_results needs the scope arrays"):
+            runner.synchronize()
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_results_stay_for_those_alone_who_may_keep_arrays(server, streamed):
     request = execute(operand(np.arange(6.0)), keep_results=True, lease_id=os.urandom(16))

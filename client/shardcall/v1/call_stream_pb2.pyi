@@ -111,7 +111,8 @@ class PrepareCall(_message.Message):
     The client chooses the slot: a number below `Limits.max_prepared_calls`. It
     MAY assign a slot again; calls sent before keep the previous assignment. A slot
     is valid as long as the stream, also across epochs of the mesh. There is no
-    answer: an invalid call is refused when a call names the slot.
+    answer: an invalid call, or a message of more than 64 KiB, is refused when a
+    call names the slot.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -291,7 +292,8 @@ Global___CancelCalls: _TypeAlias = CancelCalls  # noqa: Y015
 @_typing.final
 class DeleteStreamedArrays(_message.Message):
     """Deletes arrays that stay on the mesh, after the calls before it have been
-    launched. Handles without an array are ignored. There is no answer.
+    launched. Handles without an array are ignored, and so is the message if the
+    caller lacks the scope `arrays`. There is no answer.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -15,19 +15,14 @@ from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.status import ItemStatus
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.transfer.stream_connection import StreamConnection
+from shardcall._src.transfer.stream_connection import StreamConnection, wait_answered
 from shardcall._src.transfer.stream_items import add_operands
 from shardcall._src.transfer.stream_reader import serve
-from shardcall._src.transfer.streamed_call import StreamedCall, WaitingCall, fail_calls
+from shardcall._src.transfer.streamed_call import StreamedCall, WaitingCall, fail_calls, window_full
 from shardcall._src.transfer.upload import Value
-from shardcall._src.types.errors import (
-    CallCancelledError,
-    ClientClosedError,
-    DeadlineExceededError,
-    ShardcallError,
-)
+from shardcall._src.types.errors import CallCancelledError, ClientClosedError, ShardcallError
 from shardcall._src.types.server_info import Limits
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall._src.wire.forks import begin_anew_in_children, pause_at_forks
 from shardcall._src.wire.metadata import new_request_id, trace
 from shardcall.v1 import call_stream_pb2, kernel_pb2
 
@@ -36,6 +31,7 @@ _REFUSED_S = 10.0  # without a stream after the server refused one
 _CLOSE_TIMEOUT_S = 2.0
 _LEAST_TIMEOUT_S = 1e-3  # the server refuses 0
 _MOST_WAIT_S = 0.5
+_MOST_PAUSE_S, _PAUSE_STEP_S = 0.3, 1e-3  # of a fork
 
 
 class CallStream:
@@ -60,6 +56,7 @@ class CallStream:
         self._closing = threading.Event()
         self.begin_anew()
         begin_anew_in_children(self)
+        pause_at_forks(self)
 
     def begin_anew(self) -> None:
         """Resets the stream in a forked child, without the calls of its parent."""
@@ -67,6 +64,7 @@ class CallStream:
         # Destroying an RPC of the parent could wait for threads that the child lacks.
         self._inherited.append(getattr(self, "_connections", None))
         self._lock = threading.Lock()
+        self._is_paused = False
         self._current: StreamConnection | None = None
         self._connections: list[StreamConnection] = []  # with a thread that reads them
         self._waiting: deque[WaitingCall] = deque()
@@ -76,6 +74,15 @@ class CallStream:
             self._closing.set()
         for call in fail_calls(lost, CallCancelledError("the call belongs to the process that forked this one")):
             call.drop_callbacks()  # whose locks the parent's threads may have held
+
+    def pause(self) -> None:
+        """Waits, before a fork, for the answers of short calls: gRPC may end a child if a thread was in it."""
+        self._is_paused = True
+        wait_answered(self._connections, _MOST_PAUSE_S)
+
+    def resume(self) -> None:
+        """Lets calls go on."""
+        self._is_paused = False
 
     def __del__(self) -> None:
         for connection in getattr(self, "_connections", ()):
@@ -133,6 +140,8 @@ class CallStream:
             DeadlineExceededError: if too many calls were unanswered until the deadline.
             ClientClosedError: after `close`.
         """
+        while self._is_paused:
+            time.sleep(_PAUSE_STEP_S)
         request = call_stream_pb2.CallStreamRequest()
         item = request.items.add().call
         item.timeout_seconds = max(deadline.remaining_s(), _LEAST_TIMEOUT_S)
@@ -187,8 +196,9 @@ class CallStream:
                 return
             call.failure, call.done = failure, True
             # The server still counts the call until it has answered it, and so does this client.
-            if (connection := self._connection_of(call)) is not None:
-                connection.cancel(call.number)
+            for connection in self._connections:
+                if connection.unanswered.get(call.number) is call:
+                    connection.cancel(call.number)
         call.notify()
 
     def error(
@@ -213,9 +223,9 @@ class CallStream:
         """Cancels the calls in flight and ends the RPC; deletions before it are sent."""
         self._closing.set()
         deleting = self.fail(CallCancelledError("the call was cancelled: Channel closed!"))
-        until = time.monotonic() + _CLOSE_TIMEOUT_S
+        until = Deadline(_CLOSE_TIMEOUT_S)
         for connection in deleting:  # the server ends the RPC after it has read them
-            connection.ended.wait(max(until - time.monotonic(), 0.0))
+            connection.ended.wait(until.remaining_s())
 
     def fail(self, failure: grpc.RpcError | CallCancelledError) -> list[StreamConnection]:
         """Fails all calls and ends the RPC; returns the RPCs with deletions that the server may not have received."""
@@ -231,10 +241,6 @@ class CallStream:
         for call in failed:
             call.notify()
         return [connection for connection in connections if connection.deletions]
-
-    def _connection_of(self, call: StreamedCall) -> StreamConnection | None:
-        """Returns the RPC that has not answered a call."""
-        return next((each for each in self._connections if each.unanswered.get(call.number) is call), None)
 
     def _send_when_possible(self, call: StreamedCall) -> None:
         waiter = WaitingCall()
@@ -253,12 +259,7 @@ class CallStream:
                 cancellation.check()
                 # An interrupted call may have left without waking this one.
                 if not waiter.event.wait(min(call.deadline.remaining_s(), _MOST_WAIT_S)) and call.deadline.is_over():
-                    raise DeadlineExceededError(
-                        f"the call's {call.deadline.timeout_s:g} s passed while it waited: {self._most_calls:,} calls "
-                        f"or {self._most_bytes:,} bytes of this client are unanswered, the most that its call stream "
-                        "may have; give it a longer timeout, or make fewer calls at once",
-                        field="timeout",
-                    )
+                    raise window_full(call.deadline, self._most_calls, self._most_bytes)
         finally:
             waiter.abandoned = True  # a KeyboardInterrupt may end the wait for the lock
             with self._lock:

@@ -17,6 +17,8 @@ _FRAME_BYTES = 2**18
 _MOST_FRAMES = 1024
 _MOST_HANDLES = 1024
 _PAUSE_S = 5e-5
+_POLL_S, _QUIET_S = 1e-3, 0.01
+_MOST_SHARED = 64  # calls that a pause waits for
 
 
 class StreamConnection:
@@ -154,7 +156,24 @@ class StreamConnection:
     def _wait_for_returning(self) -> None:
         """Waits while threads that have just been answered call again, so that their calls share a frame."""
         size = -1
-        while self._returning and size < self.outgoing.qsize() < _MOST_FRAMES:
+        while self._returning > 0 and size < self.outgoing.qsize() < _MOST_SHARED:
             size = self.outgoing.qsize()
             time.sleep(_PAUSE_S)
         self._returning = 0
+
+
+def wait_answered(connections: Sequence[StreamConnection], most_s: float) -> None:
+    """Waits until all calls are answered, and gRPC's threads have finished their work.
+
+    Args:
+        connections: the RPCs of the calls.
+        most_s: the longest wait in seconds.
+    """
+    until = time.monotonic() + most_s
+    while connections and time.monotonic() < until:
+        if any(connection.unanswered for connection in connections):
+            time.sleep(_POLL_S)
+            continue
+        time.sleep(_QUIET_S)
+        if not any(connection.unanswered for connection in connections):
+            return

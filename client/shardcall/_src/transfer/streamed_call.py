@@ -13,7 +13,7 @@ from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.status import ItemStatus
 from shardcall._src.transfer.download import Answer, broken, unary_answer
 from shardcall._src.transfer.stream_items import CallKind
-from shardcall._src.types.errors import CallCancelledError, ShardcallError
+from shardcall._src.types.errors import CallCancelledError, DeadlineExceededError, ShardcallError
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 
 # A signal that arrives just before a wait does not interrupt it.
@@ -189,3 +189,13 @@ def fail_calls(calls: Iterable[StreamedCall], failure: grpc.RpcError | CallCance
     for call in failed:
         call.failure, call.done = failure, True
     return failed
+
+
+def window_full(deadline: Deadline, most_calls: int, most_bytes: int) -> DeadlineExceededError:
+    """Returns the error of a call that could not be sent, since too many calls or bytes were unanswered."""
+    return DeadlineExceededError(
+        f"the call's {deadline.timeout_s:g} s passed while it waited: {most_calls:,} calls or {most_bytes:,} bytes of "
+        "this client are unanswered, the most that its call stream may have; give it a longer timeout, or make fewer "
+        "calls at once",
+        field="timeout",
+    )

@@ -15,17 +15,16 @@ from google.protobuf.message import DecodeError
 
 from shardcall.v1 import call_stream_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
-from shardcall_server.frontend.services.stream_item import StreamItem, own_copy, refuse_counts
+from shardcall_server.frontend.services.stream_item import StreamItem, own_copy, prepared_call, refuse_counts
 from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
 from shardcall_server.frontend.services.streamed_call import PreparedCall, Ran, StreamServices, run_streamed
-from shardcall_server.link.wire import MAX_OPERANDS, check_counts
+from shardcall_server.link.wire import MAX_OPERANDS
 
 METHOD = "CallStream"
 PATH = f"/shardcall.v1.KernelService/{METHOD}"
@@ -33,7 +32,6 @@ PATH = f"/shardcall.v1.KernelService/{METHOD}"
 MAX_PREPARED_CALLS = 256
 
 _MAX_ITEMS = 4096  # of one frame
-_MAX_PREPARED_BYTES = 64 << 10
 _SMALL_FRAME_BYTES = 64 << 10
 _MAX_TRACE_CHARACTERS = 1024
 
@@ -78,7 +76,7 @@ class ServerCallStream:
         self._metadata = context.invocation_metadata()
         self._peer: str = context.peer()
         self._principal = principal
-        self._prepared: dict[int, PreparedCall] = {}
+        self._prepared: dict[int, PreparedCall | CallError] = {}
         self._arrays = StreamedArrays(services.array_table)
         self._items: dict[int, StreamItem] = {}
         self._nbytes = 0
@@ -203,8 +201,9 @@ class ServerCallStream:
                             if (running := self._items.get(number)) is not None:
                                 running.cancel()
                     case "delete":
-                        check_scope(self._principal, Scope.ARRAYS, "deleting arrays")
-                        self._arrays.delete(self._owner, item.delete.handles, self._item_number)
+                        # A principal without the scope has no arrays; its client deletes those of calls that failed.
+                        if self._principal is None or Scope.ARRAYS in self._principal.scopes:
+                            self._arrays.delete(self._owner, item.delete.handles, self._item_number)
 
     @property
     def _owner(self) -> str:
@@ -218,14 +217,11 @@ class ServerCallStream:
                 "slot again that is no longer needed",
                 field="slot",
             )
-        if message.ByteSize() > _MAX_PREPARED_BYTES:
-            raise CallError(
-                Reason.MALFORMED_REQUEST,
-                f"a prepared call has {message.ByteSize()} bytes; at most {_MAX_PREPARED_BYTES} are allowed",
-                field="prepare",
-            )
-        check_counts(message.call, len(message.operands))
-        self._prepared[message.slot] = PreparedCall(own_copy(message))
+        try:
+            prepared: PreparedCall | CallError = prepared_call(message)
+        except CallError as error:  # of the calls that name the slot
+            prepared = error
+        self._prepared[message.slot] = prepared
 
     def _start(self, message: call_stream_pb2.StreamedCall) -> None:
         """Starts a call; a failure is its answer."""
@@ -249,6 +245,8 @@ class ServerCallStream:
                     f"slot {message.slot} has no call; send a PrepareCall for it first",
                     field="slot",
                 )
+            if isinstance(prepared, CallError):
+                raise prepared.with_traceback(None)
             if message.result_handles and not prepared.message.keep_results:
                 raise CallError(
                     Reason.MALFORMED_REQUEST,

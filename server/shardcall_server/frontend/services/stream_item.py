@@ -10,6 +10,9 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.streamed_call import PreparedCall
+from shardcall_server.link.wire import check_counts
+
+_MAX_PREPARED_BYTES = 64 << 10
 
 M = TypeVar("M", call_stream_pb2.PrepareCall, call_stream_pb2.StreamedCall)
 
@@ -71,6 +74,22 @@ def own_copy(message: M) -> M:
     copy = type(message)()
     copy.CopyFrom(message)
     return copy
+
+
+def prepared_call(message: call_stream_pb2.PrepareCall) -> PreparedCall:
+    """Returns the assignment of a slot.
+
+    Raises:
+        CallError: the message is too large, or its call is invalid.
+    """
+    if message.ByteSize() > _MAX_PREPARED_BYTES:
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"a prepared call has {message.ByteSize()} bytes; at most {_MAX_PREPARED_BYTES} are allowed",
+            field="prepare",
+        )
+    check_counts(message.call, len(message.operands))
+    return PreparedCall(own_copy(message))
 
 
 def refuse_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedCall) -> NoReturn:
