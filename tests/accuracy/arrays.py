@@ -251,8 +251,29 @@ def moves(values: Values, n: int, devices: int) -> Iterator[Case]:
         ("transpose", {}, x.T),
         ("roll", {"shift": 5, "axis": 0}, np.roll(x, 5, 0)),
         ("shift", {"shift": 3, "axis": 0, "mode": "periodic"}, np.roll(x, 3, 0)),
+        ("reshape", {"shape": -1}, x.ravel()),
+        ("expand_dims", {"axis": 0}, x[None]),
+        ("squeeze", {"axis": ()}, x),
+        ("broadcast_to", {"shape": (2, n, 2)}, np.broadcast_to(x, (2, n, 2))),
+        ("flip", {}, x[::-1, ::-1]),
+        ("concatenate", {}, x),
+        ("stack", {}, x[None]),
+        ("astype", {"dtype": name}, x),
+        ("tile", {"reps": 2}, np.tile(x, 2)),
+        ("repeat", {"repeats": 2, "axis": 0}, np.repeat(x, 2, 0)),
+        ("tril", {}, np.tril(x)),
+        ("triu", {}, np.triu(x)),
+        ("diagonal", {}, np.diagonal(x)),
+        ("pad", {"pad_width": 1}, np.pad(x, 1)),
     ):
         yield Case(kernel, name, kernel, (x,), (np.ascontiguousarray(expected),), (None,), parameters, (), devices)
+    starts, sliced = np.array([n // 2, 0]), np.ascontiguousarray(x[n // 2 :])
+    how = {"sizes": sliced.shape, "steps": (1, 1)}
+    yield Case("getitem", name, "getitem", (x, starts), (sliced,), (None,), how, (), devices)
+    if points.is_inexact(x.dtype):
+        square = values.normal(n, 2)
+        ends = widened(np.diagonal(square))
+        yield Case("trace", name, "trace", (square,), (ends.sum(),), (abs(ends).sum(),), {}, (), devices)
 
 
 def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
@@ -266,5 +287,8 @@ def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[C
             yield from network_cases(values, size, among)
 
 
-ROWS_OF_BITS = ("copy", "reshard", "transpose", "roll", "shift")
+ROWS_OF_BITS = (
+    *("copy", "reshard", "transpose", "roll", "shift", "getitem", "reshape", "expand_dims", "squeeze", "broadcast_to"),
+    *("flip", "concatenate", "stack", "astype", "tile", "repeat", "tril", "triu", "diagonal", "pad"),
+)
 """Rows whose results are compared as bits."""

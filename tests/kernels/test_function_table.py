@@ -5,6 +5,7 @@ import math
 import random
 
 import pytest
+from kernels.table_cases import MOVES, OTHERS
 
 from shardcall._src.functions.element_types import NAMED
 from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, UNARY, WITH_INITIAL, WITH_WHERE
@@ -78,6 +79,9 @@ CASES = {
     "reshard": [(CUBE, {}), ((), {})],
     "copy": [(CUBE, {}), ((), {})],
     "transpose": [(CUBE, {}), (CUBE, {"axes": (2, 0, -2)}), ((), {})],
+    **{name: [(*shapes, parameters) for shapes, parameters in calls] for name, calls in {**MOVES, **OTHERS}.items()},
+    "astype": [(CUBE, {"dtype": "int8"}), ((), {"dtype": "complex64"})],
+    "getitem": [(CUBE, (3,), {"sizes": (2, 1, 2), "steps": (-1, 1, 2), "dropped": 1, "inserted": (0, -1)})],
     **dict.fromkeys(UNARY, ((CUBE,), ((),))),
     **dict.fromkeys(BINARY, PAIR_SHAPES),
     **{

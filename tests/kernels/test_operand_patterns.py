@@ -15,8 +15,23 @@ from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
-NEEDED = {"shift": 1, "subscripts": "ij,jk", "axis_name": "x", "shape": (3,)}
-NEED_OTHER_SHAPES = ("convolve", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
+NEEDED = {
+    "shift": 1,
+    "subscripts": "ij,jk",
+    "axis_name": "x",
+    "shape": (3,),
+    "axis": 0,
+    "dtype": "float32",
+    "reps": 2,
+    "repeats": 2,
+    "pad_width": 1,
+}
+OF_ONE = {
+    "reshape": {"shape": -1},
+    "broadcast_to": {"shape": (2, 4, 4)},
+    "getitem": {"sizes": (4, 4), "steps": (1, 1)},
+}
+NEED_OTHER_SHAPES = ("getitem", "convolve", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
 MESH = {"x": 2}
 REPEATED = 3
 NAMED = (Reason.OPERAND_COUNT, Reason.INVALID_OPERAND, Reason.INVALID_SHAPE, Reason.UNSUPPORTED_ELEMENT_TYPE)
@@ -36,6 +51,8 @@ def types(pattern, dtype):
 
 
 def needed(kernel):
+    if kernel.name in OF_ONE:
+        return OF_ONE[kernel.name]
     return {info.name: NEEDED[info.name] for info in kernel.parameters if info.default is REQUIRED}
 
 

@@ -12,6 +12,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from kernels.table_cases import MOVES, OTHERS
 
 from shardcall_server.authoring.runner import KernelCase, kernel_case
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
@@ -21,6 +22,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import padded_shape
 from shardcall_server.kernels.library import kernels
 from shardcall_server.kernels.reproducibility import Reproducibility, differing_bits
+from shardcall_server.kernels.table_kernel import TableKernel
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
@@ -52,7 +54,9 @@ class Draw:
         with np.errstate(over="ignore"):
             return (self._random.normal(size=shape) * size).astype(dtype)
 
-    def of(self, kernel: Kernel, name: str) -> Iterator[tuple[tuple[np.ndarray | None, ...], dict[str, object]]]:
+    def of(  # noqa: PLR0912
+        self, kernel: Kernel, name: str
+    ) -> Iterator[tuple[tuple[np.ndarray | None, ...], dict[str, object]]]:
         """The operands and parameters of some calls that compute in an element type."""
         x = self.array(SHAPE, name)
         if isinstance(kernel, ElementwiseKernel):
@@ -79,8 +83,20 @@ class Draw:
             yield (x, self.array((67, 41), name)), {"axis_name": "x"} if "collective" in kernel.name else {}
         elif kernel.name == "einsum":
             yield (x, self.array((67, 41), name)), {"subscripts": "ij,jk->ki"}
+        elif isinstance(kernel, TableKernel):
+            yield self.of_row(kernel, name)
         else:  # one array
             yield (x,), {"axis": 0} if any(info.name == "axis" for info in kernel.parameters) else {}
+
+    def of_row(self, kernel: TableKernel, name: str) -> tuple[tuple[np.ndarray | None, ...], dict[str, object]]:
+        """The operands and parameters of a call of a row of the table."""
+        x = self.array(SHAPE, name)
+        if kernel.name == "getitem":
+            return (x, np.array([3, 2])), {"sizes": (100, 60), "steps": (1, 1)}
+        if kernel.name == "astype":
+            return (x,), {"dtype": "float32"}
+        shapes, parameters = {**MOVES, **OTHERS}[kernel.name][0]
+        return tuple(None if shape is None else self.array(shape, name) for shape in shapes), parameters
 
 
 def promised(kernel: Kernel, name: str) -> Iterator[tuple[KernelCase, tuple[np.ndarray | None, ...]]]:

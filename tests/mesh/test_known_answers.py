@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kernels.table_cases import MOVES, OTHERS
 from structlog.testing import capture_logs
 
 from shardcall_server.compilation.keys import Platform
@@ -29,6 +30,10 @@ UNCOVERED = {  # by any test
     *("all", "any", "argmax", "argmin", "max", "min", "prod"),
     *("normal", "permutation", "randint", "uniform"),
     *("copy", "reshard", "transpose"),
+    *MOVES,
+    *OTHERS,
+    "getitem",
+    "astype",
 }
 REAL = [dtype.name for dtype in elementwise.TYPES if dtype.kind != "c"]
 

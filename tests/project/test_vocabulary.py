@@ -98,6 +98,7 @@ EXCEPTIONS = {
     r"(?i)(^|_)runs?(?=_|$)|Runs?(?=[A-Z]|$)": "to run a program, and its runs",
     r"(?i)(^|_)order(?=_|$)": "the order of a derivative, of axes or of a memory layout",
     r"true_divide": "NumPy's name",
+    r"^repeats$": "the parameter of numpy.repeat",
     r"(?i)(^|_)functions$": "mathematical functions; the table of functions",
     r"(?i)(^|_)warm_?up(?=_|$)|WarmUp": "warm-up is the term",
     r"(?i)measured?$": "the command of the link that times a program",

@@ -11,6 +11,7 @@ from shardcall.methods.products import Products
 from shardcall.methods.random import Random
 from shardcall.methods.reductions import Reductions
 from shardcall.methods.scans import Scans
+from shardcall.methods.shapes import Shapes
 
 
 class KernelMethods(
@@ -22,6 +23,7 @@ class KernelMethods(
     Elementwise[Outcome],
     Reductions[Outcome],
     Layouts[Outcome],
+    Shapes[Outcome],
 ):
     """The methods of kernels, with the names and defaults of their NumPy equivalents.
 

@@ -18,6 +18,8 @@ from shardcall_server.kernels.reductions import reductions
 from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
 from shardcall_server.kernels.roll import Roll
 from shardcall_server.kernels.shift import Shift
+from shardcall_server.kernels.table_kernel import table_kernel
+from shardcall_server.kernels.table_layouts import rows as layout_rows
 
 
 def kernels() -> tuple[Kernel, ...]:
@@ -46,4 +48,5 @@ def kernels() -> tuple[Kernel, ...]:
         Reshard(),
         Copy(),
         Transpose(),
+        *map(table_kernel, layout_rows()),
     )

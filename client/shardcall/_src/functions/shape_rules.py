@@ -26,23 +26,23 @@ def broadcast(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
     Raises:
         ValueError: if there is none.
     """
-    present = _present(shapes)
-    ndim = max(map(len, present), default=0)
-    columns = zip(*((1,) * (ndim - len(shape)) + shape for shape in present), strict=True)
+    all_shapes = present(shapes)
+    ndim = max(map(len, all_shapes), default=0)
+    columns = zip(*((1,) * (ndim - len(shape)) + shape for shape in all_shapes), strict=True)
     sizes = [{*column} - {1} or {1} for column in columns]
     if any(len(options) > 1 for options in sizes):
-        raise ValueError(f"shapes {', '.join(map(str, present))} do not broadcast")
+        raise ValueError(f"shapes {', '.join(map(str, all_shapes))} do not broadcast")
     return (tuple(size for (size,) in sizes),)
 
 
 def as_operand(index: int) -> ShapeRule:
     """Returns the rule of functions whose result has the shape of an operand."""
-    return lambda shapes, _: (_present(shapes[index : index + 1])[0],)
+    return lambda shapes, _: (present(shapes[index : index + 1])[0],)
 
 
 def reduction(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of x without the axes that are reduced, or with 1 for each if ``keepdims``."""
-    x, keepdims = _present(shapes)[0], parameters["keepdims"]
+    x, keepdims = present(shapes)[0], parameters["keepdims"]
     over = _axes(parameters["axis"], len(x))
     return (tuple(1 if i in over else size for i, size in enumerate(x) if keepdims or i not in over),)
 
@@ -60,19 +60,19 @@ def diff(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
 
 def gradient(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of x for each axis."""
-    x = _present(shapes)[0]
+    x = present(shapes)[0]
     return (x,) * len(_axes(parameters["axis"], len(x)))
 
 
 def cumsum(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of x, flattened without an axis, of one axis or more."""
-    x = _present(shapes)[0]
+    x = present(shapes)[0]
     return ((math.prod(x),) if parameters["axis"] is None else x or (1,),)
 
 
 def convolve(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of x with the rows of the mode: those of all overlaps, of the longer operand, of full ones."""
-    x, (length,) = _present(shapes)
+    x, (length,) = present(shapes)
     axis, mode = parameters["axis"] % len(x), parameters["mode"]
     long, short = max(x[axis], length), min(x[axis], length)
     counts = {"full": long + short - 1, "same": long, "valid": long - short + 1}
@@ -81,7 +81,7 @@ def convolve(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
 
 def matmul(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of ``numpy.matmul`` of both factors, their last two axes swapped where the call says so."""
-    lhs, rhs = _present(shapes)
+    lhs, rhs = present(shapes)
     (batch,) = broadcast((lhs[:-2], rhs[:-2]), parameters)
     rows = (lhs[-1 if parameters.get("transpose_lhs") else -2],) if len(lhs) > 1 else ()
     columns = (rhs[-2 if parameters.get("transpose_rhs") else -1],) if len(rhs) > 1 else ()
@@ -90,16 +90,16 @@ def matmul(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
 
 def einsum(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the sizes of the labels of the result, implicit ones included."""
-    present = _present(shapes)
-    labels, result = subscripts.parse(parameters["subscripts"], present)
-    axes = [axis for pair in zip(labels, present, strict=True) for axis in zip(*pair, strict=True)]
+    all_shapes = present(shapes)
+    labels, result = subscripts.parse(parameters["subscripts"], all_shapes)
+    axes = [axis for pair in zip(labels, all_shapes, strict=True) for axis in zip(*pair, strict=True)]
     sizes = dict(sorted(axes, key=lambda axis: axis[1] != 1))  # of a label's sizes, the last one that is not 1
     return (tuple(sizes[label] for label in result),)
 
 
 def transpose(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the sizes of x in the order of ``axes``, reversed by default."""
-    x, axes = _present(shapes)[0], parameters["axes"]
+    x, axes = present(shapes)[0], parameters["axes"]
     return (x[::-1] if axes is None else tuple(x[axis] for axis in _axes(axes, len(x))),)
 
 
@@ -111,7 +111,7 @@ def requested(_: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
 
 def mlp_predict(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
     """Returns [B, N_L] of x [B, N₀] and layers W [Nᵢ, Nᵢ₊₁], b [Nᵢ₊₁]."""
-    x, *_layers, bias = _present(shapes)
+    x, *_layers, bias = present(shapes)
     return ((x[0], *bias),)
 
 
@@ -122,15 +122,16 @@ def scalar(_shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
 
 def mlp_gradient(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of each layer's W and b, which follow x and targets."""
-    return tuple(_present(shapes)[2:])
+    return tuple(present(shapes)[2:])
 
 
 def mlp_sgd_step(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of each layer's W and b, which follow x, targets and rate, and that of the loss."""
-    return (*_present(shapes)[3:], ())
+    return (*present(shapes)[3:], ())
 
 
-def _present(shapes: Shapes) -> list[Shape]:
+def present(shapes: Shapes) -> list[Shape]:
+    """Returns the shapes of the operands that are not left out."""
     return [shape for shape in shapes if shape is not None]
 
 

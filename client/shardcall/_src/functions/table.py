@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from shardcall._src.functions import shape_rules, type_rules
+from shardcall._src.functions import layout_rules, shape_rules, type_rules
 from shardcall._src.functions.argument_rules import ARGUMENT_RULES
 from shardcall._src.functions.element_types import DType
 from shardcall._src.functions.shape_rules import Shape, ShapeRule
@@ -251,6 +251,32 @@ def _functions() -> Iterator[Function]:
     yield _like_x("copy")
     spec = "that of ``x``, axis by axis"
     yield Function("transpose", (_X,), {"axes": None}, type_rules.as_operand(0), shape_rules.transpose, spec)
+    yield from _layouts()
+
+
+def _layouts() -> Iterator[Function]:
+    of_x, own, kept = type_rules.as_operand(0), layout_rules, "that of ``x`` along the axes that it keeps"
+    arrays, of_first = (Operand("arrays", repeated=True),), "that of the first array"
+    formed = f"{kept}, and along the first other one that of the first axis of ``x`` that it does not keep"
+    starts = {"sizes": REQUIRED, "steps": REQUIRED, "dropped": (), "inserted": ()}
+    yield Function("getitem", (_X, Operand("starts")), starts, type_rules.getitem, own.getitem, kept)
+    yield Function("reshape", (_X,), {"shape": REQUIRED}, of_x, own.reshape, formed)
+    yield Function("expand_dims", (_X,), {"axis": REQUIRED}, of_x, own.expand_dims, kept)
+    yield Function("squeeze", (_X,), {"axis": None}, of_x, own.squeeze, kept)
+    yield Function("broadcast_to", (_X,), {"shape": REQUIRED}, of_x, own.broadcast_to, kept)
+    yield Function("flip", (_X,), {"axis": None}, of_x, own.flip, _OF_X)
+    yield Function("concatenate", arrays, {"axis": 0}, type_rules.joined, own.concatenate, of_first)
+    yield Function("stack", arrays, {"axis": 0}, type_rules.joined, own.stack, of_first)
+    yield Function("astype", (_X,), {"dtype": REQUIRED}, type_rules.astype, shape_rules.as_operand(0), _OF_X)
+    yield Function("tile", (_X,), {"reps": REQUIRED}, of_x, own.tile, _OF_X)
+    yield Function("repeat", (_X,), {"repeats": REQUIRED, "axis": None}, of_x, own.repeat, _OF_X)
+    yield Function("tril", (_X,), {"k": 0}, of_x, own.triangle, _OF_X)
+    yield Function("triu", (_X,), {"k": 0}, of_x, own.triangle, _OF_X)
+    diagonal: dict[str, Any] = {"offset": 0, "axis1": 0, "axis2": 1}
+    yield Function("diagonal", (_X,), diagonal, of_x, own.diagonal, kept)
+    yield Function("trace", (_X,), {**diagonal, "dtype": None}, type_rules.trace, own.trace, kept)
+    padded = _X, Operand("constant_values", optional=True)
+    yield Function("pad", padded, {"pad_width": REQUIRED, "mode": "constant"}, type_rules.pad, own.pad, _OF_X)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from shardcall._src.functions import checks
 from shardcall._src.functions.element_types import NAMED, DType, canonical, is_float
 from shardcall._src.functions.shape_rules import Parameters
 
@@ -139,6 +140,54 @@ def cumsum(dtypes: DTypes, parameters: Parameters) -> DType:
 def requested(_: DTypes, parameters: Parameters) -> DType:
     """Returns the type that the parameter ``dtype`` names."""
     return NAMED[parameters["dtype"]]
+
+
+def astype(_: DTypes, parameters: Parameters) -> DType:
+    """Returns the type that the parameter ``dtype`` names, which it checks."""
+    return checks.element_type(parameters, "dtype")
+
+
+def joined(dtypes: DTypes, parameters: Parameters) -> DType:
+    """Returns the type in which all arrays meet.
+
+    Raises:
+        RefusedArgumentError: if there is none.
+    """
+    try:
+        return common(dtypes, parameters)
+    except TypeError:
+        names = ", ".join(dtype.name for dtype in _present(dtypes))
+        message = f"the arrays, of {names}, have no common element type; convert them to one"
+        raise checks.operand("arrays[1]", message, "UNSUPPORTED_ELEMENT_TYPE") from None
+
+
+def getitem(dtypes: DTypes, _: Parameters) -> DType:
+    """Returns the type of x, for starts of integers."""
+    x, starts = _present(dtypes)
+    if starts.kind not in "iu":
+        message = f"starts is of {starts.name}; give integers"
+        raise checks.operand("starts", message, "UNSUPPORTED_ELEMENT_TYPE")
+    return x
+
+
+def pad(dtypes: DTypes, _: Parameters) -> DType:
+    """Returns the type of x, for values that it has."""
+    x, fill = dtypes
+    assert x is not None
+    if fill is not None and fill.kind == "c" and x.kind != "c":
+        message = f"constant_values is of {fill.name} and x of {x.name}; give a real number"
+        raise checks.operand("constant_values", message, "UNSUPPORTED_ELEMENT_TYPE")
+    return x
+
+
+def trace(dtypes: DTypes, parameters: Parameters) -> DType:
+    """Returns the type of ``numpy.sum``."""
+    if parameters["dtype"] is not None:
+        checks.element_type(parameters, "dtype")
+    try:
+        return reduction("sum")(dtypes, parameters)
+    except TypeError as error:
+        raise checks.operand("x", str(error), "UNSUPPORTED_ELEMENT_TYPE") from None
 
 
 def _requested(parameters: Parameters) -> DType | None:

@@ -1,0 +1,50 @@
+"""Functions that change shapes, called through a client, against NumPy."""
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall import P
+from shardcall._src.functions.indexing import basic_index
+
+MESH = sc.Mesh(x=8)
+X = np.arange(54.0).reshape(9, 6)
+CALLS = [
+    ("reshape", ((3, -1),), {}),
+    ("expand_dims", ((0, -1),), {}),
+    ("squeeze", (), {}),
+    ("broadcast_to", ((2, 9, 6),), {}),
+    ("flip", (), {"axis": 1}),
+    ("astype", (np.int16,), {}),
+    ("tile", ((2, 1),), {}),
+    ("repeat", (3,), {"axis": 0}),
+    ("tril", (-1,), {}),
+    ("triu", (), {"k": 2}),
+    ("diagonal", (1,), {}),
+    ("trace", (), {"dtype": np.float32}),
+    ("pad", (((1, 2), (0, 3)),), {"constant_values": 7}),
+    ("pad", (2, "reflect"), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "keywords"), CALLS)
+def test_methods_are_numpys(client, name, arguments, keywords):
+    wanted = np.asarray(getattr(np, name)(X, *arguments, **keywords))
+    result = getattr(client, name)(X, *arguments, mesh=MESH, spec=P("x", None), **keywords)
+    np.testing.assert_array_equal(result.array, wanted, strict=True)
+
+
+def test_arrays_are_joined(client):
+    np.testing.assert_array_equal(client.concatenate([X, X[:2]], mesh=MESH).array, np.concatenate([X, X[:2]]))
+    np.testing.assert_array_equal(client.stack([X, X], axis=-1, mesh=MESH).array, np.stack([X, X], axis=-1))
+    with pytest.raises(sc.InvalidOperandError, match=r"arrays\[1\] is of shape \(6, 9\)"):
+        client.concatenate([X, X.T], mesh=MESH)
+
+
+def test_slices_stay_on_the_mesh_and_are_sharded_alike(client):
+    x = client.put(X, mesh=MESH, spec=P("x", None))
+    for key in (np.s_[1:-1], np.s_[3, None], np.s_[::-2, 1:3]):
+        starts, sizes, steps, dropped, inserted = basic_index(x.shape, key)
+        how = {"sizes": sizes, "steps": steps, "dropped": dropped, "inserted": inserted, "keep": True}
+        sliced = client.call("getitem", x, np.array(starts), **how).array
+        np.testing.assert_array_equal(sliced.get(), X[key], strict=True)

@@ -1,0 +1,230 @@
+"""The rows of the table that move elements give NumPy's results, bit for bit, in every layout."""
+
+import re
+
+import numpy as np
+import pytest
+from kernels.table_cases import MOVES, OTHERS, expected
+
+from shardcall_server.errors import Reason
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
+LAYOUTS = [
+    ({"x": 1}, (None, None, None)),
+    ({"x": 8}, ("x", None, None)),
+    ({"x": 3}, (None, "x", None)),
+    ({"a": 4, "b": 2}, ("b", None, "a")),
+    ({"a": 2, "b": 2}, (("b", "a"), None, None)),
+]
+CASES = [(name, i) for name, calls in MOVES.items() for i in range(len(calls))]
+
+
+def assert_same_bits(actual, wanted):
+    """The same bits; of bfloat16 any NaN is a NaN, since blocks that are padded may have another payload."""
+    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+    if actual.dtype.name == "bfloat16":
+        bits = [np.ascontiguousarray(array).view(np.uint16) for array in (actual, wanted)]
+        actual, wanted = (np.where(each & 0x7FFF > 0x7F80, 0x7FFF, each) for each in bits)
+    assert actual.tobytes() == np.ascontiguousarray(wanted).tobytes()
+
+
+def specs(shapes, spec):
+    return [None if shape is None else spec[: len(shape)] for shape in shapes]
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_results_are_numpys(run, values, name, number):
+    shapes, parameters = MOVES[name][number]
+    operands = tuple(None if shape is None else values.normal(shape) for shape in shapes)
+    wanted = expected(name, operands, parameters)
+    for mesh, spec in LAYOUTS[number % 2 :: 2]:
+        how = {"mesh": mesh, "in_specs": specs(shapes, spec), "padding": np.nan}
+        assert_same_bits(run(KERNELS[name], *operands, **how, **parameters), wanted)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_results_are_sharded_as_the_call_says(run, values, name):
+    shapes, parameters = MOVES[name][0]
+    operands = tuple(None if shape is None else values.normal(shape) for shape in shapes)
+    wanted = expected(name, operands, parameters)
+    ndim = wanted.ndim
+    for out_spec in ([None] * ndim, ["a", *[None] * (ndim - 1)], [*[None] * (ndim - 1), ("b", "a")]):
+        how = {"mesh": {"a": 2, "b": 2}, "in_specs": specs(shapes, ("a", "b", None)), "out_specs": [out_spec]}
+        assert_same_bits(run(KERNELS[name], *operands, **how, padding=np.nan, **parameters), wanted)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_every_bit_is_kept(run, values, dtype, name):
+    shapes, parameters = MOVES[name][0]
+    operands = tuple(None if shape is None else values.any(shape, dtype) for shape in shapes)
+    how = {"mesh": {"a": 2, "b": 2}, "in_specs": specs(shapes, ("a", None, "b"))}
+    assert_same_bits(run(KERNELS[name], *operands, **how, **parameters), expected(name, operands, parameters))
+
+
+@pytest.mark.parametrize("spec", [("x", None, None), (None, None, "x")])
+def test_traces_are_numpys(run, values, dtype, spec):
+    for shapes, parameters in OTHERS["trace"]:
+        x = values.small(shapes[0], dtype)
+        how = {"mesh": {"x": 3}, "in_specs": specs(shapes, spec), "padding": 7}
+        wanted = expected("trace", (x,), parameters)
+        assert_same_bits(run(KERNELS["trace"], x, **how, **parameters), wanted)
+
+
+def test_traces_overflow_as_numpys(run):
+    x = np.full((300, 300), 250, np.uint8)
+    wanted = np.trace(x, dtype=np.uint8)
+    assert_same_bits(run(KERNELS["trace"], x, mesh={"x": 8}, dtype="uint8"), np.asarray(wanted))
+
+
+NUMBERS = np.array([0, 1, -1, 2.5, -3.75, 100, 7, 0.125])
+
+
+@pytest.mark.parametrize("name", ["bool", "int4", "uint8", "int64", "float16", "bfloat16", "float32", "complex64"])
+def test_astype_is_numpys(run, dtype, element_types, name):
+    to = next(kind for kind in element_types if kind.name == name)
+    if {name, dtype.name} == {"int4", "uint4"}:
+        pytest.skip("NumPy converts neither to the other")
+    unsigned = "uint" in dtype.name or "uint" in to.name
+    x = (abs(NUMBERS) % 8 if unsigned else np.clip(NUMBERS, -8, 7) if "int4" in name + dtype.name else NUMBERS).astype(
+        dtype
+    )
+    with np.errstate(all="ignore"):
+        wanted = (x.real if dtype.kind == "c" and to.kind not in "cb" else x).astype(to)
+    actual = run(KERNELS["astype"], x, mesh={"x": 3}, dtype=name)
+    assert actual.dtype == to
+    np.testing.assert_array_equal(actual.astype(complex), wanted.astype(complex))
+
+
+def index(x, key):
+    """The operands and parameters of a call of getitem, by NumPy's own rules."""
+    from shardcall._src.functions.indexing import basic_index
+
+    starts, sizes, steps, dropped, inserted = basic_index(x.shape, key)
+    return np.array(starts, np.int64), {"sizes": sizes, "steps": steps, "dropped": dropped, "inserted": inserted}
+
+
+KEYS = [
+    np.s_[1:-1],
+    np.s_[1:-1, 1:-1],
+    np.s_[2],
+    np.s_[-1, None, ::2],
+    np.s_[..., 3],
+    np.s_[::-1, ::-2, ::-3],
+    np.s_[4:1:-1, None, 2:2, None],
+    np.s_[1, 2, 3],
+    np.s_[1::2, :, 8:0:-4],
+    np.s_[:],
+]
+
+
+@pytest.mark.parametrize("number", range(len(KEYS)))
+def test_slices_are_numpys(run, values, number):
+    x = values.normal((5, 4, 9))
+    starts, parameters = index(x, KEYS[number])
+    for mesh, spec in LAYOUTS[number % 2 :: 2]:
+        made = run(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], padding=np.nan, **parameters)
+        assert_same_bits(made, np.asarray(x[KEYS[number]]))
+
+
+def test_slices_of_every_type(run, values, dtype):
+    x = values.any((7, 4), dtype)
+    starts, parameters = index(x, np.s_[5:1:-1])
+    made = run(KERNELS["getitem"], x, starts.astype(np.int32), mesh={"x": 3}, **parameters)
+    assert_same_bits(made, x[5:1:-1])
+
+
+def test_a_loop_over_slices_compiles_once(run, values):
+    x = values.normal((20, 3))
+    run.programs.clear()
+    for k in range(5):
+        starts, parameters = index(x, np.s_[k : k + 4])
+        assert_same_bits(run(KERNELS["getitem"], x, starts, mesh={"x": 3}, **parameters), x[k : k + 4])
+    assert len(run.programs) == 1
+
+
+NO_COLLECTIVE = [
+    ("reshape", (16, 6), {"shape": (16, 2, 3)}, ("x", None, None)),
+    ("expand_dims", (16, 6), {"axis": 0}, (None, "x", None)),
+    ("broadcast_to", (16, 1), {"shape": (4, 16, 5)}, (None, "x", None)),
+    ("flip", (16, 6), {"axis": 1}, ("x", None)),
+    ("astype", (16, 6), {"dtype": "float64"}, ("x", None)),
+    ("tile", (16, 6), {"reps": (1, 2)}, ("x", None)),
+    ("repeat", (16, 6), {"repeats": 2, "axis": 1}, ("x", None)),
+    ("tril", (16, 6), {}, ("x", None)),
+    ("diagonal", (16, 6, 6), {"axis1": 1, "axis2": 2}, ("x", None)),
+    ("trace", (16, 6, 6), {"axis1": 1, "axis2": 2}, ("x",)),
+    ("pad", (16, 6), {"pad_width": (0, 0, 1, 2)}, ("x", None)),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "parameters", "out_spec"), NO_COLLECTIVE)
+def test_nothing_moves_along_axes_that_are_not_sharded(run, name, shape, parameters, out_spec):
+    x = ArrayType(shape, np.dtype("float32"))
+    how = {"mesh": {"x": 8}, "in_specs": [("x", *[None] * (len(shape) - 1))], **parameters}
+    resolved = run.resolve(KERNELS[name], x, **how)
+    assert resolved.strategy.name == "blocks"
+    assert resolved.problem.out_specs == (tuple((n,) if n else () for n in out_spec),)
+    assert not COLLECTIVE.search(run.program(KERNELS[name], x, **how).text)
+
+
+def test_a_sharded_axis_that_is_sliced_stays_sharded(run):
+    x, starts = ArrayType((16, 6), np.dtype("float32")), ArrayType((2,), np.dtype("int64"))
+    how = {"mesh": {"x": 8}, "in_specs": [("x", None)], "steps": (1, 1)}
+    resolved = run.resolve(KERNELS["getitem"], x, starts, **how, sizes=(14, 6))
+    assert (resolved.strategy.name, resolved.problem.out_specs) == ("gathered", ((("x",), ()),))
+    how |= {"sizes": (16, 4)}
+    assert run.resolve(KERNELS["getitem"], x, starts, **how).strategy.name == "blocks"
+    assert not COLLECTIVE.search(run.program(KERNELS["getitem"], x, starts, **how).text)
+
+
+X = ArrayType((5, 4), np.dtype("float32"))
+SCALAR = ArrayType((), np.dtype("float32"))
+STARTS = ArrayType((2,), np.dtype("int64"))
+COMPLEX = ArrayType((), np.dtype("complex64"))
+REFUSED = [
+    ("reshape", (X,), {"shape": (3, -1)}, "shape", "INVALID_PARAMETER", "x is of shape (5, 4), 20 elements"),
+    ("reshape", (X,), {"shape": (-1, -1)}, "shape", "INVALID_PARAMETER", "at most one"),
+    ("reshape", (X,), {"shape": "20"}, "shape", "PARAMETER_TYPE", "str"),
+    ("expand_dims", (X,), {"axis": 3}, "axis", "AXIS_OUT_OF_RANGE", "from -3 to 2"),
+    ("expand_dims", (X,), {"axis": (0, -4)}, "axis", "INVALID_PARAMETER", "twice"),
+    ("squeeze", (X,), {"axis": 0}, "axis", "INVALID_PARAMETER", "axes of size 1"),
+    ("broadcast_to", (X,), {"shape": (5, 5)}, "shape", "INVALID_PARAMETER", "does not broadcast"),
+    ("flip", (X,), {"axis": 2}, "axis", "AXIS_OUT_OF_RANGE", "from -2 to 1"),
+    ("flip", (X,), {"axis": 1.0}, "axis", "PARAMETER_TYPE", "float"),
+    ("concatenate", (X, SCALAR), {}, "arrays[1]", "INVALID_OPERAND", "arrays[1] is of shape ()"),
+    ("concatenate", (SCALAR,), {}, "arrays[0]", "INVALID_OPERAND", "one axis or more"),
+    ("stack", (X, SCALAR), {}, "arrays[1]", "INVALID_OPERAND", "one shape"),
+    ("astype", (X,), {"dtype": "float3"}, "dtype", "UNSUPPORTED_ELEMENT_TYPE", "float32"),
+    ("tile", (X,), {"reps": (-1,)}, "reps", "INVALID_PARAMETER", "0 or more"),
+    ("repeat", (X,), {"repeats": -1}, "repeats", "INVALID_PARAMETER", "0 or more"),
+    ("repeat", (X,), {"repeats": True}, "repeats", "PARAMETER_TYPE", "bool"),
+    ("tril", (SCALAR,), {}, "x", "INVALID_OPERAND", "one axis or more"),
+    ("diagonal", (X,), {"axis2": 0}, "axis2", "INVALID_PARAMETER", "give another"),
+    ("trace", (SCALAR,), {}, "x", "INVALID_OPERAND", "two axes or more"),
+    ("pad", (X,), {"pad_width": (1, 2, 3)}, "pad_width", "INVALID_PARAMETER", "2 axes"),
+    ("pad", (X,), {"pad_width": -1}, "pad_width", "INVALID_PARAMETER", "0 or more"),
+    ("pad", (X,), {"pad_width": 1, "mode": "mean"}, "mode", "INVALID_PARAMETER", "'reflect'"),
+    ("pad", (X, SCALAR), {"pad_width": 1, "mode": "edge"}, "constant_values", "INVALID_OPERAND", "leave it out"),
+    ("pad", (X, COMPLEX), {"pad_width": 1}, "constant_values", "UNSUPPORTED_ELEMENT_TYPE", "real"),
+    ("getitem", (X, STARTS), {"sizes": (6, 1), "steps": (1, 1)}, "sizes", "INVALID_PARAMETER", "fewer"),
+    ("getitem", (X, STARTS), {"sizes": (5, 1), "steps": (1, 0)}, "steps", "INVALID_PARAMETER", "other than 0"),
+    ("getitem", (X, X), {"sizes": (5, 1), "steps": (1, 1)}, "starts", "UNSUPPORTED_ELEMENT_TYPE", "integers"),
+    (
+        "getitem",
+        (X, STARTS),
+        {"sizes": (5, 2), "steps": (1, 1), "dropped": 1},
+        "dropped",
+        "INVALID_PARAMETER",
+        "size 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "operands", "parameters", "field", "reason", "text"), REFUSED)
+def test_refusals_name_the_argument(refused, name, operands, parameters, field, reason, text):
+    error = refused(KERNELS[name], *operands, mesh={"x": 2}, **parameters)
+    assert (error.field, error.reason) == (field, Reason[reason])
+    assert text in error.message
