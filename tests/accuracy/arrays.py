@@ -270,10 +270,22 @@ def moves(values: Values, n: int, devices: int) -> Iterator[Case]:
     starts, sliced = np.array([n // 2, 0]), np.ascontiguousarray(x[n // 2 :])
     how = {"sizes": sliced.shape, "steps": (1, 1)}
     yield Case("getitem", name, "getitem", (x, starts), (sliced,), (None,), how, (), devices)
+    yield from _sorts(values.normal(n, 2), devices)
     if points.is_inexact(x.dtype):
         square = values.normal(n, 2)
         ends = widened(np.diagonal(square))
         yield Case("trace", name, "trace", (square,), (ends.sum(),), (abs(ends).sum(),), {}, (), devices)
+
+
+def _sorts(x: np.ndarray, devices: int) -> Iterator[Case]:
+    name, indices = x.dtype.name, np.argsort(x, axis=0, stable=True)
+    for kernel, operands, expected in (
+        ("sort", (x,), np.take_along_axis(x, indices, 0)),
+        ("argsort", (x,), indices),
+        ("take", (x, indices), np.take(x, indices, 0)),
+        ("take_along_axis", (x, indices), np.take_along_axis(x, indices, 0)),
+    ):
+        yield Case(kernel, name, kernel, operands, (expected,), (None,), {"axis": 0}, (), devices)
 
 
 def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
@@ -290,5 +302,6 @@ def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[C
 ROWS_OF_BITS = (
     *("copy", "reshard", "transpose", "roll", "shift", "getitem", "reshape", "expand_dims", "squeeze", "broadcast_to"),
     *("flip", "concatenate", "stack", "astype", "tile", "repeat", "tril", "triu", "diagonal", "pad"),
+    *("sort", "argsort", "take", "take_along_axis"),
 )
 """Rows whose results are compared as bits."""

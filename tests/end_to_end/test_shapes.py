@@ -24,6 +24,10 @@ CALLS = [
     ("trace", (), {"dtype": np.float32}),
     ("pad", (((1, 2), (0, 3)),), {"constant_values": 7}),
     ("pad", (2, "reflect"), {}),
+    ("sort", (), {"axis": None}),
+    ("argsort", (0,), {}),
+    ("take", (np.array([[3, -1]]), 0), {}),
+    ("take_along_axis", (np.array([[3, -1]] * 9), 1), {}),
 ]
 
 
@@ -32,6 +36,11 @@ def test_methods_are_numpys(client, name, arguments, keywords):
     wanted = np.asarray(getattr(np, name)(X, *arguments, **keywords))
     result = getattr(client, name)(X, *arguments, mesh=MESH, spec=P("x", None), **keywords)
     np.testing.assert_array_equal(result.array, wanted, strict=True)
+
+
+def test_an_index_that_there_is_not_is_refused(client):
+    with pytest.raises(sc.InvalidOperandError, match="give indices from -9 to 8"):
+        client.take(X, [9], axis=0, mesh=MESH)
 
 
 def test_arrays_are_joined(client):

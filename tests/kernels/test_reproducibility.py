@@ -93,6 +93,10 @@ class Draw:
         x = self.array(SHAPE, name)
         if kernel.name == "getitem":
             return (x, np.array([3, 2])), {"sizes": (100, 60), "steps": (1, 1)}
+        if kernel.name in ("sort", "argsort"):
+            return (x,), {"axis": 0}
+        if kernel.name.startswith("take"):
+            return (x, np.arange(-60, 60)[:, None] % np.arange(50, 117)), {"axis": 0}
         if kernel.name == "astype":
             return (x,), {"dtype": "float32"}
         shapes, parameters = {**MOVES, **OTHERS}[kernel.name][0]

@@ -12,6 +12,7 @@ from shardcall.methods.random import Random
 from shardcall.methods.reductions import Reductions
 from shardcall.methods.scans import Scans
 from shardcall.methods.shapes import Shapes
+from shardcall.methods.sorting import Sorting
 
 
 class KernelMethods(
@@ -24,6 +25,7 @@ class KernelMethods(
     Reductions[Outcome],
     Layouts[Outcome],
     Shapes[Outcome],
+    Sorting[Outcome],
 ):
     """The methods of kernels, with the names and defaults of their NumPy equivalents.
 

@@ -18,6 +18,7 @@ from shardcall_server.kernels.reductions import reductions
 from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
 from shardcall_server.kernels.roll import Roll
 from shardcall_server.kernels.shift import Shift
+from shardcall_server.kernels.table_axes import rows as axis_rows
 from shardcall_server.kernels.table_kernel import table_kernel
 from shardcall_server.kernels.table_layouts import rows as layout_rows
 
@@ -48,5 +49,5 @@ def kernels() -> tuple[Kernel, ...]:
         Reshard(),
         Copy(),
         Transpose(),
-        *map(table_kernel, layout_rows()),
+        *map(table_kernel, (*layout_rows(), *axis_rows())),
     )

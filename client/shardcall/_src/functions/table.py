@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from shardcall._src.functions import layout_rules, shape_rules, type_rules
+from shardcall._src.functions import axis_rules, layout_rules, shape_rules, type_rules
 from shardcall._src.functions.argument_rules import ARGUMENT_RULES
 from shardcall._src.functions.element_types import DType
 from shardcall._src.functions.shape_rules import Shape, ShapeRule
@@ -252,6 +252,7 @@ def _functions() -> Iterator[Function]:
     spec = "that of ``x``, axis by axis"
     yield Function("transpose", (_X,), {"axes": None}, type_rules.as_operand(0), shape_rules.transpose, spec)
     yield from _layouts()
+    yield from _along_axes()
 
 
 def _layouts() -> Iterator[Function]:
@@ -277,6 +278,14 @@ def _layouts() -> Iterator[Function]:
     yield Function("trace", (_X,), {**diagonal, "dtype": None}, type_rules.trace, own.trace, kept)
     padded = _X, Operand("constant_values", optional=True)
     yield Function("pad", padded, {"pad_width": REQUIRED, "mode": "constant"}, type_rules.pad, own.pad, _OF_X)
+
+
+def _along_axes() -> Iterator[Function]:
+    yield Function("sort", (_X,), {"axis": -1}, type_rules.as_operand(0), axis_rules.sort, _OF_X)
+    yield Function("argsort", (_X,), {"axis": -1}, type_rules.indices, axis_rules.sort, _OF_X)
+    operands, kept = (_X, Operand("indices")), "that of ``x`` along the axes that it keeps"
+    yield Function("take", operands, {"axis": None}, type_rules.taken, axis_rules.take, kept)
+    yield Function("take_along_axis", operands, {"axis": -1}, type_rules.taken, axis_rules.take_along_axis, kept)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})

@@ -170,6 +170,20 @@ def getitem(dtypes: DTypes, _: Parameters) -> DType:
     return x
 
 
+def indices(_dtypes: DTypes, _: Parameters) -> DType:
+    """Returns the type of indices."""
+    return np.dtype(np.int64)
+
+
+def taken(dtypes: DTypes, _: Parameters) -> DType:
+    """Returns the type of x, for indices of integers."""
+    x, where = _present(dtypes)
+    if where.kind not in "iu":
+        message = f"indices is of {where.name}; give integers"
+        raise checks.operand("indices", message, "UNSUPPORTED_ELEMENT_TYPE")
+    return x
+
+
 def pad(dtypes: DTypes, _: Parameters) -> DType:
     """Returns the type of x, for values that it has."""
     x, fill = dtypes

@@ -1,0 +1,64 @@
+"""Functions that sort arrays and take elements at indices."""
+
+from __future__ import annotations
+
+from typing import SupportsIndex, Unpack
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+
+
+class Sorting(Calling[Outcome]):
+    """Functions that sort arrays and take elements at indices; every bit is kept."""
+
+    def sort(self, x: OperandLike, axis: SupportsIndex | None = -1, **options: Unpack[ArrayOptions]) -> Outcome:
+        """Returns the elements in ascending order along an axis, NaN last, as ``numpy.sort``.
+
+        Args:
+            x: [...] the array.
+            axis: the axis; negative axes count from the last, None flattens ``x``.
+            options: see `ArrayOptions`.
+        """
+        return self._named("sort", x, axis=axis, options=options)
+
+    def argsort(self, x: OperandLike, axis: SupportsIndex | None = -1, **options: Unpack[ArrayOptions]) -> Outcome:
+        """Returns the indices that sort an axis, as ``numpy.argsort`` with ``stable=True``.
+
+        Args:
+            x: [...] the array.
+            axis: the axis; negative axes count from the last, None flattens ``x``.
+            options: see `ArrayOptions`.
+        """
+        return self._named("argsort", x, axis=axis, options=options)
+
+    def take(
+        self, x: OperandLike, indices: OperandLike, axis: SupportsIndex | None = None, **options: Unpack[ArrayOptions]
+    ) -> Outcome:
+        """Returns the elements at indices along an axis, as ``numpy.take``.
+
+        Args:
+            x: [...] the array.
+            indices: [...] integers; negative ones count from the last element.
+            axis: the axis; negative axes count from the last, None flattens ``x``.
+            options: see `ArrayOptions`.
+
+        Raises:
+            InvalidOperandError: for an index that there is not.
+        """
+        return self._named("take", x, indices, axis=axis, options=options)
+
+    def take_along_axis(
+        self, x: OperandLike, indices: OperandLike, axis: SupportsIndex = -1, **options: Unpack[ArrayOptions]
+    ) -> Outcome:
+        """Returns the elements at indices along an axis, others for each row, as ``numpy.take_along_axis``.
+
+        Args:
+            x: [...] the array.
+            indices: integers, of as many axes as ``x``; negative ones count from the last element.
+            axis: the axis; negative axes count from the last.
+            options: see `ArrayOptions`.
+
+        Raises:
+            InvalidOperandError: for an index that there is not.
+        """
+        return self._named("take_along_axis", x, indices, axis=axis, options=options)

@@ -1,0 +1,147 @@
+"""Rows of the table for functions that sort an axis or take elements along it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardcall_server.kernels.bits import moved
+from shardcall_server.kernels.element_types import convert, widen
+from shardcall_server.kernels.kernel import required
+from shardcall_server.kernels.table_kernel import AlignedAxes, Call, IndexCheck, ResultBlock, Row
+
+_ANY = "The array, of any rank and element type."
+_FLAT = "Along which axis; negative axes count from the last. None: x is flattened."
+
+
+def _but_axis(call: Call) -> AlignedAxes:
+    axis = call["axis"]
+    if axis is None:
+        return ((None,) * len(call.x),)
+    return (tuple(None if i == axis % len(call.x) else i for i in range(len(call.x))),)
+
+
+def _origins(call: Call) -> tuple[int | None, ...]:
+    if call["axis"] is None:
+        return (0 if call.x else None,)
+    return tuple(range(len(call.x)))
+
+
+def _argsort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x = required(operands[0])
+    wide = widen(x, np.dtype(x.dtype))
+    if block["axis"] is None:
+        wide = wide.reshape(-1)
+    return convert(jnp.argsort(wide, axis=block["axis"] or 0, stable=True), block.dtype)
+
+
+def _sort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x = required(operands[0])
+    flat = x.reshape(-1) if block["axis"] is None else x
+    axis = block["axis"] or 0
+    indices = jnp.argsort(widen(flat, np.dtype(flat.dtype)), axis=axis, stable=True)
+    return moved(lambda bits: jnp.take_along_axis(bits, indices, axis), flat)
+
+
+def _take_aligned(call: Call) -> AlignedAxes:
+    x, indices, axis = call.x, call.shapes[1] or (), call["axis"]
+    if axis is None:
+        return (None,) * len(x), tuple(range(len(indices)))
+    axis, more = axis % len(x), len(indices) - 1
+    of_x = tuple(None if i == axis else i if i < axis else i + more for i in range(len(x)))
+    return of_x, tuple(axis + i for i in range(len(indices)))
+
+
+def _valid(indices: jax.Array, count: int) -> jax.Array:
+    """Returns indices counted from the first; those that are refused are anything."""
+    if indices.dtype.kind == "u":
+        return indices.astype(np.uint64).astype(np.int64)
+    wide = indices.astype(np.int64)
+    return jnp.where(wide < 0, wide + count, wide)
+
+
+def _take_count(call: Call) -> int:
+    return math.prod(call.x) if call["axis"] is None else call.x[call["axis"]]
+
+
+def _take(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x, indices = map(required, operands)
+    taken = _valid(widen(indices, np.dtype(indices.dtype)), _take_count(block.call))
+
+    def move(bits: jax.Array) -> jax.Array:
+        if 0 in block.shape:
+            return jnp.zeros(block.shape, bits.dtype)
+        if block["axis"] is None:
+            return jnp.take(bits.reshape(-1), taken, axis=0, mode="clip")
+        return jnp.take(bits, taken, axis=block["axis"], mode="clip")
+
+    return moved(move, x)
+
+
+def _along_aligned(call: Call) -> AlignedAxes:
+    axis = call["axis"] % len(call.x)
+    return tuple(
+        tuple(None if i == axis or size != call.shape[i] else i for i, size in enumerate(shape or ()))
+        for shape in call.shapes
+    )
+
+
+def _along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x, indices = map(required, operands)
+    axis, count = block["axis"], block.call.x[block["axis"]]
+    taken = jnp.broadcast_to(_valid(widen(indices, np.dtype(indices.dtype)), count), block.shape)
+    shape = [count if i == axis else size for i, size in enumerate(block.shape)]
+
+    def move(bits: jax.Array) -> jax.Array:
+        if 0 in block.shape:
+            return jnp.zeros(block.shape, bits.dtype)
+        return jnp.take_along_axis(jnp.broadcast_to(bits, shape), taken, axis, mode="clip")
+
+    return moved(move, x)
+
+
+def rows() -> tuple[Row, ...]:
+    """Returns the rows."""
+    indices = "Integers; negative ones count from the last element. One that there is not is refused."
+    return (
+        Row(
+            "sort",
+            "The elements in ascending order along an axis, NaN last, as numpy.sort; equal ones keep their order.",
+            _sort,
+            (_ANY,),
+            {"axis": _FLAT},
+            _but_axis,
+            _origins,
+        ),
+        Row(
+            "argsort",
+            "The indices that sort an axis, as numpy.argsort with stable=True.",
+            _argsort,
+            (_ANY,),
+            {"axis": _FLAT},
+            _but_axis,
+            _origins,
+        ),
+        Row(
+            "take",
+            "The elements at indices along an axis, as numpy.take.",
+            _take,
+            (_ANY, indices),
+            {"axis": _FLAT},
+            _take_aligned,
+            checks=(IndexCheck(1, _take_count),),
+        ),
+        Row(
+            "take_along_axis",
+            "The elements at indices along an axis, others for each row, as numpy.take_along_axis.",
+            _along,
+            (_ANY, indices),
+            {"axis": "Along which axis; negative axes count from the last."},
+            _along_aligned,
+            checks=(IndexCheck(1, lambda call: call.x[call["axis"]]),),
+        ),
+    )
