@@ -35,6 +35,19 @@ def test_sorts_of_every_type(run, values, same, dtype):
     same(run(KERNELS["sort"], x, **how), np.take_along_axis(x, wanted, 0))
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
+def test_sorts_of_special_numbers(run, values, element_types, name):
+    dtype = next(kind for kind in element_types if kind.name == name)
+    part = np.empty(0, dtype).real.dtype
+    least = values.subnormal((4,), part).astype(float)
+    numbers = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, *least]
+    x = np.array([complex(a, b) for a in numbers for b in numbers] if dtype.kind == "c" else numbers * 4).astype(dtype)
+    x = values.random.permutation(x)
+    wanted = np.argsort(x.astype(complex if dtype.kind == "c" else float), stable=True)
+    np.testing.assert_array_equal(run(KERNELS["argsort"], x, mesh={"x": 3}), wanted)
+    assert run(KERNELS["sort"], x, mesh={"x": 3}).tobytes() == x[wanted].tobytes()
+
+
 @pytest.mark.parametrize("shape", [(0,), (1,), (0, 3), (3, 0)])
 def test_sorts_of_nothing(run, same, shape):
     x = np.zeros(shape)
