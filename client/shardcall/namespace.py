@@ -10,6 +10,8 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.functions.indexing import basic_index, is_basic
+from shardcall._src.functions.permutations import moved_axes, swapped_axes
 from shardcall._src.functions.table import FUNCTIONS
 from shardcall._src.types import arrays
 from shardcall._src.types.arrays import Array
@@ -30,6 +32,7 @@ _STANDARD = {
     "bitwise_left_shift": "left_shift",
     "bitwise_right_shift": "right_shift",
     "conj": "conjugate",
+    "concat": "concatenate",
     "permute_dims": "transpose",
     "pow": "power",
 }
@@ -57,6 +60,44 @@ class Namespace(KernelMethods[Any]):
         """Submits a call of any kernel, as `Client.submit`."""
         return self._client.submit(name, *operands, **arguments)
 
+    def getitem(self, x: RemoteArray, key: Any) -> Any:
+        """Returns the elements of an array at an index, as ``x[key]``.
+
+        Args:
+            x: the array.
+            key: integers, slices, ``...`` and None; or one array of integers, beside full slices.
+
+        Raises:
+            IndexError: for other indices, and for integers out of range.
+        """
+        if not is_basic(key):
+            return self._at_indices(x, key)
+        index = basic_index(x.shape, key)
+        if index.sizes == x.shape and not (index.dropped or index.inserted or any(step != 1 for step in index.steps)):
+            return x
+        starts = np.asarray(index.starts, np.int64)
+        parameters = {"sizes": index.sizes, "steps": index.steps, "dropped": index.dropped, "inserted": index.inserted}
+        return self.call("getitem", x, starts, **parameters)
+
+    def _at_indices(self, x: RemoteArray, key: Any) -> Any:
+        """Returns the elements at an index with one array of integers."""
+        items = key if isinstance(key, tuple) else (key,)
+        arrays_at = [i for i, item in enumerate(items) if not is_basic(item)]
+        full = all(
+            isinstance(item, slice) and item == slice(None) for i, item in enumerate(items) if i not in arrays_at
+        )
+        indices = items[arrays_at[0]]
+        if len(arrays_at) > 1 or not full or _type(indices).dtype.kind not in "iu":
+            raise IndexError(
+                "an array on the mesh takes integers, slices, ... and None as indices, or one array of integers beside "
+                "full slices; for masks use where, or index the values, array.get()"
+            )
+        return self.take(x, indices, axis=arrays_at[0])
+
+    def ravel(self, x: OperandLike) -> Any:
+        """Returns the elements in one axis, as ``numpy.ravel``."""
+        return self.reshape(x, -1)
+
     def matrix_transpose(self, x: OperandLike) -> Any:
         """Returns an array with its last two axes exchanged.
 
@@ -70,19 +111,11 @@ class Namespace(KernelMethods[Any]):
 
     def swapaxes(self, x: OperandLike, axis1: int, axis2: int) -> Any:
         """Returns an array with two axes exchanged, as ``numpy.swapaxes``."""
-        order = [*range(_type(x).ndim)]
-        order[axis1], order[axis2] = order[axis2], order[axis1]
-        return self.transpose(x, order)
+        return self.transpose(x, swapped_axes(_type(x).ndim, axis1, axis2))
 
     def moveaxis(self, x: OperandLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
         """Returns an array with axes at other positions, as ``numpy.moveaxis``."""
-        ndim = _type(x).ndim
-        np.moveaxis(np.empty((0,) * ndim), source, destination)  # refuses other axes
-        sources = [axis % ndim for axis in np.atleast_1d(source)]
-        rest = [axis for axis in range(ndim) if axis not in sources]
-        for to, axis in sorted(zip((to % ndim for to in np.atleast_1d(destination)), sources, strict=True)):
-            rest.insert(int(to), int(axis))
-        return self.transpose(x, rest)
+        return self.transpose(x, moved_axes(_type(x).ndim, source, destination))
 
     def angle(  # type: ignore[override]  # with NumPy's second argument
         self, z: OperandLike, deg: bool = False

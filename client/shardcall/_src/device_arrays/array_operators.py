@@ -187,6 +187,45 @@ class ArrayOperators:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], SupportsIndex) else axes or None
         return self._functions.transpose(self, order)  # type: ignore[no-any-return]
 
+    def reshape(self, *shape: Any) -> Self:
+        """Returns the elements in another shape, as ``numpy.ndarray.reshape``."""
+        sizes = shape[0] if len(shape) == 1 else shape
+        return self._functions.reshape(self, sizes)  # type: ignore[no-any-return]
+
+    def ravel(self) -> Self:
+        """Returns the elements in one axis."""
+        return self._functions.reshape(self, -1)  # type: ignore[no-any-return]
+
+    flatten = ravel
+
+    def squeeze(self, axis: Axes = None) -> Self:
+        """Returns the array without axes of size 1."""
+        return self._functions.squeeze(self, axis)  # type: ignore[no-any-return]
+
+    def astype(self, dtype: npt.DTypeLike) -> Self:
+        """Returns the array in another element type."""
+        return self._functions.astype(self, dtype)  # type: ignore[no-any-return]
+
+    def take(self, indices: Any, axis: SupportsIndex | None = None) -> Self:
+        """Returns the elements at indices along an axis; of the flattened array without one."""
+        return self._functions.take(self, indices, axis)  # type: ignore[no-any-return]
+
+    def repeat(self, repeats: SupportsIndex, axis: SupportsIndex | None = None) -> Self:
+        """Returns each row several times."""
+        return self._functions.repeat(self, repeats, axis)  # type: ignore[no-any-return]
+
+    def argsort(self, axis: SupportsIndex | None = -1) -> Self:
+        """Returns the indices that sort an axis."""
+        return self._functions.argsort(self, axis)  # type: ignore[no-any-return]
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
+        """Returns the diagonals of matrices."""
+        return self._functions.diagonal(self, offset, axis1, axis2)  # type: ignore[no-any-return]
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
+        """Returns the sums of the diagonals of matrices."""
+        return self._functions.trace(self, offset, axis1, axis2)  # type: ignore[no-any-return]
+
     def swapaxes(self, axis1: int, axis2: int) -> Self:
         """Returns the array with two axes exchanged."""
         return self._functions.swapaxes(self, axis1, axis2)  # type: ignore[no-any-return]

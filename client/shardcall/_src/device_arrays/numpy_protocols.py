@@ -30,7 +30,7 @@ ALIASES: Mapping[str, str] = {
 """The names of functions of NumPy that have other names here."""
 
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
-_IGNORED = ("order", "subok", "casting", "kind", "optimize", "signature")
+_IGNORED = ("order", "subok", "casting", "kind", "optimize", "signature", "stable", "copy")
 
 
 def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -79,6 +79,8 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     run = _function(functions, name.removeprefix("numpy."), name)
     positional, named = _arguments(function, args, kwargs, _parameters(run))
     out = named.pop("out", None)
+    if named.get("order") == "F":
+        raise _unsupported(f"{name} with order='F'")
     results = run(*positional, **_options(named))
     return results if out is None else _assign(results, (out,))
 

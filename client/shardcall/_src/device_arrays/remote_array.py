@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, Self
 
@@ -296,6 +296,13 @@ class RemoteArray(Described, ArrayOperators):
             raise ValueError("the values of a RemoteArray are on the mesh and cannot be had without a copy")
         self._owner._copied(self)
         return np.asarray(self.get(), dtype=dtype)
+
+    def __getitem__(self, key: Any) -> RemoteArray:
+        return self._owner.xp.getitem(self, key)  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[RemoteArray]:
+        for index in range(len(self)):
+            yield self[index]
 
     @property
     def _functions(self) -> Any:

@@ -1,0 +1,147 @@
+"""Indices of arrays on the mesh, and NumPy's functions that change their shapes, which equal NumPy's."""
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+X = np.random.default_rng(18).normal(size=(13, 6, 5))
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+@pytest.fixture(scope="module", params=[sc.P("x"), sc.P(None, "x"), sc.P("y", None, "x")], ids=str)
+def h(own, request):
+    return own.put(X, mesh=sc.Mesh(x=4, y=2), spec=request.param)
+
+
+def same(ours, expected):
+    assert isinstance(ours, sc.RemoteArray)
+    assert (ours.shape, ours.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(ours.get(), expected)
+
+
+INDICES = {
+    "an integer": lambda x: x[3],
+    "a negative integer": lambda x: x[-1, 2],
+    "all integers": lambda x: x[1, 2, 3],
+    "inner rows": lambda x: x[1:-1],
+    "rows": lambda x: x[2:9, 1:],
+    "steps": lambda x: x[::3, ::-1],
+    "backwards": lambda x: x[10:2:-3],
+    "none of them": lambda x: x[5:5],
+    "beyond the end": lambda x: x[10:100],
+    "an ellipsis": lambda x: x[..., 0],
+    "a new axis": lambda x: x[:, None, 2:4],
+    "all": lambda x: x[...],
+    "a numpy integer": lambda x: x[np.int32(4)],
+    "an array of indices": lambda x: x[np.array([3, 0, -1, 3])],
+    "a list of indices of an axis": lambda x: x[:, [2, 1]],
+}
+
+
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+def test_indices(h, index):
+    same(index(h), index(X))
+
+
+def test_a_slice_stays_sharded(own):
+    u = own.put(X[:, :, 0], mesh=sc.Mesh(x=8), spec=sc.P("x", None))
+    assert u[1:-1].spec == sc.P("x", None)
+    assert u[:, 2].spec == sc.P("x")
+    stencil = u[1:-1] + 0.25 * (u[2:] - 2 * u[1:-1] + u[:-2])
+    v = X[:, :, 0]
+    np.testing.assert_allclose(stencil.get(), v[1:-1] + 0.25 * (v[2:] - 2 * v[1:-1] + v[:-2]))
+
+
+def test_a_loop_over_an_index_compiles_once(own):
+    h = own.put(X, mesh=sc.Mesh(x=2))
+    first = h[0].sum()
+    first.get()
+    before = own.usage().programs
+    for k in range(1, 13):
+        assert float(h[k].sum()) == pytest.approx(X[k].sum())
+    assert own.usage().programs == before
+
+
+def test_an_array_is_iterable(own):
+    h = own.put(X[:3], mesh=sc.Mesh(x=2))
+    for ours, expected in zip(h, X[:3], strict=True):
+        same(ours, expected)
+    with pytest.raises(TypeError):
+        list(own.put(1.0))
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "says"),
+    [
+        (13, IndexError, "index 13 is out of bounds for axis 0 with size 13"),
+        ((0, 0, 0, 0), IndexError, "too many indices"),
+        (1.5, IndexError, "only integers, slices"),
+        (slice(None, None, 0), ValueError, "step cannot be zero"),
+        (X[:, 0, 0] > 0, IndexError, r"for masks use where, or index the values, array\.get\(\)"),
+        ((np.array([1]), np.array([2])), IndexError, "one array of integers"),
+    ],
+)
+def test_wrong_indices_are_refused(h, key, error, says):
+    with pytest.raises(error, match=says):
+        h[key]
+
+
+def test_indices_out_of_range_are_refused(own):
+    with pytest.raises(sc.InvalidOperandError):
+        own.put(X)[np.array([0, 13])].get()
+
+
+FUNCTIONS = {
+    "reshape": lambda x: np.reshape(x, (6, -1)),
+    "ravel": lambda x: np.ravel(x),  # noqa: PLW0108
+    "concatenate": lambda x: np.concatenate([x, X, x[:2]]),
+    "concatenate flat": lambda x: np.concatenate([x, X], axis=None),
+    "stack": lambda x: np.stack([x, x], axis=1),
+    "expand_dims": lambda x: np.expand_dims(x, (0, -1)),
+    "squeeze": lambda x: np.squeeze(x[:1]),
+    "broadcast_to": lambda x: np.broadcast_to(x, (2, 13, 6, 5)),
+    "flip": lambda x: np.flip(x, axis=0),
+    "astype": lambda x: np.astype(x, np.float32),
+    "tile": lambda x: np.tile(x, 2),
+    "repeat": lambda x: np.repeat(x, 3, axis=1),
+    "tril": lambda x: np.tril(x, k=1),
+    "triu": lambda x: np.triu(x),  # noqa: PLW0108
+    "diagonal": lambda x: np.diagonal(x, 1, 1, 2),
+    "pad": lambda x: np.pad(x, ((1, 2), (0, 0), (3, 1)), constant_values=7.0),
+    "pad by the edge": lambda x: np.pad(x, 2, mode="edge"),
+    "sort": lambda x: np.sort(x, axis=0),
+    "argsort": lambda x: np.argsort(x, axis=1, stable=True),
+    "take": lambda x: np.take(x, [4, 0], axis=1),
+    "take_along_axis": lambda x: np.take_along_axis(x, np.argsort(X, axis=1), axis=1),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_numpys_functions_of_shapes(h, function):
+    same(function(h), function(X))
+
+
+def test_methods_of_shapes(h):
+    same(h.reshape(6, 65), X.reshape(6, 65))
+    same(h.reshape((-1, 13)), X.reshape((-1, 13)))
+    same(h.ravel(), X.ravel())
+    same(h.flatten(), X.flatten())
+    same(h[:1].squeeze(), X[:1].squeeze())
+    same(h.astype("float32"), X.astype("float32"))
+    same(h.take([1, 2], axis=2), X.take([1, 2], axis=2))
+    same(h.repeat(2), X.repeat(2))
+    same(h.argsort(0), X.argsort(0, stable=True))
+    same(h.diagonal(), X.diagonal())
+    np.testing.assert_allclose(h.trace().get(), X.trace())
+
+
+def test_the_order_of_fortran_is_refused(h):
+    with pytest.raises(TypeError, match=r"order='F'.* does not run on the mesh"):
+        np.reshape(h, -1, order="F")
