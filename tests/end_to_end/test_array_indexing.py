@@ -82,7 +82,7 @@ def test_an_array_is_iterable(own):
     [
         (13, IndexError, "index 13 is out of bounds for axis 0 with size 13"),
         ((0, 0, 0, 0), IndexError, "too many indices"),
-        (1.5, IndexError, "only integers, slices"),
+        (1.5, IndexError, "takes integers, slices"),
         (slice(None, None, 0), ValueError, "step cannot be zero"),
         (X[:, 0, 0] > 0, IndexError, r"for masks use where, or index the values, array\.get\(\)"),
         ((np.array([1]), np.array([2])), IndexError, "one array of integers"),
