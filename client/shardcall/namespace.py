@@ -125,7 +125,15 @@ class Namespace(KernelMethods[Any]):
         return self.degrees(angle) if deg else angle
 
     def round(self, x: OperandLike, decimals: int = 0) -> Any:
-        """Returns an array rounded to a number of decimals, as ``numpy.round``."""
+        """Returns an array rounded to a number of decimals, as ``numpy.round``; of integers 0 or more.
+
+        Raises:
+            ValueError: for integers and a negative number of decimals.
+        """
+        if _type(x).dtype.kind in "iu":
+            if decimals < 0:
+                raise ValueError(f"decimals={decimals} and x is of integers; give 0 or more, or floats")
+            return self.copy(x)
         if decimals == 0:
             return self.rint(x)
         scale = 10.0 ** abs(decimals)

@@ -81,6 +81,13 @@ def test_unary_operators_and_divmod(h, k):
     same(~k, ~INTEGERS)
 
 
+def test_integers_are_rounded_to_integers(k):
+    same(k.round(), INTEGERS.round())
+    same(np.round(k, 2), np.round(INTEGERS, 2))
+    with pytest.raises(ValueError, match="decimals=-1 and x is of integers"):
+        k.round(-1)
+
+
 def test_assigning_operators_make_the_variable_refer_to_a_new_array(h):
     before = changed = h
     changed += 1
