@@ -121,7 +121,6 @@ class Row:
         main: the operand that decides the result's default spec.
         is_free: True if a block of the result may be sharded along axes that no operand is aligned with.
         counts_result: True if the parameter ``axis`` counts the axes of the result and not those of the first operand.
-        by_rows: True if the result is sharded by rows over all mesh axes by default.
         checks: the operands whose values are indices.
         reproducibility: as `Kernel.reproducibility`.
     """
@@ -136,7 +135,6 @@ class Row:
     main: int = 0
     is_free: bool = False
     counts_result: bool = False
-    by_rows: bool = False
     checks: tuple[IndexCheck, ...] = ()
     reproducibility: Reproducibility = Reproducibility.ALWAYS
 
@@ -320,8 +318,6 @@ class TableKernel(Kernel[Any]):
         if problem.out_specs[0] is not None:
             return problem.out_specs
         row, call = self.row, call_of(problem)
-        if row.by_rows:
-            return (rows_over_all(len(call.shape), problem.mesh),)
         if row.origins is not None:
             origins = row.origins(call)
         else:
