@@ -18,7 +18,7 @@ def connection():
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """What to do in each pause; none is allowed beyond these."""
+    """The actions of the pauses, in order; no other pause is allowed."""
     pauses = []
     monkeypatch.setattr(stream_connection.time, "sleep", lambda seconds: pauses.pop(0)())
     return pauses

@@ -10,7 +10,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.errors import InvalidParameterError
 
 ImplicitGet = Literal["allow", "error"]
-"""Whether ``numpy.asarray(array)``, and functions of other libraries that call it, may copy an array."""
+"""The permission for ``numpy.asarray(array)``, and functions of other libraries that call it, to copy an array."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -28,29 +28,22 @@ def can_be_operand(value: object) -> bool:
     return not hasattr(kind, "__array_ufunc__") and (hasattr(kind, "__array__") or hasattr(kind, "__dlpack__"))
 
 
-class SupportsOperators(Protocol):
-    """An array with operators."""
-
-    @property
-    def _functions(self) -> Any: ...
-
-
-def _binary(name: str) -> Callable[[SupportsOperators, Any], Any]:
-    def method(self: SupportsOperators, other: Any, /) -> Any:
+def _binary(name: str) -> Callable[[ArrayOperators, Any], Any]:
+    def method(self: ArrayOperators, other: Any, /) -> Any:
         return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
 
     return method
 
 
-def _reflected(name: str) -> Callable[[SupportsOperators, Any], Any]:
-    def method(self: SupportsOperators, other: Any, /) -> Any:
+def _reflected(name: str) -> Callable[[ArrayOperators, Any], Any]:
+    def method(self: ArrayOperators, other: Any, /) -> Any:
         return getattr(self._functions, name)(other, self) if can_be_operand(other) else NotImplemented
 
     return method
 
 
-def _unary(name: str) -> Callable[[SupportsOperators], Any]:
-    def method(self: SupportsOperators, /) -> Any:
+def _unary(name: str) -> Callable[[ArrayOperators], Any]:
+    def method(self: ArrayOperators, /) -> Any:
         return getattr(self._functions, name)(self)
 
     return method

@@ -81,7 +81,7 @@ class CallStream:
         wait_answered(self._connections, _MOST_PAUSE_S)
 
     def resume(self) -> None:
-        """Lets calls go on."""
+        """Resumes calls."""
         self._is_paused = False
 
     def __del__(self) -> None:

@@ -18,10 +18,10 @@ class Pauses(Protocol):
     """An object whose threads must not be at work in another library when this process forks."""
 
     def pause(self) -> None:
-        """Waits until they are not."""
+        """Waits until the threads are idle."""
 
     def resume(self) -> None:
-        """Lets them work again, in the parent."""
+        """Resumes the threads, in the parent."""
 
 
 class _Children:
