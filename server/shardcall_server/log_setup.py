@@ -8,14 +8,16 @@ import sys
 import structlog
 
 
-def configure_logging(level: str = "info") -> None:
+def configure_logging(level: str = "info", *, is_text: bool | None = None) -> None:
     """Configures structlog for this process. Only main functions call it, never an import.
 
     Args:
         level: "debug", "info", "warning" or "error".
+        is_text: True for text, False for JSON; None for text if standard error is a terminal.
     """
+    is_text = sys.stderr.isatty() if is_text is None else is_text
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=False) if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=False) if is_text else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[

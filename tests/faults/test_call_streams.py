@@ -176,8 +176,8 @@ def test_a_compilation_delays_no_other_call_of_its_stream(tmp_path, monkeypatch)
 
 
 def test_slots_are_assigned_again_and_earlier_calls_keep_theirs(streaming, channel, times):
-    """600 kinds of calls in 256 slots; sent together, so that assignments overtake the calls before them."""
-    kinds, slots = times(600), times(2560)
+    """600 kinds of calls in 250 slots; sent together, so that assignments overtake the calls before them."""
+    kinds, slots = times(600), times(250)
     sizes = [2 + kind % 50 for kind in range(kinds)]
     with RawCallStream(channel) as stream:
         for kind, size in enumerate(sizes):

@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--link-fd", type=int, required=True)
     parser.add_argument("--parent-pid", type=int, required=True)
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-text", action="store_true", help="log text and not JSON")
     arguments = parser.parse_args()
     _exit_with_parent(arguments.parent_pid)
     # Ctrl-C and service managers signal the whole process group; the front end drains and then stops its workers.
@@ -29,7 +30,7 @@ def main() -> int:
 
     gc.freeze()
     gc.enable()
-    return worker.run(arguments.link_fd, arguments.log_level)
+    return worker.run(arguments.link_fd, arguments.log_level, is_text=arguments.log_text)
 
 
 def _exit_with_parent(parent_pid: int) -> None:

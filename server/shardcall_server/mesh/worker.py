@@ -30,17 +30,18 @@ from shardcall_server.mesh.sizes import device_bytes
 from shardcall_worker.v1 import link_pb2
 
 
-def run(link_fd: int, log_level: str) -> int:
+def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     """Runs a worker until the front end is gone.
 
     Args:
         link_fd: the descriptor of its link.
         log_level: the lowest level that it logs.
+        is_text: True if it logs text and not JSON.
 
     Returns:
         The exit status of the process.
     """
-    configure_logging(log_level)
+    configure_logging(log_level, is_text=is_text)
     link = Link(socket.socket(fileno=link_fd))
     batches = link.batches()
     kernels = load_kernels()

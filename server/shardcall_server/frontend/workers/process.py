@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
+from shardcall_server.frontend.workers.worker_output import WorkerOutput
 from shardcall_server.launcher import worker_environment
 from shardcall_server.link.framing import Link
 
@@ -38,12 +39,16 @@ class WorkerProcess:
                     *(sys.executable, "-m", "shardcall_server.mesh.start"),
                     *("--link-fd", str(theirs.fileno()), "--parent-pid", str(os.getpid())),
                     *("--log-level", log_level),
+                    *["--log-text"] * sys.stderr.isatty(),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,  # gloo logs its connections to standard output
+                stdout=subprocess.PIPE,  # gloo logs its connections to standard output
+                stderr=subprocess.STDOUT,
                 env=worker_environment(os.environ, platform),
             )
+        assert self._process.stdout is not None
+        self._output = WorkerOutput(self._process.stdout)
         self.link: WorkerLink = Link(ours)
 
     @property
@@ -76,18 +81,21 @@ class WorkerProcess:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
+        self._output.wait()
         return True
 
     def wait_status(self) -> int:
         """Waits for the process to exit; returns its exit status, or minus the number of the signal."""
-        return self._process.wait()
+        status = self._process.wait()
+        self._output.wait()
+        return status
 
     def terminate(self) -> int:
         """Closes the link and ends the process; returns its exit status, or minus the number of the signal."""
         self.link.close()
         if not self.wait(_EXIT_S):
             self._process.kill()
-        return self._process.wait()
+        return self.wait_status()
 
     def kill(self) -> None:
         """Kills the process at once."""
