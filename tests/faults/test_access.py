@@ -200,7 +200,8 @@ def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(own_server, tmp_
         for _ in range(0, attempts, 50):
             asked = [begin.future(b"", timeout=60) for _ in range(50)]
             np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
-            assert {call.code() for call in asked} == {UNAUTHENTICATED}
+            # A connection that has sent too much without an admitted call is closed, and opened again.
+            assert {call.code() for call in asked} <= {UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE}
         spent_s, elapsed_s = cpu_s(server.process.pid) - before, time.monotonic() - began
     lines = (tmp_path / "log").read_text().count("calls were not admitted")
     figure(
