@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from typing import BinaryIO
+from typing import IO
 
 # XLA compares hints for LLVM's instruction selection with the processor's features, among which they never are
 # (openxla/xla#44565). Programs on disk are kept by processor, so that they run where they are loaded.
@@ -20,7 +20,7 @@ class WorkerOutput:
         source: the reading end of a pipe; closed at its end.
     """
 
-    def __init__(self, source: BinaryIO) -> None:
+    def __init__(self, source: IO[bytes]) -> None:
         self._source = source
         self._thread = threading.Thread(target=self._copy, name="worker output", daemon=True)
         self._thread.start()
