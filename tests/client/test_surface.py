@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall._src.functions.table import FUNCTIONS, REQUIRED
+from shardcall._src.functions.function import REQUIRED
+from shardcall._src.functions.table import FUNCTIONS
 from shardcall._src.types.kernels import KernelDescription, KernelTable, OperandDescription, StrategyDescription
 from shardcall.methods import KernelMethods, calling, signatures
 from shardcall.methods.elementwise import ClipOptions, WhereOptions

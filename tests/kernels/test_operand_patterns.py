@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shardcall._src.functions.table import REQUIRED
+from shardcall._src.functions.function import REQUIRED
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType, MeshAxes

@@ -8,7 +8,7 @@ from inspect import Parameter
 from types import FunctionType
 from typing import Any
 
-from shardcall._src.functions.table import Function
+from shardcall._src.functions.function import Function
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 
 AUTO = "auto"

@@ -4,7 +4,7 @@ Every name here keeps its meaning from one release to the next. A kernel registe
 ``shardcall.kernels``; examples/own_kernel is a package that does.
 """
 
-from shardcall._src.functions.table import REQUIRED
+from shardcall._src.functions.function import REQUIRED
 from shardcall_server.authoring.check import Report, check
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.blocks import fit, mask_from, partition_spec

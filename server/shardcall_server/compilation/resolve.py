@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardcall._src.functions.table import REQUIRED
+from shardcall._src.functions.function import REQUIRED
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardcall._src.functions.element_types import NAMED
-from shardcall._src.functions.table import REQUIRED
+from shardcall._src.functions.function import REQUIRED
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.bits import moved

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from shardcall._src.functions.table import REQUIRED
+from shardcall._src.functions.function import REQUIRED
 from shardcall_server.kernels.layout import ArrayType
 
 if TYPE_CHECKING:

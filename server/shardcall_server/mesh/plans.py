@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardcall._src.functions.table import REQUIRED
+from shardcall._src.functions.function import REQUIRED
 from shardcall.v1 import kernel_pb2
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardcall._src.functions.table import FUNCTIONS, Function
+from shardcall._src.functions.function import Function
+from shardcall._src.functions.table import FUNCTIONS
 from shardcall._src.types.errors import InvalidOperandError, InvalidRequestError, OperandCountError
 from shardcall._src.types.specs import SpecLike
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from shardcall._src.functions.table import FUNCTIONS, REQUIRED, Function, Operand
+from shardcall._src.functions.function import REQUIRED, Function, Operand
+from shardcall._src.functions.table import FUNCTIONS
 from shardcall._src.types import parameters
 from shardcall._src.types.parameters import Parameter
 from shardcall.v1 import kernel_pb2

@@ -1,0 +1,52 @@
+"""Functions of arrays with the names and arguments of NumPy, whose results stay on the mesh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from shardcall._src.functions.table import FUNCTIONS
+from shardcall.namespace.arithmetic import ArithmeticNamespace
+from shardcall.namespace.indexing import IndexingNamespace
+from shardcall.namespace.shapes import ShapeNamespace
+
+_STANDARD = {
+    **{name: name.replace("a", "arc", 1) for name in ("acos", "asin", "atan", "acosh", "asinh", "atanh")},
+    "atan2": "arctan2",
+    "bitwise_invert": "invert",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+    "conj": "conjugate",
+    "concat": "concatenate",
+    "permute_dims": "transpose",
+    "pow": "power",
+}
+"""The names of the Python array API standard, where they are not NumPy's names."""
+
+
+class Namespace(ArithmeticNamespace, IndexingNamespace, ShapeNamespace):
+    """Functions of arrays with the names and arguments of NumPy and of the Python array API standard.
+
+    Their results stay on the mesh, as those of `Client.submit`, and no function waits for its result. A function takes
+    arrays on the mesh, arrays of this process and numbers; it runs where its first operand on the mesh is.
+    """
+
+    pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
+
+    @property
+    def function_names(self) -> frozenset[str]:
+        """The names of the functions."""
+        return _NAMES
+
+
+def _functions() -> Iterable[str]:
+    for kind in (Namespace, *Namespace.__bases__):
+        yield from (name for name, value in vars(kind).items() if callable(value) and not name.startswith("_"))
+    for name in FUNCTIONS:
+        if hasattr(Namespace, name):
+            yield name
+
+
+for _name, _numpy in _STANDARD.items():
+    setattr(Namespace, _name, getattr(Namespace, _numpy))
+_NAMES = frozenset(_functions())

@@ -1,0 +1,36 @@
+"""The base of the functions of `client.xp`."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.types import arrays
+from shardcall._src.types.arrays import Array
+from shardcall.methods import KernelMethods
+
+
+class Submits(Protocol):
+    """A client."""
+
+    def submit(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
+        """Runs any kernel of the server without waiting for it."""
+
+
+class NamespaceBase(KernelMethods[Any]):
+    """Submits the calls of a namespace."""
+
+    def __init__(self, client: Submits) -> None:
+        self._client = client
+
+    def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
+        """Submits a call of any kernel, as `Client.submit`."""
+        return self._client.submit(name, *operands, **arguments)
+
+
+def type_of(a: OperandLike) -> Array:
+    """Returns the shape and element type of an array on the mesh, an array of this process or a number."""
+    return a.type if isinstance(a, RemoteArray) else arrays.type_of(np.asarray(a))

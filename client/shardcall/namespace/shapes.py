@@ -1,0 +1,65 @@
+"""Functions that arrange the axes of an array, and that describe it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.functions.permutations import moved_axes, swapped_axes
+from shardcall.namespace.base import NamespaceBase, type_of
+
+
+class ShapeNamespace(NamespaceBase):
+    """Arrangements of axes, and descriptions of arrays."""
+
+    def ravel(self, x: OperandLike) -> Any:
+        """Returns the elements in one axis, as ``numpy.ravel``."""
+        return self.reshape(x, -1)
+
+    def matrix_transpose(self, x: OperandLike) -> Any:
+        """Returns an array with its last two axes exchanged.
+
+        Raises:
+            ValueError: if it has fewer than two axes.
+        """
+        ndim = type_of(x).ndim
+        if ndim < 2:
+            raise ValueError(f"an array of {ndim} axes has no matrices to transpose; it needs at least two")
+        return self.swapaxes(x, -1, -2)
+
+    def swapaxes(self, x: OperandLike, axis1: int, axis2: int) -> Any:
+        """Returns an array with two axes exchanged, as ``numpy.swapaxes``."""
+        return self.transpose(x, swapped_axes(type_of(x).ndim, axis1, axis2))
+
+    def moveaxis(self, x: OperandLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+        """Returns an array with axes at other positions, as ``numpy.moveaxis``."""
+        return self.transpose(x, moved_axes(type_of(x).ndim, source, destination))
+
+    def shape(self, a: OperandLike) -> tuple[int, ...]:
+        """Returns the size of each axis."""
+        return type_of(a).shape
+
+    def ndim(self, a: OperandLike) -> int:
+        """Returns the number of axes."""
+        return type_of(a).ndim
+
+    def size(self, a: OperandLike, axis: int | None = None) -> int:
+        """Returns the number of elements, or the size of an axis."""
+        return math.prod(type_of(a).shape) if axis is None else type_of(a).shape[axis]
+
+    def iscomplexobj(self, x: OperandLike) -> bool:
+        """Returns whether the element type is complex."""
+        return type_of(x).dtype.kind == "c"
+
+    def isrealobj(self, x: OperandLike) -> bool:
+        """Returns whether the element type is not complex."""
+        return not self.iscomplexobj(x)
+
+    def result_type(self, *arrays_and_dtypes: Any) -> Any:
+        """Returns the element type of the arrays together, as ``numpy.result_type``."""
+        return np.result_type(*(item.dtype if isinstance(item, RemoteArray) else item for item in arrays_and_dtypes))
