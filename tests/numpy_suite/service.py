@@ -101,12 +101,17 @@ class RemoteFunction:
             SERVICE.local[str(rule)] += 1
             return self._function(*args, **keywords)
         SERVICE.remote[self._name] += 1
-        options = frozenset(FUNCTIONS[self._name].spec_keywords)
         arrays = call.operands[1:] if self._name == "einsum" else call.operands
-        result = self._method()(*call.operands, **call.keywords, **placement(arrays, options))
-        if len(result.arrays) > 1:
-            return tuple(result.arrays)
-        return call.finish(call.named(result.array))
+        main = next((each for each in arrays if _has_axes(each)), None)
+        if main is None:  # numbers alone are on no mesh
+            result = self._method()(*call.operands, **call.keywords, **placement(arrays, frozenset()))
+            return call.finish(call.named(result.array))
+        on_mesh = SERVICE.client.put(np.asarray(main), **placement([main], frozenset({"spec"})))
+        named = {word: on_mesh if value is main else value for word, value in keywords.items()}
+        results = self._function(*(on_mesh if value is main else value for value in args), **named)
+        if isinstance(results, tuple | list):
+            return tuple(each.get() for each in results)
+        return call.finish(call.named(results.get()))
 
     def _method(self) -> Callable[..., sc.Result]:
         method: Callable[..., sc.Result] = getattr(SERVICE.client, self._name)
@@ -166,6 +171,13 @@ _FUNCTIONS = _functions()
 def replaced(value: Any) -> Any:
     """Returns what stands for a value of NumPy's in its tests: a remote function for a function that the client has."""
     return _FUNCTIONS.get(id(value), (None, value))[1]
+
+
+def _has_axes(operand: Any) -> bool:
+    try:
+        return np.ndim(operand) > 0
+    except Exception:  # noqa: BLE001  # what is no array is for the client to refuse
+        return False
 
 
 def is_remote(value: Any) -> bool:
