@@ -121,4 +121,36 @@ def test_axes_that_are_not_sharded_are_sorted_without_collectives(run):
         how = {"mesh": {"x": 8}, "in_specs": [("x", None)]}
         assert run.resolve(KERNELS[name], x, **how).strategy.name == "blocks"
         assert "all-gather" not in run.program(KERNELS[name], x, **how).text
-        assert run.resolve(KERNELS[name], x, **how, axis=0).strategy.name == "gathered"
+
+
+STRATEGIES = [
+    ((16, 6), {"x": 8}, ("x", None), 0, "all_to_all"),
+    ((16, 3), {"x": 8}, ("x", None), 0, "one_device"),
+    ((16, 6), {"x": 8}, ("x", None), None, "one_device"),
+    ((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 0, "all_to_all"),
+    ((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 1, "all_to_all"),
+    ((7, 5), {"a": 2, "b": 3}, (("b", "a"), None), 0, "all_to_all"),
+    ((7, 5), {"a": 2, "b": 3}, ("b", "a"), 1, "one_device"),
+    ((13,), {"a": 2, "b": 3}, (("b", "a"),), 0, "one_device"),
+]
+
+
+@pytest.mark.parametrize(("shape", "mesh", "spec", "axis", "strategy"), STRATEGIES)
+def test_sharded_axes_are_exchanged_or_sorted_on_one_device(run, values, same, shape, mesh, spec, axis, strategy):
+    x, how = np.round(values.normal(shape)), {"mesh": mesh, "in_specs": [spec], "axis": axis}
+    resolved = run.resolve(KERNELS["sort"], x, **how)
+    assert resolved.strategy.name == strategy
+    if axis is not None:
+        assert resolved.problem.out_specs == resolved.problem.in_specs
+    same(run(KERNELS["sort"], x, **how, padding=-np.inf), np.sort(x, axis))
+    same(run(KERNELS["argsort"], x, **how, padding=-np.inf), np.argsort(x, axis, stable=True))
+    out_specs = [[None] * (1 if axis is None else x.ndim)]
+    same(run(KERNELS["sort"], x, **how, out_specs=out_specs), np.sort(x, axis))
+    if strategy == "all_to_all":
+        assert "all-gather" not in run.program(KERNELS["sort"], x, **how).text
+
+
+def test_every_bit_is_kept_on_one_device(run, values, dtype):
+    x = values.small((13,), dtype)
+    how = {"mesh": {"x": 3}, "strategy": "one_device"}
+    assert run(KERNELS["sort"], x, **how).tobytes() == run(KERNELS["sort"], x).tobytes()

@@ -174,7 +174,7 @@ def test_a_sharded_axis_that_is_sliced_stays_sharded(run):
     x, starts = ArrayType((16, 6), np.dtype("float32")), ArrayType((2,), np.dtype("int64"))
     how = {"mesh": {"x": 8}, "in_specs": [("x", None)], "steps": (1, 1)}
     resolved = run.resolve(KERNELS["getitem"], x, starts, **how, sizes=(14, 6))
-    assert (resolved.strategy.name, resolved.problem.out_specs) == ("gathered", ((("x",), ()),))
+    assert resolved.problem.out_specs == ((("x",), ()),)
     how |= {"sizes": (16, 4)}
     assert run.resolve(KERNELS["getitem"], x, starts, **how).strategy.name == "blocks"
     assert not COLLECTIVE.search(run.program(KERNELS["getitem"], x, starts, **how).text)

@@ -7,7 +7,7 @@ through.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 
 from shardcall_server.kernels.blocks import partition_spec
 from shardcall_server.kernels.element_types import narrow, widen
-from shardcall_server.kernels.layout import Spec
+from shardcall_server.kernels.layout import MeshAxes, Spec
 
 _NIBBLES = ("int4", "uint4")
 
@@ -67,3 +67,37 @@ def _with_sharding(array: jax.Array, mesh: jax.sharding.Mesh | None, spec: Spec 
         return array
     constrained: jax.Array = lax.with_sharding_constraint(array, NamedSharding(mesh, partition_spec(spec)))
     return constrained
+
+
+def parts_of(array: jax.Array) -> tuple[jax.Array, ...]:
+    """Returns an array as integers: one array, or those of the real and imaginary parts of a complex one."""
+    if array.dtype.kind == "c":
+        return as_integers(lax.real(array)), as_integers(lax.imag(array))
+    integers = as_integers(array)
+    return (integers.astype(np.uint8) if integers.dtype == np.bool_ else integers,)
+
+
+def from_parts(parts: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
+    """Reverses `parts_of` for an array of type ``dtype``."""
+    if dtype.kind == "c":
+        real, imaginary = (from_integers(part, np.empty(0, dtype).real.dtype) for part in parts)
+        return lax.complex(real, imaginary)
+    return parts[0] != 0 if dtype == np.bool_ else from_integers(parts[0], dtype)
+
+
+def sum_of_parts(part: jax.Array, spec: Spec, mesh: MeshAxes) -> jax.Array:
+    """Returns the running device's block of the sum of all devices' integers, in a `jax.shard_map`.
+
+    Where one device has an element and the others have zero, the sum is that element, bit for bit.
+
+    Args:
+        part: of a shape that the spec divides.
+        spec: the sharding of the sum.
+        mesh: the mesh.
+    """
+    for axis, names in enumerate(spec):
+        if names:
+            part = lax.psum_scatter(part, names, scatter_dimension=axis, tiled=True)
+    others = [name for name in mesh.names if not any(name in names for names in spec)]
+    summed: jax.Array = lax.psum(part, tuple(others)) if others else part
+    return summed

@@ -14,7 +14,7 @@ from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.element_types import convert, widen
 from shardcall_server.kernels.kernel import required
 from shardcall_server.kernels.ordering import order_key
-from shardcall_server.kernels.table_kernel import AlignedAxes, Call, IndexCheck, ResultBlock, Row
+from shardcall_server.kernels.table_row import AlignedAxes, Call, IndexCheck, ResultBlock, Row
 
 _ANY = "The array, of any rank and element type."
 _FLAT = "Along which axis; negative axes count from the last. None: x is flattened."
@@ -131,6 +131,7 @@ def rows() -> tuple[Row, ...]:
             {"axis": _FLAT},
             _but_axis,
             _origins,
+            needs_complete_axes=True,
         ),
         Row(
             "argsort",
@@ -140,6 +141,7 @@ def rows() -> tuple[Row, ...]:
             {"axis": _FLAT},
             _but_axis,
             _origins,
+            needs_complete_axes=True,
         ),
         Row(
             "take",

@@ -17,7 +17,7 @@ from shardcall_server.kernels.element_types import convert, narrow, widen
 from shardcall_server.kernels.kernel import required
 from shardcall_server.kernels.ordering import is_nonzero
 from shardcall_server.kernels.reproducibility import Reproducibility
-from shardcall_server.kernels.table_kernel import AlignedAxes, Body, Call, ResultBlock, Row
+from shardcall_server.kernels.table_row import AlignedAxes, Body, Call, ResultBlock, Row
 
 _ANY = "The array, of any rank and element type."
 _AXIS = "Negative axes count from the last."
