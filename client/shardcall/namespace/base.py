@@ -26,6 +26,15 @@ class NamespaceBase(KernelMethods[Any]):
     def __init__(self, client: Submits) -> None:
         self._client = client
 
+    # Libraries tell namespaces apart as they do modules: by their names, and in sets.
+    __name__ = "shardcall.namespace"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamespaceBase) and other._client is self._client
+
+    def __hash__(self) -> int:
+        return id(self._client)
+
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call of any kernel, as `Client.submit`."""
         return self._client.submit(name, *operands, **arguments)
