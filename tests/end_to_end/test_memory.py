@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,22 @@ def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(own_ser
         assert pss(pids) > before + 4 * x.nbytes
         client.delete(*kept)
         until(lambda: pss(pids) <= before + SLACK)
+
+
+@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_arrays_that_are_computed_and_dropped_leave_memory_flat(keeping, count: int):
+    pids = [*processes(keeping), os.getpid()]
+    with sc.connect(keeping.address) as client:
+        h = client.put(np.arange(512.0).reshape(64, 8), mesh=MESH, spec=P("x", None))
+        held = []
+        for i in range(count):
+            last = client.submit("add", h, float(i))
+            if i % (count // 20) == count // 20 - 1:
+                client.synchronize()
+                held.append(pss(pids))
+        np.testing.assert_array_equal(last, h.get() + (count - 1))
+        until(lambda: client.usage().arrays == 2)
+    assert median(held[-5:]) <= median(held[5:10]) * 1.05 + SLACK
 
 
 def test_successive_calls_of_many_sizes_stay_within_the_budget(own_server):
