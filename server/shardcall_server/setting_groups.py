@@ -118,7 +118,7 @@ class CallSettings(BaseModel):
         ge=1,
         le=4096,
         description="Maximum number of calls in progress, including those that wait for the mesh; as many more "
-        "may arrive.",
+        "may arrive. Calls of call streams that wait for their clients are not counted.",
     )
     max_concurrent_calls_per_client: int = Field(
         0, ge=0, le=4096, description="Maximum number of calls in progress of one client; 0 is three quarters of all."
@@ -143,7 +143,10 @@ class CallSettings(BaseModel):
         1024, ge=1, le=65536, description="Maximum number of unanswered calls of one call stream."
     )
     max_streamed_bytes: int = Field(
-        64 * _MIB, ge=_MIB, description="Maximum bytes of the operands of the unanswered calls of one call stream."
+        64 * _MIB,
+        ge=_MIB,
+        description="Maximum bytes of the operands of the unanswered calls of one call stream, and of results that its "
+        "client has not read.",
     )
     max_execute_s: float = Field(
         60.0, gt=0, le=604800, description="Maximum seconds of one run of a program; then the mesh is restarted."

@@ -29,10 +29,22 @@ class CallStreamRequest(_message.Message):
     limit ends it. The token is checked again for every frame; once it is removed,
     the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a second. If too
     many streams are open, a stream ends with RESOURCE_EXHAUSTED, SERVER_BUSY or
-    QUOTA_EXCEEDED, and the client MAY use Execute instead. A frame that breaks
-    the contract ends the stream with INVALID_ARGUMENT, MALFORMED_REQUEST. When a
-    stream ends, its unanswered calls are cancelled; when the client half-closes
-    it, they are answered first.
+    QUOTA_EXCEEDED, and the client MAY use Execute instead. When a stream ends, its
+    unanswered calls are cancelled; when the client half-closes it, they are
+    answered first.
+
+    A frame that breaks the contract ends the stream with INVALID_ARGUMENT,
+    MALFORMED_REQUEST: bytes that are no message, more than 4,096 items, a slot
+    that does not exist, the number of an unanswered call, or an invalid handle to
+    delete. Refused calls end it with RESOURCE_EXHAUSTED, QUOTA_EXCEEDED if the
+    client has not read the answers to more than `Limits.max_streamed_calls` of
+    them.
+
+    A call holds a call slot (`Limits.max_concurrent_calls`) while its program is
+    compiled and while it runs, but not while it waits for an operand, for earlier
+    deletions of arrays, or for the client to read earlier results. Results that
+    the client has not read have at most `Limits.max_streamed_bytes` in total; a
+    larger result is computed alone.
 
     Items take effect in the order in which they are sent, in one frame or in
     several: a call sees the slots and the deletions before it. The calls
@@ -197,8 +209,8 @@ class StreamedCall(_message.Message):
     slot says.
 
     Errors: as those of Execute, in the status of the answer, and
-    * INVALID_ARGUMENT: MALFORMED_REQUEST if the slot is not assigned, the number
-      is that of an unanswered call, or a handle in `result_handles` is in use.
+    * INVALID_ARGUMENT: MALFORMED_REQUEST if the slot is not assigned, or a handle
+      in `result_handles` is in use.
     * RESOURCE_EXHAUSTED: QUOTA_EXCEEDED if the unanswered calls of this stream
       exceed `Limits.max_streamed_calls` or `Limits.max_streamed_bytes`.
     A call with more bytes of operands or results than `Limits.max_inline_bytes`

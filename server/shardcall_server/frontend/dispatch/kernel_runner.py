@@ -87,7 +87,7 @@ class KernelRunner:
             inline: the bytes of the operands that are in the message; None for the others.
             launched: called when the mesh has been sent the call, with the results that have handles of the client.
                 These are in the table of arrays before they are computed.
-            reserve: awaited with the number of bytes of the results in the response, before it is launched.
+            reserve: awaited with the number of bytes of the results in the response, before memory is allocated.
 
         Returns:
             The response without its plan, and the prepared call, which has the plan.
@@ -119,6 +119,9 @@ class KernelRunner:
                 await self._execution.admit(call, prepared)
             if request.kind.keeps:
                 kept = self._reserve(call, request, prepared.entry)
+            elif reserve is not None:
+                self._refuse_large("results", nbytes.results)
+                await reserve(nbytes.results)
             buffers = self._buffer_allocator.allocate(
                 call,
                 request.operands,
@@ -129,8 +132,6 @@ class KernelRunner:
             )
             if not kept and not buffers.segment_id:
                 self._refuse_large("results", nbytes.results)
-                if reserve is not None and nbytes.results:
-                    await reserve(nbytes.results)
             with call.phase("receive") if buffers.region is not None else _NO_PHASE:
                 put_inline(call, buffers, inline)
             running, prepared = await self._execution.start(call, prepared, request.operands, buffers)

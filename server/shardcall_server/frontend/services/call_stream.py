@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -313,11 +313,22 @@ class ServerCallStream:
             self._items[item.number] = item
             self._nbytes += item.nbytes
 
-    async def _reserve(self, item: StreamItem, nbytes: int) -> None:
-        """Waits until results of this many bytes may be computed, beside those that the client has not read."""
-        if nbytes > item.result_bytes:
-            await self._results.acquire(item.call, nbytes - item.result_bytes)
-            item.result_bytes = nbytes
+    def _reserve(self, item: StreamItem, nbytes: int) -> Awaitable[None] | None:
+        """Reserves bytes for results, beside those that the client has not read.
+
+        Returns:
+            The wait until so many may be computed; None if they may now.
+        """
+        if nbytes <= item.result_bytes:
+            return None
+        if not self._results.try_acquire(nbytes - item.result_bytes):
+            return self._wait_reserved(item, nbytes)
+        item.result_bytes = nbytes
+        return None
+
+    async def _wait_reserved(self, item: StreamItem, nbytes: int) -> None:
+        await self._results.acquire(item.call, nbytes - item.result_bytes)
+        item.result_bytes = nbytes
 
     def _limit_s(self, timeout_s: float) -> float:
         if not timeout_s >= 0:

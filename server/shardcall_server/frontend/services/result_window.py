@@ -24,17 +24,19 @@ class ResultWindow:
         self._waiting: deque[tuple[int, Promise[None]]] = deque()
         self._lock = threading.Lock()
 
+    def try_acquire(self, nbytes: int) -> bool:
+        """Reserves bytes if that is possible now; returns whether it did."""
+        with self._lock:
+            return self._take(nbytes)
+
     async def acquire(self, call: ServerCall, nbytes: int) -> None:
         """Reserves bytes; waits until the client has read enough of the earlier results.
 
         Raises:
             CallError: the deadline passed or the caller left.
         """
-        if not nbytes:
-            return
         with self._lock:
-            if not self._waiting and self._fits(nbytes):
-                self._nbytes += nbytes
+            if self._take(nbytes):
                 return
             waiter = nbytes, Promise[None]()
             self._waiting.append(waiter)
@@ -59,6 +61,15 @@ class ResultWindow:
                 admitted.append(first[1])
         for future in admitted:  # without the lock: a waiting call continues on this thread
             future.set_result(None)
+
+    def _take(self, nbytes: int) -> bool:
+        """Reserves bytes unless calls wait or too many are reserved; under the lock."""
+        if not nbytes:
+            return True
+        if self._waiting or not self._fits(nbytes):
+            return False
+        self._nbytes += nbytes
+        return True
 
     def _fits(self, nbytes: int) -> bool:
         return not self._nbytes or self._nbytes + nbytes <= self._max_bytes

@@ -98,7 +98,7 @@ async def run_streamed(
     prepared: PreparedCall,
     claim: ArrayClaim | None,
     number: int,
-    reserve: Callable[[int], Awaitable[None]],
+    reserve: Callable[[int], Awaitable[None] | None],
 ) -> Ran:
     """Runs a call of a stream.
 
@@ -110,7 +110,7 @@ async def run_streamed(
         prepared: the assignment of its slot.
         claim: its arrays; None if it names none.
         number: its number in the order of the stream.
-        reserve: waits until as many bytes of results may be computed.
+        reserve: returns the wait until as many bytes of results may be computed; None if they may now.
 
     Raises:
         CallError: the call failed.
@@ -121,18 +121,30 @@ async def run_streamed(
         resident_arrays = await claim.resolve(call) if claim is not None else ()
         launched = claim.launched if claim is not None else None
         request, inline = _request(message, prepared, resident_arrays)
-        slots = services.admission.calls
+        slots, has_slot = services.admission.calls, False
+
+        async def reserve_results(nbytes: int) -> None:
+            nonlocal has_slot
+            if (reserved := reserve(nbytes)) is not None:
+                has_slot = False  # other clients of the principal need it while this one does not read
+                slots.release(call)
+                await reserved
+                await slots.wait(call)
+                has_slot = True
+
         while True:
             deletion = arrays.next_deletion(number)
             await slots.wait(call)
+            has_slot = True
             try:
-                response, ready = await services.runner.run(call, request, inline, launched, reserve)
+                response, ready = await services.runner.run(call, request, inline, launched, reserve_results)
                 return response, ready.entry.plan, ready.transfers
             except CallError as error:
                 if error.reason not in _SHORT_OF_MEMORY or deletion is None or (claim is not None and claim.is_settled):
                     raise
             finally:
-                slots.release(call)
+                if has_slot:
+                    slots.release(call)
             await call.wait(deletion, "waiting for earlier deletions of arrays")
 
     is_counted = False
