@@ -18,6 +18,7 @@ from shardcall._src.display.progress import Listener
 from shardcall._src.local.local_settings import Setting, options, refusal
 from shardcall._src.local.server_log import ServerLog, for_people
 from shardcall._src.rpc import cancellation
+from shardcall._src.rpc.deadline import deadline
 from shardcall._src.types.errors import InvalidParameterError, ServerUnavailableError
 from shardcall._src.wire.forks import begin_anew_in_children
 from shardcall._src.wire.token_file import TOKEN_VARIABLE, new_token
@@ -61,11 +62,12 @@ def local(
 
     Raises:
         UnknownParameterError: for an unknown setting; also a TypeError.
-        InvalidParameterError: for an invalid value of a setting.
+        InvalidParameterError: for an invalid value of a setting, or an invalid ``start_timeout``.
         ServerUnavailableError: if it does not start; the message has the reason, or the end of its output.
     """
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
+    start_s = deadline(start_timeout, 0).timeout_s
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
     # A private server need not restart fast but must start fast; programs of earlier ones are on disk.
     usual: dict[str, Setting] = {"spare_worker": False, "warm_up_s": 0}
@@ -75,7 +77,7 @@ def local(
     server = ServerProcess([*command, "--exit-with-stdin", *options({**usual, **settings})], {TOKEN_VARIABLE: token})
     cancellation.watch(server)
     try:
-        address = _ready(server, start_timeout, settings)
+        address = _ready(server, start_s, settings)
         client = connect(
             address,
             token=token,

@@ -1,0 +1,63 @@
+"""Timeouts that are refused, and the longest that are not."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall._src.rpc.deadline import MOST_TIMEOUT_S, deadline
+
+INVALID = {
+    "zero": 0,
+    "negative": -1.5,
+    "NaN": math.nan,
+    "infinite": math.inf,
+    "bool": True,
+    "string": "5",
+    "array": np.array(5.0),
+    "complex": 1j,
+    "decimal": Decimal(5),
+    "too long": 1e10,
+    "a long integer": 10**400,
+    "an integer that has no text": 10**5000,
+    "a long negative integer": -(10**400),
+    "a long fraction": Fraction(10**400, 3),
+    "less than a float": Fraction(1, 10**400),
+    "NaN of NumPy": np.float32("nan"),
+}
+CALLS = {
+    "call": lambda client, kept, timeout: client.call("echo", 1.0, timeout=timeout),
+    "submit": lambda client, kept, timeout: client.submit("echo", 1.0, timeout=timeout),
+    "client.get": lambda client, kept, timeout: client.get(kept, timeout=timeout),
+    "get": lambda client, kept, timeout: kept.get(timeout=timeout),
+    "put": lambda client, kept, timeout: client.put(1.0, timeout=timeout),
+    "plan": lambda client, kept, timeout: client.plan("echo", 1.0, timeout=timeout),
+    "synchronize": lambda client, kept, timeout: client.synchronize(timeout=timeout),
+    "connect": lambda client, kept, timeout: shardcall.connect(client.address, connect_timeout=timeout),
+    "local": lambda client, kept, timeout: shardcall.local(start_timeout=timeout),
+}
+
+
+@pytest.mark.parametrize("timeout", INVALID.values(), ids=INVALID)
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_what_is_no_timeout_is_refused_before_anything_is_sent(shared_client, memory, call, timeout):
+    kept = shared_client.put(np.arange(3.0))
+    sent = len(memory.server.requests)
+    with pytest.raises(shardcall.InvalidParameterError, match="at most 1e\\+09") as caught:
+        call(shared_client, kept, timeout)
+    assert caught.value.message.startswith("timeout is ")
+    assert len(caught.value.message) < 200
+    assert len(memory.server.requests) == sent
+
+
+@pytest.mark.parametrize(
+    "timeout", [1, 2.5, MOST_TIMEOUT_S, 10**9, Fraction(1, 2), np.float32(3), np.int8(3), np.float64(0.25)]
+)
+def test_numbers_of_all_kinds_are_timeouts(shared_client, timeout):
+    assert deadline(timeout, 0).timeout_s == float(timeout)
+    assert type(deadline(timeout, 0).timeout_s) is float
+    assert shared_client.call("echo", 1.0, timeout=timeout).array == 1.0
+    shared_client.synchronize(timeout=timeout)
