@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -136,3 +137,29 @@ def test_a_step_of_a_network_trains_it_as_one_device_does(hosts):
     unsharded = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=sc.Mesh(a=1)).arrays
     for result, expected in zip(sharded, unsharded, strict=True):
         np.testing.assert_allclose(result, expected)
+
+
+@on_one
+def test_calls_of_several_streams_are_launched_in_one_order_on_all_hosts(hosts):
+    """Their collectives would wait for one another forever otherwise, and a gap in the order ends the epoch."""
+    y = integers(5, 45, 16)
+    restarts = hosts.usage().mesh.restarts
+    expected = {"matmul": X @ y, "sum": X.sum(0), "cumsum": X.cumsum(0)}
+
+    def chain(number: int) -> bool:
+        with sc.connect(hosts.address) as client:
+            for i in range(8):
+                kept = client.put(X, mesh=GRID, spec=P("a", "b"))
+                results = {
+                    "matmul": client.submit("matmul", kept, y, mesh=GRID, out_specs=[P("b", "a")]),
+                    "sum": client.submit("sum", kept, axis=0),
+                    "cumsum": client.submit("cumsum", kept, axis=0),
+                }
+                client.delete(kept)
+                name = list(expected)[(number + i) % 3]
+                np.testing.assert_array_equal(results[name], expected[name])
+            return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(chain, range(4)))
+    assert hosts.usage().mesh.restarts == restarts

@@ -15,6 +15,7 @@ import pytest
 from conftest import running_server
 from end_to_end.messages import execute, open_channel, operand
 from end_to_end.processes import until
+from end_to_end.raw_stream import item, opened, prepare
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2_grpc
@@ -132,6 +133,27 @@ def test_a_call_is_a_span_that_continues_its_callers_trace(collector, traced, me
     assert (recorded["shardcall.received_bytes"], recorded["shardcall.sent_bytes"]) == (X.nbytes, X[3:].nbytes)
     assert recorded["rpc.grpc.status_code"] == 0
     assert "shardcall" in collector.services
+
+
+def test_each_item_of_a_frame_has_a_trace_of_its_own(collector, traced):
+    """A state without a parent belongs to no trace."""
+    x = np.arange(8.0)
+    traces = [int.from_bytes(os.urandom(16), "big") or 1 for _ in range(3)]
+    with opened(traced) as stream:
+        items = [
+            item(
+                number, x, traceparent=f"00-{trace_id:032x}-00000000000000{number + 1:02x}-01", tracestate=f"v={number}"
+            )
+            for number, trace_id in enumerate(traces)
+        ]
+        stream.send(prepare(), *items, item(3, x, tracestate="v=3"))
+        for number in range(4):
+            np.testing.assert_array_equal(stream.result(number), np.diff(x))
+    for number, trace_id in enumerate(traces):
+        until(lambda trace_id=trace_id: len(collector.of_trace(trace_id)) > 1)
+        call = root_of(collector.of_trace(trace_id), number + 1)
+        assert (call.name, call.trace_state) == ("shardcall.v1/CallStream", f"v={number}")
+    assert not any(span.trace_state == "v=3" for span in collector.spans)
 
 
 def test_its_phases_are_spans_below_it_and_within_its_time(collector, traced):

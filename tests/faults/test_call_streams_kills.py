@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 from conftest import ServerProcess
 from end_to_end.messages import call, open_channel
 from end_to_end.processes import alive, holds_nothing, until
@@ -116,14 +117,37 @@ def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_t
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
         stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
         stream.send(diff_of(8, slot=1), run(0, x, x, result_handles=handles[:1]), run(1000, x, slot=1))
-        assert not reason(stream.answer(0))
-        assert not reason(stream.answer(1000))
+        stream.send(run(999, handles[0], x, result_handles=[b"compiled" * 2]))
+        for number in (0, 999, 1000):
+            assert not reason(stream.answer(number))
         os.kill(worker, signal.SIGSTOP)
-        for i in range(1, 33):
-            stream.send(run(i, handles[i - 1], x, result_handles=[handles[i]]))
+        stream.send(*(run(i, handles[i - 1], x, result_handles=[handles[i]]) for i in range(1, 33)))
+        with sc.connect(server.address) as client:
+            until(lambda: client.usage().calls == 32)  # the calls before the last are launched
         os.kill(worker, signal.SIGKILL)
-        reasons = [reason(stream.answer(i)) for i in range(1, 33)]
-        assert set(reasons) <= {"MESH_RESTARTED", "ARRAY_LOST"}, Counter(reasons)
-        assert "MESH_RESTARTED" in reasons or reasons[0] == "ARRAY_LOST"
+        assert [reason(stream.answer(i)) for i in range(1, 33)] == ["MESH_RESTARTED"] + 31 * ["ARRAY_LOST"]
         stream.send(delete(*handles), run(1001, x, slot=1))
         assert result(stream.answer(1001)).tolist() == [0.0] * 7
+
+
+def test_a_submitted_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(own_server):
+    server: ServerProcess = own_server(devices=1)
+    (worker,) = server.worker_pids()
+    with sc.connect(server.address) as client:
+        x = client.put(np.ones(8))
+        client.submit("add", x, 1.0).get()  # compiled
+        os.kill(worker, signal.SIGSTOP)
+        chain = [client.submit("add", x, 1.0)]
+        for _ in range(31):
+            chain.append(client.submit("add", chain[-1], 1.0))
+        with sc.connect(server.address) as other:
+            until(lambda: other.usage().calls == 32)
+        os.kill(worker, signal.SIGKILL)
+        for array in reversed(chain[1:]):
+            with pytest.raises(sc.ArrayLostError) as caught:
+                array.get()
+            assert isinstance(caught.value.__cause__, sc.MeshRestartedError)
+        with pytest.raises(sc.MeshRestartedError, match=r"^add of float64"):
+            chain[0].get()
+        client.synchronize()  # the error was raised
+        np.testing.assert_array_equal(client.submit("add", np.ones(8), 1.0), np.full(8, 2.0))
