@@ -17,8 +17,9 @@ from kernels.wire_calls import WireCalls, wire_calls
 
 from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
 from shardcall_server.compilation.program import Program, build_mesh
-from shardcall_server.compilation.resolve import AUTO, Resolved
+from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError
+from shardcall_server.kernels.calls import AUTO
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, Spec
 from shardcall_server.kernels.signature import ParameterValue

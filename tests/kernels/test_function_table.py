@@ -9,8 +9,8 @@ from kernels.table_cases import MOVES, OTHERS
 
 from shardcall._src.functions.element_types import NAMED
 from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, UNARY, WITH_INITIAL, WITH_WHERE
-from shardcall_server.compilation.resolve import _check_operands, _check_parameters, without_trailing
 from shardcall_server.errors import CallError
+from shardcall_server.kernels.calls import check_operands, check_parameters, without_trailing
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
@@ -99,7 +99,7 @@ for name in ("sum", "prod", "mean"):
 
 
 def test_the_table_has_the_signature_of_every_kernel():
-    assert set(FUNCTIONS) == set(KERNELS)
+    assert {*FUNCTIONS, "graph"} == set(KERNELS)
     for name, function in FUNCTIONS.items():
         kernel = KERNELS[name]
         expected = [(info.name, info.optional, info.repeated) for info in kernel.operands]
@@ -170,7 +170,7 @@ def test_the_table_accepts_the_calls_that_the_kernel_accepts(name):
         present = [None if s is None else ArrayType(s, NAMED[t]) for s, t in zip(shapes, types, strict=True)]
         operands = without_trailing(present)
         try:
-            checked = _check_operands(kernel, operands), _check_parameters(kernel, parameters)
+            checked = check_operands(kernel, operands), check_parameters(kernel, parameters)
             expected = [(result.shape, result.dtype) for result in kernel.validate(*checked).results]
         except CallError:
             expected = None

@@ -64,6 +64,9 @@ class Draw:
         elif kernel.name == "diff":
             yield (x, None, None), {"axis": 0, "n": 2}
             yield (x, self.array((), name), x[:2]), {"axis": 0}
+        elif kernel.name == "graph":
+            nodes = '["negative",[-1]],["multiply",[-1,0]],["roll",[1],{"axis":0,"shift":5}],["subtract",[-1,2]]'
+            yield (x,), {"graph": f'{{"nodes":[{nodes}],"results":[3]}}'}
         elif kernel.name == "gradient":
             yield (x, np.float64(0.3)), {"axis": 0}
         elif kernel.name in ("shift", "roll"):

@@ -11,7 +11,7 @@ from clusters import running_cluster
 
 import shardcall as sc
 from shardcall_server.authoring.runner import DEVICES, KernelCase
-from shardcall_server.compilation.resolve import AUTO
+from shardcall_server.kernels.calls import AUTO
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import Spec
 from shardcall_server.kernels.library import kernels

@@ -199,6 +199,7 @@ FOLDERS = {
     "shardcall._src": {
         "wire": set(),
         "functions": set(),
+        "graphs": set(),
         "types": {"functions"},
         "access": {"wire", "types"},
         "display": {"wire", "types"},

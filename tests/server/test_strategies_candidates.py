@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shardcall_server.compilation.keys import Platform, kernel_key, tuning_digest
-from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
+from shardcall_server.compilation.resolve import Request, Resolved, resolve
+from shardcall_server.kernels.calls import AUTO
 from shardcall_server.kernels.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.convolve import Convolve
 from shardcall_server.kernels.diff import Diff

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from shardcall_server.compilation.program import BuildError, Program, compile_program
-from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
+from shardcall_server.compilation.resolve import Request, Resolved, resolve
+from shardcall_server.kernels.calls import AUTO
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.signature import ParameterValue

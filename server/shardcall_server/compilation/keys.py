@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 
-from shardcall_server.compilation.resolve import AUTO, Resolved
+from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.kernels.calls import AUTO
 from shardcall_server.kernels.layout import format_spec
 
 

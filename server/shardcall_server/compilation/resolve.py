@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardcall._src.functions.function import REQUIRED
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.kernels.calls import AUTO, fill_in
 from shardcall_server.kernels.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
-from shardcall_server.kernels.layout_checks import check_mesh, check_spec
+from shardcall_server.kernels.layout_checks import check_mesh
 from shardcall_server.kernels.signature import ParameterValue
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -82,53 +79,19 @@ def resolve(kernel: Kernel, request: Request, existing_devices: Sequence[int]) -
         CallError: for every mistake that a caller can make.
     """
     device_ids = check_mesh(request.mesh, request.device_ids, existing_devices)
-    operands = _check_operands(kernel, request.operands)
-    signature = kernel.validate(operands, _check_parameters(kernel, request.parameters))
-    strategies = {strategy.name: strategy for strategy in kernel.strategies}
-    if request.strategy != AUTO and request.strategy not in strategies:
-        raise CallError(
-            Reason.UNKNOWN_STRATEGY,
-            f"kernel {kernel.name!r} has no strategy {shorten(request.strategy)!r}; "
-            f"{did_you_mean(request.strategy, [*strategies, AUTO])}",
-            field="strategy",
-        )
-    specs = _check_specs(
-        "in_specs",
-        [info.name for info in kernel.operand_infos(len(operands))],
-        request.in_specs,
-        operands,
+    problem, strategy, reason = fill_in(
+        kernel,
+        request.operands,
+        request.parameters,
         request.mesh,
+        request.in_specs,
+        request.out_specs,
+        request.strategy,
     )
-    in_specs = kernel.default_in_specs(operands, signature.parameters, specs, request.mesh, request.strategy)
-    count = len(signature.results)
-    result_names = ["the result"] if count == 1 else [f"result {i}" for i in range(count)]
-    problem = Problem(
-        operands=operands,
-        parameters=signature.parameters,
-        results=signature.results,
-        mesh=request.mesh,
-        in_specs=in_specs,
-        out_specs=_check_specs("out_specs", result_names, request.out_specs, signature.results, request.mesh),
-        checks=signature.checks,
-    )
-    if request.strategy == AUTO:
-        name, reason = kernel.choose(problem)
-    else:
-        name, reason = request.strategy, "asked for"
-    problem = replace(problem, out_specs=kernel.default_out_specs(problem, name))
     candidates: tuple[str, ...] = ()
     if request.strategy == AUTO:
-        candidates = _candidates(kernel, problem, name) if kernel.is_quick(problem) else (name,)
-    if why := strategies[name].refusal(problem):
-        able = [s.name for s in kernel.strategies if not s.refusal(problem)]
-        raise CallError(
-            Reason.STRATEGY_UNSUPPORTED,
-            f"strategy {name!r} of kernel {kernel.name!r} cannot serve this layout: {why}; "
-            + (f"these can: {', '.join([*able, AUTO])}" if able else "change the specs, or leave them unset"),
-            field="strategy",
-            metadata={"able": ",".join(able)},
-        )
-    return Resolved(kernel, problem, device_ids, strategies[name], reason, candidates)
+        candidates = _candidates(kernel, problem, strategy.name) if kernel.is_quick(problem) else (strategy.name,)
+    return Resolved(kernel, problem, device_ids, strategy, reason, candidates)
 
 
 def _candidates(kernel: Kernel, problem: Problem, rules: str) -> tuple[str, ...]:
@@ -141,70 +104,3 @@ def _candidates(kernel: Kernel, problem: Problem, rules: str) -> tuple[str, ...]
         return (rules,)
     others = (s.name for s in kernel.strategies if s.name != rules and not s.refusal(problem))
     return (rules, *others)
-
-
-def without_trailing(operands: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
-    """Returns the operands without those left out at the end."""
-    present = [i for i, operand in enumerate(operands) if operand is not None]
-    return operands[: present[-1] + 1] if present else ()
-
-
-def _check_operands(kernel: Kernel, requested: Sequence[ArrayType | None]) -> tuple[ArrayType | None, ...]:
-    present = without_trailing(requested)
-    infos = kernel.operand_infos(len(present))
-    if len(present) > len(infos):
-        raise CallError(
-            Reason.OPERAND_COUNT,
-            f"kernel {kernel.name!r} takes {len(infos)} operands "
-            f"({', '.join(info.name for info in infos)}) and got {len(present)}; leave out the rest",
-            field="operands",
-        )
-    operands = tuple(present) + (None,) * (len(infos) - len(present))
-    for info, operand in zip(infos, operands, strict=True):
-        if operand is None and (info.repeated or not info.optional):
-            raise CallError(
-                Reason.OPERAND_COUNT,
-                f"kernel {kernel.name!r} needs operand {info.name!r}, which was left out; give an array",
-                field=info.name,
-            )
-    return operands
-
-
-def _check_parameters(kernel: Kernel, values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
-    defaults = {info.name: info.default for info in kernel.parameters}
-    for name in values:
-        if name not in defaults:
-            raise CallError(
-                Reason.UNKNOWN_PARAMETER,
-                f"kernel {kernel.name!r} has no parameter {shorten(name)!r}; {did_you_mean(name, defaults)}",
-                field=shorten(name) or "parameters",
-            )
-    parameters = {**defaults, **values}
-    for name, value in parameters.items():
-        if value is REQUIRED:
-            raise CallError(
-                Reason.INVALID_PARAMETER,
-                f"kernel {kernel.name!r} needs parameter {name!r}, which was left out; give {name}=…",
-                field=name,
-            )
-    return parameters  # type: ignore[return-value]  # REQUIRED is gone
-
-
-def _check_specs(
-    field: str,
-    names: Sequence[str],
-    requested: Sequence[Spec | None],
-    arrays: Sequence[ArrayType | None],
-    mesh: MeshAxes,
-) -> tuple[Spec | None, ...]:
-    if len(requested) > len(arrays):
-        raise CallError(
-            Reason.INVALID_OPERAND,
-            f"{field} has {len(requested)} specs for {', '.join(names)}; give at most one for each",
-            field=field,
-        )
-    specs = tuple(requested) + (None,) * (len(arrays) - len(requested))
-    return tuple(
-        None if spec is None or array is None else check_spec(f"{field}[{i}]", name, spec, array, mesh)
-        for i, (name, spec, array) in enumerate(zip(names, specs, arrays, strict=True))
-    )

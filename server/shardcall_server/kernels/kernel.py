@@ -9,7 +9,7 @@ unspecified, and a body must not let padding affect elements that are returned.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, TypeVar
 
@@ -176,6 +176,10 @@ class Kernel(ABC, Generic[ParametersT]):
         if self.reproducibility is Reproducibility.INTEGERS:
             return all_integers((*problem.operands, *problem.results))
         return self.reproducibility is Reproducibility.ALWAYS
+
+    def parts(self, problem: Problem[ParametersT]) -> Sequence[tuple[Kernel, Problem]]:
+        """Returns the kernels that a call runs, each with its problem; this one alone, but for a graph."""
+        return ((self, problem),)
 
     def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
         """Returns the strategy that ``auto`` stands for before any timing, and the reason, as a clause.

@@ -9,6 +9,7 @@ from shardcall_server.kernels.diff import Diff
 from shardcall_server.kernels.einsum import Einsum
 from shardcall_server.kernels.elementwise import elementwise
 from shardcall_server.kernels.gradient import Gradient
+from shardcall_server.kernels.graph import GraphKernel
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.laplacian import Laplacian
 from shardcall_server.kernels.matmul import MatMul
@@ -25,7 +26,7 @@ from shardcall_server.kernels.table_layouts import rows as layout_rows
 
 def kernels() -> tuple[Kernel, ...]:
     """Returns one kernel of each class."""
-    return (
+    single: tuple[Kernel, ...] = (
         Diff(),
         Shift(),
         Roll(),
@@ -51,3 +52,4 @@ def kernels() -> tuple[Kernel, ...]:
         Transpose(),
         *map(table_kernel, (*layout_rows(), *axis_rows())),
     )
+    return (*single, GraphKernel({kernel.name: kernel for kernel in single}))

@@ -18,8 +18,9 @@ import numpy as np
 import structlog
 
 from shardcall_server.compilation.program import build_mesh, is_out_of_memory
-from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
+from shardcall_server.compilation.resolve import Request, Resolved, resolve
 from shardcall_server.errors import CallError
+from shardcall_server.kernels.calls import AUTO
 from shardcall_server.kernels.elementwise import ElementwiseKernel
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardcall_server.compilation.program import Placement, Program, compile_program
-from shardcall_server.compilation.resolve import AUTO, Request, resolve
+from shardcall_server.compilation.resolve import Request, resolve
+from shardcall_server.kernels.calls import AUTO
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.signature import ParameterValue

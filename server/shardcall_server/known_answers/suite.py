@@ -11,7 +11,7 @@ from shardcall_server.compilation.disk_cache import host_processor
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.kernels.elementwise import ElementwiseKernel
-from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.kernel import Kernel, Problem
 from shardcall_server.known_answers import elementwise, programs
 from shardcall_server.known_answers.known_answer import KnownAnswer
 
@@ -41,13 +41,18 @@ class Suite:
 
     def vouching_for(self, resolved: Resolved) -> list[str]:
         """Returns the names of the tests that must have passed before a program's results are believed."""
-        name, computed = resolved.kernel.name, ""
-        if isinstance(resolved.kernel, ElementwiseKernel):
-            computed = elementwise.prefix(resolved.kernel.computed_type(resolved.problem.operands))
+        parts = resolved.kernel.parts(resolved.problem)
+        names = {name for kernel, problem in parts for name in self._vouching_for(kernel, problem)}
+        return [name for name in self.known_answers if name in names]
+
+    def _vouching_for(self, kernel: Kernel, problem: Problem) -> list[str]:
+        computed = ""
+        if isinstance(kernel, ElementwiseKernel):
+            computed = elementwise.prefix(kernel.computed_type(problem.operands))
         return [
             known_answer.name
             for known_answer in self.known_answers.values()
-            if name in known_answer.kernels and known_answer.name.startswith(computed)
+            if kernel.name in known_answer.kernels and known_answer.name.startswith(computed)
         ]
 
     def digest(self, name: str) -> bytes:

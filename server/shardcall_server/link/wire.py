@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from shardcall._src.graphs.graph import MOST_CHARACTERS
 from shardcall._src.types.element_types import to_dtype, to_element_type
 from shardcall._src.types.errors import ProtocolError
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
@@ -20,7 +21,7 @@ _MAX_PARAMETERS = 64
 _MAX_NAMES = 16
 _MAX_MESH_AXES = 16
 _MAX_DEVICE_IDS = 1 << 14
-_MAX_TEXT = 4096
+_MAX_TEXT = MOST_CHARACTERS
 
 
 def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:

@@ -359,6 +359,7 @@ def _compile(
             from_disk=origin.from_disk,
             program_store=_store_counts(disk),
             fingerprint=program.fingerprint,
+            kernels=sorted({kernel.name for kernel, _ in resolved.kernel.parts(resolved.problem)}),
         ),
     )
 

@@ -554,6 +554,7 @@ class Prepared(_message.Message):
     PROGRAM_STORE_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     KNOWN_ANSWERS_FIELD_NUMBER: _builtins.int
+    KERNELS_FIELD_NUMBER: _builtins.int
     program_bytes: _builtins.int
     """An estimate of the program's size in bytes."""
     device_bytes: _builtins.int
@@ -576,6 +577,12 @@ class Prepared(_message.Message):
         of the program.
         """
 
+    @_builtins.property
+    def kernels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of the kernels that are in the program: its own, or those of the
+        nodes of a graph.
+        """
+
     def __init__(
         self,
         *,
@@ -586,10 +593,11 @@ class Prepared(_message.Message):
         program_store: Global___ProgramStoreCounts | None = ...,
         fingerprint: _builtins.bytes = ...,
         known_answers: _abc.Iterable[_builtins.str] | None = ...,
+        kernels: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "program_store", b"program_store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "fingerprint", b"fingerprint", "from_disk", b"from_disk", "known_answers", b"known_answers", "plan", b"plan", "program_bytes", b"program_bytes", "program_store", b"program_store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "fingerprint", b"fingerprint", "from_disk", b"from_disk", "kernels", b"kernels", "known_answers", b"known_answers", "plan", b"plan", "program_bytes", b"program_bytes", "program_store", b"program_store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,6 +29,7 @@ class CachedProgram:
         program_bytes: the estimated memory that it takes.
         device_bytes: memory on all devices for operands, results and temporaries while it runs.
         owner: the client that had it compiled; empty for the server itself.
+        kernels: the names of all kernels in it, of which a graph has several.
         known_answers: the names of the known-answer tests that vouch for it.
         trusted: whether these are known to have passed.
         is_slow: whether a run has taken longer than 10 ms.
@@ -44,6 +45,7 @@ class CachedProgram:
     program_bytes: int
     device_bytes: int = 0
     owner: str = ""
+    kernels: tuple[str, ...] = ()
     known_answers: tuple[str, ...] = ()
     trusted: bool = False
     is_slow: bool = False
@@ -63,6 +65,7 @@ def program_of(prepared: link_pb2.Prepared, owner: str) -> CachedProgram:
         program_bytes=prepared.program_bytes,
         device_bytes=prepared.device_bytes,
         owner=owner,
+        kernels=tuple(prepared.kernels),
         known_answers=tuple(prepared.known_answers),
     )
 

@@ -115,7 +115,7 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         program.trusted = True
 
     def check(self, program: CachedProgram) -> None:
-        """Refuses a program whose kernel is known to fail a test.
+        """Refuses a program of which a kernel is known to fail a test.
 
         Raises:
             CallError: KERNEL_FAILED_KNOWN_ANSWERS.
@@ -124,10 +124,12 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
             return
         for name in program.known_answers:
             test = self._tests.get(name)
-            if test is not None and test.verdict.done():
-                detail = test.verdict.result().failures.get(program.kernel)
-                if detail is not None:
-                    raise _refusal(program.kernel, name, detail, self._jaxlib)
+            if test is None or not test.verdict.done():
+                continue
+            failures = test.verdict.result().failures
+            for kernel in program.kernels or (program.kernel,):
+                if (detail := failures.get(kernel)) is not None:
+                    raise _refusal(kernel, name, detail, self._jaxlib)
 
     def state(self) -> server_info_service_pb2.KnownAnswers:
         """Returns the verdicts of the present mesh's tests."""

@@ -1,0 +1,1 @@
+"""Graphs of kernel calls, shared with the server."""

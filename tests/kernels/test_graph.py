@@ -1,0 +1,292 @@
+"""A graph's results are those of its calls one by one."""
+
+import random
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from kernels.graphs import GraphWriter, heat_step
+
+from shardcall._src.graphs.graph import Node, Value, from_text, to_text
+from shardcall_server.compilation.analysis import collectives, memory
+from shardcall_server.compilation.keys import Platform
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.library import kernels
+from shardcall_server.known_answers.suite import Suite
+
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in kernels()}
+GRAPH = KERNELS["graph"]
+MESHES = [
+    {"mesh": {"x": 8}, "in_specs": [("x", None)]},
+    {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]},
+    {"mesh": {"x": 3}, "in_specs": [(None, "x")]},
+]
+RANDOM = np.random.default_rng(7)
+
+
+def one_by_one(run, graph, inputs, **how):
+    """The results of a graph, each node's from a program of its own, sharded as the first input."""
+    values = {(-1, i): x for i, x in enumerate(inputs)}
+    for i, node in enumerate(graph.nodes):
+        operands = [None if value is None else values[value] for value in node.operands]
+        spec = how["in_specs"][0]
+        specs = [spec if operand is not None and operand.ndim == len(spec) else None for operand in operands]
+        values[i, 0] = run(KERNELS[node.kernel], *operands, **{**how, "in_specs": specs}, **dict(node.parameters))
+    return [values[value] for value in graph.results]
+
+
+@pytest.mark.parametrize(("how", "shape"), [*zip(MESHES, [(64, 64), (13, 9), (3, 5)], strict=True)])
+def test_a_step_of_the_heat_equation_is_numpys_bit_for_bit(run, same, how, shape):
+    u, write = RANDOM.normal(size=shape), GraphWriter()
+    graph, inputs = write.call([heat_step(write)], [u, np.float64(0.1), np.float64(4)])
+    result = run(GRAPH, *inputs, graph=to_text(graph), padding=float("nan"), **how)
+    around = np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1)
+    same(result, u + 0.1 * (around - 4 * u))
+
+
+REWRITTEN = {
+    "contracted": lambda w, x, y, z: w("add", w("multiply", x, y), z),
+    "contracted beyond a move": lambda w, x, y, z: w("subtract", z, w("flip", w("multiply", x, y), axis=0)),
+    "quotients": lambda w, x, y, z: w("divide", w("divide", x, y), z),
+    "quotient of a quotient": lambda w, x, y, z: w("divide", x, w("divide", y, z)),
+    "logarithm of a power": lambda w, x, y, z: w("log", w("exp", w("multiply", x, y))),
+    "product of powers": lambda w, x, y, z: w("multiply", w("exp", x), w("exp", y)),
+    "square of a root": lambda w, x, y, z: w("multiply", w("sqrt", x), w("sqrt", x)),
+    "by a root": lambda w, x, y, z: w("divide", x, w("sqrt", y)),
+    "sums": lambda w, x, y, z: w("subtract", w("add", w("add", x, y), z), y),
+    "factor": lambda w, x, y, z: w("add", w("multiply", x, z), w("multiply", y, z)),
+}
+
+
+@pytest.mark.parametrize(
+    "dtype_",
+    [
+        "bfloat16",
+        "float64",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("float16", "float32", "float8_e5m2")),
+    ],
+)
+def test_what_a_compiler_would_rewrite_is_computed_as_written(run, dtype_):
+    dtype = np.dtype(getattr(ml_dtypes, dtype_, dtype_))
+    sizes = np.exp(RANDOM.normal(size=(3, 4099)) * 2) * [[50], [1], [1]]
+    write = GraphWriter()
+    results = [made(write, *map(write.x, range(3))) for made in REWRITTEN.values()]
+    graph, inputs = write.call(results, list(sizes.astype(dtype)))
+    how = {"mesh": {"x": 3}, "in_specs": [("x",)]}
+    check(run, graph, inputs, how)
+
+
+def random_graph(chance):
+    """The nodes of a graph of three inputs, of which the last is a scalar, and its results."""
+    write = GraphWriter()
+    values = [write.x(0), write.x(1)]
+    for _ in range(chance.randint(2, 12)):
+        x, y, kind = chance.choice(values), chance.choice([*values, write.x(2)]), chance.random()
+        if kind < 0.45:
+            made = write(chance.choice(["add", "subtract", "multiply", "maximum", "hypot", "arctan2"]), x, y)
+        elif kind < 0.6:
+            made = write(chance.choice(["sin", "tanh", "absolute", "negative", "floor"]), x)
+        elif kind < 0.8:
+            made = write("roll", x, shift=chance.randint(-20, 20), axis=chance.randint(0, 1))
+        elif kind < 0.9:
+            made = write("flip", x, axis=chance.randint(0, 1))
+        else:
+            made = write("where", write("less", x, y), x, chance.choice(values))
+        values.append(made)
+    results = chance.sample(values[2:], min(len(values) - 2, 3))
+    if chance.random() < 0.5:
+        results.append(write("max", values[-1], axis=chance.randint(0, 1)))
+    return write, results
+
+
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.long if s > 1 else ()) for s in range(200)])
+def test_random_graphs(run, seed):
+    chance = random.Random(seed)
+    write, results = random_graph(chance)
+    arrays = RANDOM.normal(size=(2, 13, 9))
+    check(run, *write.call(results, [*arrays, np.float64(0.3)]), chance.choice(MESHES))
+
+
+def check(run, graph, inputs, how):
+    """Compares a graph with its nodes' kernels, each as a program of its own, bit for bit."""
+    (spec,) = how["in_specs"]
+    values = {(-1, i): x for i, x in enumerate(inputs)}
+
+    def specs(arrays):
+        return [spec if array is not None and array.ndim == len(spec) else None for array in arrays]
+
+    made = run(GRAPH, *inputs, graph=to_text(graph), **{**how, "in_specs": specs(inputs)}, padding=float("nan"))
+    for i, node in enumerate(graph.nodes):
+        operands = [None if value is None else values[value] for value in node.operands]
+        with np.errstate(all="ignore"):
+            parameters = dict(node.parameters)
+            values[i, 0] = run(KERNELS[node.kernel], *operands, **{**how, "in_specs": specs(operands)}, **parameters)
+    for i, value in enumerate(graph.results):
+        result = made[i] if isinstance(made, tuple) else made
+        assert (result.shape, result.dtype) == (values[value].shape, values[value].dtype)
+        assert np.array_equal(result, values[value], equal_nan=True), f"result {i}"
+
+
+def test_refusals_of_values_name_their_node(run):
+    write = GraphWriter()
+    text = write.text(write("power", write.x(0), write("negative", write.x(1))))
+    with pytest.raises(CallError, match=r"^node 1, power: y holds a negative integer") as raised:
+        run(GRAPH, np.arange(4), np.arange(4), graph=text)
+    assert raised.value.reason == Reason.INVALID_VALUE
+
+
+def test_a_graph_has_the_layouts_of_its_kernels(run):
+    write = GraphWriter()
+    total = write("sum", write("transpose", write("add", write.x(0), write.x(1))), axis=1)
+    text = write.text(total, write("negative", write.x(0)), write.x(0))
+    matrix, row = ArrayType((5, 16), np.dtype("f4")), ArrayType((16,), np.dtype("f4"))
+    how = {"mesh": {"a": 4, "b": 2}, "graph": text}
+    problem = run.resolve(GRAPH, matrix, row, in_specs=[("a", "b")], **how).problem
+    assert problem.in_specs[1] == (("b",),)  # as add fills it in
+    assert problem.out_specs == ((("b",),), (("a",), ("b",)), (("a",), ("b",)))
+    asked = [("a",), (None, "a"), ()]
+    problem = run.resolve(GRAPH, matrix, row, in_specs=[("a", "b")], out_specs=asked, **how).problem
+    assert problem.out_specs == ((("a",),), ((), ("a",)), ((), ()))
+    x, y = RANDOM.normal(size=(5, 16)).astype("f4"), RANDOM.normal(size=16).astype("f4")
+    made = run(GRAPH, x, y, in_specs=[("a", "b")], out_specs=asked, **how)
+    assert np.allclose(made[0], (x + y).sum(0), rtol=1e-5)
+    assert np.array_equal(made[1], -x)
+    assert np.array_equal(made[2], x)
+
+
+def test_a_node_may_have_a_spec_and_a_strategy(run, refused):
+    write = GraphWriter()
+    x = write.x(0)
+    write.nodes.append(Node("roll", (x,), (("axis", 0), ("shift", 1)), "halo", (((), ("a",)),)))
+    text = write.text(write("add", x, Value(0, 0)))
+    array = RANDOM.normal(size=(13, 9))
+    result = run(GRAPH, array, graph=text, mesh={"a": 4}, in_specs=[("a", None)])
+    assert np.array_equal(result, array + np.roll(array, 1, 0))
+    error = refused(GRAPH, ArrayType((4,), np.dtype("f4")), graph=text)
+    assert error.message.startswith("node 0, roll: the spec of x")
+
+
+def test_empty_arrays_and_scalars(run, same):
+    write = GraphWriter()
+    text = write.text(write("add", write("multiply", write.x(0), write.x(1)), write.x(0)))
+    for x in (np.zeros((0, 3)), np.float64(3)):
+        same(run(GRAPH, x, np.float64(2), graph=text, mesh={"x": 8}), np.asarray(x * 2 + x))
+
+
+TEXTS = [
+    ("", "JSON"),
+    ("[]", "not an object"),
+    ("[" * 20_000, "JSON"),
+    ("[" * 40_000, "40000 characters"),
+    ('{"nodes":[],"results":[]}', "no results"),
+    ('{"nodes":[],"results":[-1],"more":1}', "not an object"),
+    ('{"nodes":[], "results":[-1]}', "canonical"),
+    ('{"nodes":[["negative",[-1]]],"nodes":[],"results":[-1]}', "canonical"),
+    ('{"nodes":[["negative",[-1]],["sin",[-1]]],"results":[1]}', "canonical form: number"),
+    ('{"nodes":[["negative",[-1]],["negative",[-1]]],"results":[0,1]}', "canonical form: number"),
+    ('{"nodes":[["add",[-2,-1]]],"results":[0]}', "canonical form: number"),
+    ('{"nodes":[["negative",[-3]]],"results":[0]}', "canonical form: number"),
+    ('{"nodes":[["negative",[0]]],"results":[0]}', "refers to 0 where there are 0"),
+    ('{"nodes":[["negative",[-65]]],"results":[0]}', "refers to -65"),
+    ('{"nodes":[["negative",[true]]],"results":[0]}', "reference"),
+    ('{"nodes":[["negative",[-1],{},{}]],"results":[0]}', "canonical"),
+    ('{"nodes":[["negative",[-1],{},{"mesh":1}]],"results":[0]}', "options"),
+    ('{"nodes":[["negative",[-1],{},{"in_specs":[[1]]}]],"results":[0]}', "list"),
+    ('{"nodes":[["negative",[-1],{"a":1e999}]],"results":[0]}', "canonical"),
+    ('{"nodes":[["negative",[-1],{"a":99999999999999999999}]],"results":[0]}', "64 bits"),
+    ('{"nodes":[["negative",[-1],{"a":{}}]],"results":[0]}', "64 bits"),
+    ('{"nodes":[["negative",[-1],{"a":1}]],"results":[0]}', "node 0, negative: .* no parameter 'a'"),
+    ('{"nodes":[["negative",[-1,-1]]],"results":[0]}', "node 0, negative: .* takes 1 operands"),
+    ('{"nodes":[["negative",[null]],["add",[-1,0]]],"results":[1]}', "node 0, negative: .* needs operand 'x'"),
+    ('{"nodes":[["negativ",[-1]]],"results":[0]}', "did you mean 'negative'"),
+    ('{"nodes":[["graph",[-1],{"graph":""}]],"results":[0]}', "cannot be in a graph"),
+    ('{"nodes":[["negative",[-1]]],"results":[[0,1]]}', "result 1 of node 0"),
+    ('{"nodes":[["negative",[-1]],["negative",[[0,1]]]],"results":[1]}', "result 1 of node 0"),
+    ('{"nodes":[["broadcast_to",[-1],{"shape":[9223372036854775807,4]}]],"results":[0]}', "too large"),
+    ('{"nodes":[' + ",".join(f'["negative",[{i - 1}]]' for i in range(257)) + '],"results":[256]}', "at most 256"),
+    (7, "graph=7"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), TEXTS)
+def test_what_is_no_graph_is_refused_by_name(refused, text, message):
+    error = refused(GRAPH, ArrayType((4,), np.dtype("f4")), graph=text)
+    assert re.search(message, error.message), error.message
+    assert error.field == "graph"
+
+
+def test_a_graph_needs_an_operand_for_each_input(refused):
+    error = refused(GRAPH, graph='{"nodes":[["negative",[-1]]],"results":[0]}')
+    assert (error.reason, error.field) == (Reason.OPERAND_COUNT, "operands")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mutated_texts_are_refused_or_graphs(run, seed):
+    chance = random.Random(seed)
+    write, results = random_graph(chance)
+    graph, inputs = write.call(results, [*RANDOM.normal(size=(2, 13, 9)), np.float64(0.3)])
+    text, refusals = to_text(graph), 0
+    for _ in range(300):
+        characters = list(text)
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(characters))
+            kind = chance.choice("dris")
+            if kind == "d":
+                del characters[at : at + chance.randint(1, 8)]
+            elif kind == "i":
+                characters.insert(at, chance.choice('0123456789-[]{}",:aex\\\udc80'))
+            elif kind == "s":
+                characters[at : at + 5] = reversed(characters[at : at + 5])
+            else:
+                characters[at] = chance.choice('0123456789-[]{}",:ae\0')
+            characters = characters or list(text)
+        try:
+            run.resolve(GRAPH, *inputs, graph="".join(characters), mesh={"x": 8})
+        except CallError as error:
+            error.message.encode()  # as it is sent
+            refusals += 1
+    assert refusals > 200
+
+
+def test_equal_computations_have_equal_texts():
+    one, other = GraphWriter(), GraphWriter()
+    u = one.x(0)
+    text = one.text(one("add", one("negative", u), one("sin", one.x(1))))
+    other("cos", other.x(5))
+    sin = other("sin", other.x(3))
+    negative, again = other("negative", other.x(4)), other("negative", other.x(4))
+    graph, inputs = other.call([other("add", negative, sin)])
+    assert to_text(graph) == text == to_text(other.call([other("add", again, sin)])[0])
+    assert inputs == [4, 3]
+    assert from_text(text) == graph
+
+
+def test_numbers_of_another_type_are_other_graphs():
+    write = GraphWriter()
+    results = [write("sum", write.x(0), keepdims=flag, axis=0) for flag in (1, True, False, 0)]
+    assert len(write.call(results)[0].nodes) == 4
+
+
+def test_a_program_has_the_tests_and_versions_of_its_kernels(run):
+    write = GraphWriter()
+    text = write.text(write("sum", write("sin", write("roll", write.x(0), shift=1)), axis=0))
+    resolved = run.resolve(GRAPH, ArrayType((64,), np.dtype("f8")), graph=text)
+    names = ["roll", "sin", "sum"]
+    assert resolved.problem.parameters.kernels == tuple(f"{name} {KERNELS[name].version}" for name in names)
+    assert [kernel.name for kernel, _ in GRAPH.parts(resolved.problem)] == names
+    tests = Suite(KERNELS, Platform("cpu", "", "")).vouching_for(resolved)
+    assert "sum" in tests
+    assert len([test for test in tests if test.startswith("elementwise float64")]) == 1
+    assert not resolved.kernel.is_reproducible(resolved.problem)
+
+
+def test_a_heat_step_is_one_pass_with_two_permutes(run):
+    write = GraphWriter()
+    text = write.text(heat_step(write))
+    u, scalar = ArrayType((1024, 1024), np.dtype("f8")), ArrayType((), np.dtype("f8"))
+    program = run.program(GRAPH, u, scalar, scalar, graph=text, mesh={"x": 8})
+    assert [(use.kind, use.count) for use in collectives(program.text)] == [("collective-permute", 2)]
+    assert memory(program.compiled).temp_bytes < 64 << 10
