@@ -39,7 +39,6 @@ class LazyMethod:
     Args:
         owner: the class that has the method.
         method: takes ``**options``; its docstring may have a line ``options: …``.
-        function: the function that it calls.
         arguments: the meanings of parameters of methods whose docstrings have no ``Args:``.
     """
 

@@ -122,7 +122,6 @@ class Agent:
         """Takes part in the mesh as long as the connection lasts; returns whether the host joined.
 
         Args:
-            channel: the channel to the server.
             attempts: number of failed attempts before this one.
         """
         log = structlog.get_logger()
@@ -201,7 +200,6 @@ class JoinCall:
     """One call of `Join`.
 
     Args:
-        settings: the settings of the agent.
         address: the address at which the other hosts reach this one.
         make_workers: returns the source of worker processes.
 

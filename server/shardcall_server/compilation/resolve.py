@@ -71,8 +71,6 @@ def resolve(kernel: Kernel, request: Request, existing_devices: Sequence[int]) -
     """Checks a call and fills in what it left open.
 
     Args:
-        kernel: the kernel called.
-        request: the call.
         existing_devices: the ids of the devices that exist, in their own order.
 
     Raises:

@@ -35,7 +35,6 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     ends the process immediately.
 
     Args:
-        settings: the server's settings.
         stop_with_stdin: also stop at the end of standard input, as for a server owned by the program that started it.
 
     Raises:

@@ -105,7 +105,6 @@ class Exchange:
         """Plans an exchange.
 
         Args:
-            along: the sharded axis.
             windows: [D] start and stop of the rows that each device needs; empty where it needs none.
             boundary: the values of the rows outside the array.
         """

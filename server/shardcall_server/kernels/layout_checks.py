@@ -88,7 +88,6 @@ def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAx
         field: the field of the request that the error names.
         name: the name of the array, for the message.
         spec: the entries of the request, of at most the array's rank.
-        array: the type of the array.
         mesh: the axes that entries may name.
 
     Raises:
@@ -127,7 +126,6 @@ def check_put(
     """Checks the placement of a resident array and returns its devices and its spec.
 
     Args:
-        array: the type of the array.
         spec: the entries of the request; None shards the rows over all of the mesh.
         mesh: the axes that entries may name.
         device_ids: see `check_mesh`.

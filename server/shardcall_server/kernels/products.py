@@ -84,7 +84,6 @@ def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:
     """Returns the program for a result without elements or sums without terms; None where there is work.
 
     Args:
-        problem: the call.
         terms: the number of terms of a sum; by default the number of rows of rhs.
     """
     (result,), shape = problem.results, problem.padded_result()

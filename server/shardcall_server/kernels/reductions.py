@@ -208,8 +208,6 @@ def _reduce(
     """Reduces x over axes, which stay with size 1 if the call keeps them.
 
     Args:
-        row: the reduction.
-        problem: the call.
         over: the axes, and the mesh axes they are sharded over.
         x: the array, or a block of it.
         others: ``where``, which broadcasts to x, and ``initial``, those that are present.

@@ -87,7 +87,6 @@ def device_blocks(padded: Sequence[int], spec: Spec, mesh: MeshAxes) -> list[Bou
     Args:
         padded: the padded shape of the array, which the spec divides.
         spec: the partition spec of the array.
-        mesh: the axes of its mesh.
     """
     steps = [n // mesh.size(names) for n, names in zip(padded, spec, strict=True)]
     blocks = []

@@ -67,7 +67,6 @@ class Executor:
 
     Args:
         memory: the memory files of operands and results.
-        resident_arrays: the resident arrays.
         copier: copies host memory.
     """
 
@@ -115,7 +114,6 @@ class Executor:
         """Waits until every shard is ready, gathers the results that are not resident, and releases the launch.
 
         Args:
-            launch: the launched execution.
             on_gathered: called with the number of bytes of all results, in order, that are gathered.
             answer: an empty answer, which receives results and times.
 

@@ -16,7 +16,6 @@ class KnownAnswerTests:
     """Compiles and runs the known-answer tests of this process.
 
     Args:
-        suite: the tests.
         disk: the disk cache of compiled programs, which the tests bypass; None if there is none.
     """
 

@@ -117,7 +117,6 @@ def gather(array: jax.Array, out: np.ndarray, copier: ParallelCopier, on_gathere
     Args:
         array: a ready array, at least as large as ``out`` in every axis.
         out: the unpadded result.
-        copier: copies rows.
         on_gathered: called with the number of bytes of ``out``, from its first, that are gathered.
     """
     if not out.size:
@@ -155,7 +154,6 @@ def gather_blocks(array: jax.Array, kind: ArrayType, memory: np.ndarray, copier:
         array: a ready array, at least as large as ``kind`` in every axis.
         kind: the type of the unpadded array.
         memory: uint8[n]: the destination of the blocks.
-        copier: copies rows.
     """
     shards = {crop(bounds, kind.shape): data for bounds, data in _shards(array).items()}
     for piece in lay_out(shards, kind):

@@ -28,7 +28,6 @@ def phase(
 
     Args:
         name: the name of the phase.
-        message: the command.
         program: the program of the call; None if it has none.
     """
     if not _recordings:

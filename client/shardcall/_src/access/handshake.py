@@ -20,7 +20,6 @@ def explain(details: str, address: Address, tls: Tls | None) -> str:
 
     Args:
         details: the details of gRPC's status.
-        address: the address of the server.
         tls: the encryption of the connection.
     """
     target = address.target
@@ -65,7 +64,6 @@ def no_answer(details: str, address: Address) -> str:
 
     Args:
         details: the details of gRPC's status, which `explain` does not know.
-        address: the address of the server.
     """
     if "Connection refused" in details:
         why = ": nobody listens there" if address.is_socket else ": the port is closed"

@@ -46,7 +46,6 @@ def find_tls(
     """Returns the encryption of a connection; None for a plain one.
 
     Args:
-        address: the address of the server.
         tls: as for `shardcall.connect`, as are the others.
         ca_certificate: None for the value of the environment variable.
         client_certificate: requires ``client_key``.

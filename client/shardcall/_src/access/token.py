@@ -111,7 +111,6 @@ def find_token(address: Address, token: str | None, *, encrypted: bool, admin: b
     The token of the file is for this user's servers on this machine only.
 
     Args:
-        address: the address of the server.
         token: the caller's token; None for none.
         encrypted: True if the connection is encrypted, or the caller allows a plain one.
         admin: use the file of the scopes `admin` and `host`, which programs do not have by default.

@@ -56,8 +56,6 @@ def arguments_key(kernel: str, keywords: Mapping[str, Any], mesh: object, strate
     Args:
         kernel: the name of the kernel.
         keywords: the keywords of the call, of which none is an operand.
-        mesh: the mesh of the call.
-        strategy: the strategy of the call.
 
     Returns:
         The key, which no `call_key` equals; None if equal arguments may have different messages.

@@ -146,7 +146,6 @@ def placed(
 
     Args:
         kernel: the name of the kernel.
-        operands: the operands of the call.
         over: the caller's mesh; None for that of the first operand that has one.
         in_specs: the caller's specs; None for an operand's own spec, if the mesh has its axes.
 

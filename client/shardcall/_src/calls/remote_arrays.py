@@ -63,7 +63,6 @@ class RemoteArrays:
 
     Args:
         transport: the connection to the server.
-        limits: the server's limits.
         shared_memory: the memory shared with it; None where that cannot be.
         epoch: the epoch of its mesh.
         stream: the call stream of submitted calls; None if there is none.
@@ -176,11 +175,8 @@ class RemoteArrays:
         """Sends a call on the call stream; returns its results, which are not there yet.
 
         Args:
-            owner: the client.
-            call: the call.
             values: its operands.
             types: the types of its results.
-            until: the deadline of the call.
         """
         stream, lease_id = self._stream, self.lease_id
         assert stream is not None

@@ -38,10 +38,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
 
     Args:
         functions: the namespace with the functions.
-        ufunc: the ufunc.
         method: ``"__call__"``, or the name of the method.
-        inputs: its arguments.
-        kwargs: its keywords.
 
     Raises:
         TypeError: for ufuncs and keywords that arrays on the mesh do not have.
@@ -68,9 +65,6 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
 
     Args:
         functions: the namespace with the functions.
-        function: the function.
-        args: its arguments.
-        kwargs: its keywords.
 
     Raises:
         TypeError: for functions and keywords that arrays on the mesh do not have.

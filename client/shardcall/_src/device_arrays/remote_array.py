@@ -345,7 +345,6 @@ def settle(array: RemoteArray, deadline: Deadline | None = None) -> None:
     """Waits until an array is on the mesh, if a call that was submitted makes it.
 
     Args:
-        array: the array.
         deadline: the end of the wait; None for that of the call.
 
     Raises:

@@ -32,7 +32,6 @@ def refusal(settings: Mapping[str, Setting], own: Sequence[str], reason: str) ->
     """Returns the error for a setting that a server refused.
 
     Args:
-        settings: the settings of the server.
         own: the other keywords of `shardcall.local`.
         reason: the reason why the server exited.
 

@@ -154,7 +154,6 @@ def open_segment(transport: Transport, nbytes: int, deadline: Deadline) -> Segme
 
     Args:
         transport: the connection to the server.
-        nbytes: the size.
         deadline: the deadline of the call that needs it.
 
     Raises:

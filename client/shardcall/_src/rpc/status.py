@@ -191,10 +191,8 @@ def to_error(
     Args:
         error: the error that a stub raised.
         address: the address of the server, as the caller wrote it.
-        timeout_s: the timeout of the call.
         round_trip_s: the duration of the call, for the timing.
         kernel: the kernel whose names of operands and specs the error's field uses.
-        request_id: the request id of the call.
     """
     call = cast("grpc.Call", error)
     status = call.code() or grpc.StatusCode.UNKNOWN

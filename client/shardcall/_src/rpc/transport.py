@@ -105,8 +105,6 @@ class Transport:
 
         Args:
             method: the method of a stub.
-            request: the message.
-            deadline: the deadline of the call.
             kernel: the kernel whose names of operands and specs errors use.
             shares: True if the server may still use memory of the call when the connection is lost.
             retryable: False if it must not be sent again.
@@ -147,7 +145,6 @@ class Transport:
         Args:
             requests: returns the messages to send; called again for each retry.
             read: returns the value of the messages received.
-            deadline: the deadline of the call.
             kernel: as for `unary`.
             shares: as for `unary`.
             rerun: as for `unary`.

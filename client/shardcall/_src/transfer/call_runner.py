@@ -37,7 +37,6 @@ class CallRunner:
 
     Args:
         transport: the connection to the server.
-        limits: the server's limits.
         shared_memory: memory shared with it; None if there is none.
         call_stream: the stream for small calls; None if there is none.
     """
@@ -71,7 +70,6 @@ class CallRunner:
         Args:
             call: the call without its arrays.
             operands: arrays of any memory layout.
-            deadline: the deadline of the call.
             lease_id: the lease of results that stay on the mesh; empty for results that come back.
             result_sizes: the bytes of each result; None if unknown.
             refuse_transfers: refuse the call if it would move an operand on the mesh.

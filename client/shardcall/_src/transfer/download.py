@@ -47,7 +47,6 @@ def unary_answer(
     """Returns the answer in one message.
 
     Args:
-        response: the message.
         buffer: the result buffer of the call, if it has one.
         plan: the serialized plan, if it is not in the message.
 

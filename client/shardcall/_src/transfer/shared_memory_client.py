@@ -92,7 +92,6 @@ class SharedMemory:
 
     Args:
         segments: the segments of that memory.
-        limits: the server's limits.
     """
 
     def __init__(self, segments: Segments, limits: Limits) -> None:
@@ -106,7 +105,6 @@ class SharedMemory:
         Args:
             operands: arrays of any memory layout.
             result_bytes: the size of the buffer; 0 for none.
-            deadline: the deadline of the call.
 
         Returns:
             The memory of the call; None if the arrays are small or no memory is available.
@@ -180,7 +178,6 @@ def with_shared_memory(
         shared_memory: the memory; None if there is none.
         operands: as for `SharedMemory.reserve`.
         result_bytes: as for `SharedMemory.reserve`.
-        deadline: the deadline of the call.
         send: makes the call with its shared memory; called again with None if the server does not have the memory.
     """
     shared = None if shared_memory is None else shared_memory.reserve(operands, result_bytes, deadline)

@@ -83,7 +83,6 @@ def stream_requests(
     """Yields the header, then the chunks of streamed operands, as serialized messages.
 
     Args:
-        message_class: the class of the messages.
         header: the header, sent in the first message.
         streamed: the operands with their indices.
         chunk_bytes: the most bytes of one chunk.

@@ -84,7 +84,6 @@ def as_specs(
     """Returns one spec for each operand or result; None stays None.
 
     Args:
-        values: the caller's specs.
         field: the name of all of them in errors.
         caller_name: returns the name of one in errors, of ``in_specs[0]``.
 

@@ -58,7 +58,6 @@ def encode_chunk(message_class: CarrierClass, index: int, offset: int, data: Byt
     """Returns a serialized message with a chunk.
 
     Args:
-        message_class: the class of the message.
         index: the index of the array.
         offset: the offset of the chunk in the array, in bytes.
         data: the bytes, contiguous.

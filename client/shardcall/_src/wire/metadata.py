@@ -22,7 +22,6 @@ def rpc_metadata(timeout_s: float, request_id: str, token: str = "") -> Metadata
 
     Args:
         timeout_s: the server's timeout in seconds.
-        request_id: the request id.
         token: the token of the caller; empty for none.
     """
     return (TIMEOUT_KEY, f"{timeout_s:.6f}"), (REQUEST_ID_KEY, request_id), *authorization(token), *trace()

@@ -41,7 +41,6 @@ def read_file(path: StrPath, max_bytes: int, *, is_secret: bool = True, allow_st
 
     Args:
         path: the path of the file.
-        max_bytes: the largest size.
         is_secret: refuse a file that other users can read, or of another user; else root's is allowed.
         allow_sticky: treat folders where users may remove only their own files, such as ``/tmp``, as guarded.
 
@@ -106,8 +105,6 @@ def write_entry(
     Args:
         folder: the folder's descriptor.
         name: the file's name there.
-        data: the content.
-        mode: the file's mode.
         replace: replace a file or symbolic link of that name; neither is written through.
         sync: write the content to disk before the file appears.
 

@@ -39,7 +39,6 @@ class Gate:
 
         Args:
             method: the full name, "/shardcall.v1.KernelService/Execute".
-            metadata: the call's metadata.
 
         Raises:
             CallError: TOKEN_REQUIRED, SCOPE_MISSING; NOT_SUPPORTED for a method that is not in the policy.

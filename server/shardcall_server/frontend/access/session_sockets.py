@@ -128,7 +128,6 @@ def open_session_sockets(
 
     Args:
         names: the names of the sockets.
-        tokens: the server's tokens.
         parents: candidates for the parent directory, best first; None for the usual ones.
 
     Returns:

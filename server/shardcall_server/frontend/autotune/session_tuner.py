@@ -47,10 +47,6 @@ class SessionTuner(StrategyPolicy):
 
     The first call whose strategies are worth timing waits for the trial if the mesh is idle. Otherwise it follows the
     kernel's rule, and later calls get the result once the mesh has been idle.
-
-    Args:
-        compiler: the session's.
-        autotuner: runs the trials.
     """
 
     def __init__(self, compiler: ProgramCompiler, autotuner: Autotuner) -> None:

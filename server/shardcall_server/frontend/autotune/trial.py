@@ -44,9 +44,7 @@ class Trial:
     """Compiles and times the candidates of a call, whenever the mesh has nothing else to do.
 
     Args:
-        session: the mesh.
         config: the candidates and their time.
-        compile_candidate: compiles a candidate.
         on_pause: called with the reason when calls should wait no longer.
         on_result: called at the end with the result, or None; and with the reason for None, empty if that tells a
             caller nothing.

@@ -33,10 +33,7 @@ class Execution:
     """Gets the programs of calls and executes them.
 
     Args:
-        supervisor: starts the mesh.
-        queue: grants launches.
         known_answers: the verdicts of the known-answer tests.
-        settings: the settings of the server.
     """
 
     def __init__(
@@ -51,9 +48,7 @@ class Execution:
         """Gets the program of a call; compiles it if necessary.
 
         Args:
-            call: the server call.
             kind: the kernel and its arguments.
-            operands: the sources of the operands.
 
         Raises:
             CallError: the call is invalid, its kernel failed the known-answer tests, or its deadline passed; the
@@ -135,9 +130,6 @@ class Execution:
         """Sends a call whose operands are complete to the mesh, or to the next mesh if that one has ended.
 
         Args:
-            call: the server call.
-            prepared: the prepared call.
-            operands: the sources of its operands.
             buffers: the buffers of operands and results, retained until the worker has answered.
             report_gathered: whether the worker reports the progress of the results.
 

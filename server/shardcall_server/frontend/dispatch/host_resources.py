@@ -26,7 +26,6 @@ class HostResources:
     """Creates and closes the host resources, and frees memory that has not been used for a while.
 
     Args:
-        settings: the settings of the server.
         session: returns the current session of the mesh; None if there is none.
 
     Attributes:

@@ -54,8 +54,6 @@ class KernelRunner:
     Args:
         execution: gets the programs and launches them.
         buffer_allocator: allocates the buffers of calls.
-        array_table: the resident arrays.
-        settings: the settings of the server.
     """
 
     def __init__(
@@ -82,8 +80,6 @@ class KernelRunner:
         """Runs a kernel on arrays in one message.
 
         Args:
-            call: the server call.
-            request: the call.
             inline: the bytes of the operands that are in the message; None for the others.
             launched: called when the mesh has been sent the call, with the results that have handles of the client.
                 These are in the table of arrays before they are computed.

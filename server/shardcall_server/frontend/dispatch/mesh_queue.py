@@ -74,9 +74,7 @@ def make_queue(
     """Returns the queue of a server; the device memory is the configured one, or that of the platform or the host.
 
     Args:
-        settings: the settings of the server.
         session: returns the current session of the mesh; None if there is none.
-        array_table: the resident arrays.
     """
     detected_bytes = memory_bytes()
 
@@ -138,7 +136,6 @@ class MeshQueue:
         """Waits for a grant, which the caller must release. The wait is the phase "queue".
 
         Args:
-            call: the server call.
             device_bytes: the device memory that it needs; 0 if negligible.
             share: what it counts of the limit of granted calls; a binary fraction.
             again: whether an earlier grant was of no use, so that the limits of the queue do not apply.

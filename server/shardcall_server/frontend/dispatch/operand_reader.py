@@ -38,7 +38,6 @@ def check_operands(
 
     Args:
         operands: the operands of the request.
-        array_table: the resident arrays.
         owner: the client, which may name only its own resident arrays.
         may_stream: whether chunks can follow.
         inline: the bytes of the operands that are in the request; read from it if empty.
@@ -64,7 +63,6 @@ def check_types(
     Args:
         types: the types of the operands.
         handles: the handles of resident arrays, at the indices of their operands; empty for the others.
-        array_table: the resident arrays.
         owner: the client, which may name only its own resident arrays.
 
     Raises:
@@ -207,9 +205,6 @@ class OperandReader:
     """Reads a call's operands into its buffers: a region, or the command itself if they are tiny.
 
     Args:
-        operands: the sources of the operands.
-        buffers: the buffers of the call.
-        call: the server call.
         max_chunk_bytes: the limit of data bytes in one chunk.
     """
 

@@ -53,8 +53,6 @@ class Running:
         """Sends the command; buffers and grant are released when it is answered, even if the caller has left.
 
         Args:
-            session: the mesh.
-            message: the command.
             plan: the placement of its arrays on the mesh; None if it moves no array.
 
         Raises:

@@ -43,7 +43,6 @@ class HostServer:
     """Serves agents at an address of its own, since no client may do what an agent may.
 
     Args:
-        settings: the settings of the server.
         hosts: the registry of hosts.
         tokens: authenticates agents; None without authentication.
         floods: limits connections; notified of those by which agents join.

@@ -54,7 +54,6 @@ class Hosts:
     standby takes it.
 
     Args:
-        settings: the settings of the server.
         on_change: called with the name of a host and whether it has joined or left.
     """
 

@@ -155,9 +155,7 @@ class BufferAllocator:
 
         Args:
             call: the owner of the buffers.
-            operands: the sources of the operands.
             nbytes: their bytes, and those of the results.
-            results: the types of the results.
             space: a part of the caller's segment, which receives the results if they fit.
             kept: the ids of results that stay on the mesh.
         """
@@ -243,9 +241,7 @@ def count_moved(call: ServerCall, nbytes: CallBytes, buffers: CallBuffers, *, ke
     """Counts the bytes of a call that has moved all its arrays.
 
     Args:
-        call: the call.
         nbytes: the bytes of its arrays.
-        buffers: its buffers.
         keeps: whether the results stay on the mesh.
     """
     call.received_bytes += nbytes.operands

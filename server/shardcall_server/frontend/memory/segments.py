@@ -152,7 +152,6 @@ class SegmentTable:
         Args:
             segment_id: as the client sent it.
             offset: the array's offset in bytes.
-            nbytes: the array's size.
             field: the field of the request, for the error message.
             principal: the caller; the segments of others are treated as missing.
 

@@ -63,7 +63,6 @@ class CallRecorder:
         Args:
             method: the method's name without its service.
             caller: the peer, as gRPC names it.
-            code: the call's status.
             reason: the reason of the refusal.
         """
         method = method_label(method)
@@ -88,7 +87,6 @@ class CallRecorder:
         Args:
             method: the method's name without its service, "Execute".
             call: the call; None if it was refused before a `ServerCall` was made.
-            code: the call's status.
             reason: the reason of its failure; None if it succeeded.
         """
         if call is None:

@@ -82,7 +82,6 @@ class Metrics:
 
         Args:
             method: the method's name without its service, "Execute".
-            code: the call's status.
             reason: the reason of its failure; None if it succeeded.
             call: the call; None if it was refused before a `ServerCall` was made.
         """

@@ -34,7 +34,6 @@ class MetricsServer:
     Args:
         host: the address to listen on.
         port: the port; 0 lets the system choose.
-        registry: the exposed metrics.
 
     Attributes:
         address: the address in use, "host:port".

@@ -16,7 +16,6 @@ class SparseWarning:
     """Logs the first occurrence immediately, and later ones in one line every ten seconds at most.
 
     Args:
-        event: the log event.
         clock: a monotonic clock, in seconds.
     """
 

@@ -21,7 +21,6 @@ class ProgramCache:
     """Finds the programs of calls, also by the requests as their senders wrote them.
 
     Args:
-        session: the mesh.
         limits: bounds of its programs.
         counts: counts what happens to programs.
         call_history: counts the calls; None if nobody needs that.

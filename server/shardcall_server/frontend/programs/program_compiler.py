@@ -108,7 +108,6 @@ class ProgramCompiler:
         """Returns the entry of a call, or the future of it.
 
         Args:
-            call: the call.
             owner: the client that a compilation counts for; empty for the server's own.
 
         Raises:

@@ -37,7 +37,6 @@ class ProgramTable:
     Callers hold the session's launch lock.
 
     Args:
-        limits: the bounds.
         on_evict: called with every program that is evicted.
 
     Attributes:

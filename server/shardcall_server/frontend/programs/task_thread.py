@@ -14,7 +14,6 @@ class TaskThread(ABC, Generic[T]):
     """Performs one task after the other, each as soon as `_pop` returns it.
 
     Args:
-        name: the thread's name.
         poll_s: the interval at which `_pop` is called while tasks wait for something that notifies nobody.
     """
 

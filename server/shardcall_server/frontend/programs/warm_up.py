@@ -45,9 +45,6 @@ class WarmUp:
     The first mesh is announced when the programs are compiled, or ``warm_up_s`` has passed: the rest is then compiled
     while it serves, two at a time, as all are on the meshes after a restart.
 
-    Args:
-        settings: the server's.
-
     Attributes:
         call_history: the calls that came lately.
         program_dir: the folder of compiled programs on disk; empty for none.

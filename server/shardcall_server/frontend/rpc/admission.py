@@ -46,7 +46,6 @@ class Slots:
     Args:
         doing: the verb of the error message, "the server <doing> 5 calls".
         limit: the name of the total limit in the error's metadata.
-        total: the total limit.
         per_client: the limit of one owner.
         per_connection: the limit of one connection, for owners that may have several.
 

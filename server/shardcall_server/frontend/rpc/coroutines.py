@@ -44,7 +44,6 @@ def run(stage: Stage[T], wait: Callable[[Waiting], None]) -> T:
     """Runs a coroutine to its end on this thread.
 
     Args:
-        stage: the coroutine.
         wait: waits for a future; what it raises is raised in the coroutine.
     """
     try:
@@ -68,7 +67,6 @@ class Task:
     other and never nested in each other. They must not block.
 
     Args:
-        stage: the coroutine.
         ended: returns the error of a call that has ended; called if the task was interrupted while it waits.
         finish: called once with the result, or with the error.
 

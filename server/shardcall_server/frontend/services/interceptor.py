@@ -60,13 +60,10 @@ class CallInterceptor(grpc.ServerInterceptor):
     tracebacks never leave the server.
 
     Args:
-        limits: the time limits of calls.
         gate: authenticates and authorizes calls.
         admission: limits concurrent calls.
-        threads: the threads of calls.
         call_recorder: notified of the end of every call.
         floods: notified of connections with admitted calls.
-        stream_threads: the threads of call streams.
 
     Attributes:
         drain: counts the calls in progress, and refuses calls while the server shuts down.

@@ -109,7 +109,6 @@ class ProfileServicer:
     Args:
         supervisor: returns the supervisor; called only by RPCs.
         idempotency: detects repeated requests.
-        settings: the server's settings.
     """
 
     def __init__(

@@ -16,7 +16,6 @@ class SegmentServicer:
     """`shardcall.v1.SegmentService`; its method takes a `ServerCall` instead of gRPC's context.
 
     Args:
-        segments: the table of segments.
         segment_broker: passes segments to clients; None if segments are off or unavailable.
         drain: waits for the calls for which segments are opened.
     """

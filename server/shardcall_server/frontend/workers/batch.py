@@ -14,9 +14,6 @@ class Batch(threading.local):
 
     The order of the commands of all threads does not change. The body must not wait for an answer.
 
-    Args:
-        connections: the connections to the workers.
-
     Attributes:
         depth: the number of bodies that the thread is in.
     """

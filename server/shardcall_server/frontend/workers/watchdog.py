@@ -47,7 +47,6 @@ class _Liveness:
     """Liveness of one worker.
 
     Args:
-        connection: the connection to the worker.
         stood_by: whether the worker stood by, so that it must respond to `Start` at once.
     """
 
@@ -84,8 +83,6 @@ class Watch:
     machine had no time for them, no worker counts as silent or slow.
 
     Args:
-        session: the session.
-        limits: the time limits.
         stood_by: whether its worker stood by, so that it must respond to `Start` at once.
     """
 
@@ -175,7 +172,6 @@ class Watchdog:
     """Checks the current session four times a second, on a thread of its own.
 
     Args:
-        limits: the time limits.
         on_tick: called at every check with the time since the last one, in seconds.
     """
 

@@ -20,7 +20,6 @@ class WorkerConnection:
     """Connection of a session to one of its workers.
 
     Args:
-        worker: the worker process.
         index: the index of the worker's process in the mesh.
 
     Attributes:
@@ -66,7 +65,6 @@ class WorkerConnection:
         """Sends a command.
 
         Args:
-            message: the command.
             body: the command, serialized.
             memory: the memory files that it names; the worker maps those that it has not mapped yet.
             plan: the placement of its arrays on the mesh.
