@@ -162,5 +162,5 @@ def test_a_message_over_grpcs_own_limit_is_explained(server, client):
         return response
 
     server.execute = too_long
-    with pytest.raises(shardcall.ResourceExhaustedError, match=r"a limit of gRPC was met: .*larger than max"):
+    with pytest.raises(shardcall.ResourceExhaustedError, match=r"a limit of gRPC was exceeded: .*larger than max"):
         client.call("echo", 1.0)

@@ -121,7 +121,7 @@ PLANNED = [
     Row("too many axes", "INVALID_SHAPE", "operand 0", "at most 32", operands=[tensor(*[1] * 33)]),
     Row("unknown element type", "UNSUPPORTED_ELEMENT_TYPE", "operand 0", "77", operands=[tensor(8, element_type=77)]),
     Row(
-        "element types that do not meet",
+        "element types without a common type",
         "UNSUPPORTED_ELEMENT_TYPE",
         "rhs",
         "float8",

@@ -72,7 +72,7 @@ _PARAMETERS = [
     ("labels that are not ASCII", "einsum", {"subscripts": "éj,jk->ék"}, _TWO, "INVALID_PARAMETER", "subscripts"),
     ("4,096 labels", "einsum", {"subscripts": "i" * 4096}, _X, "INVALID_PARAMETER", "subscripts"),
     (
-        "sizes that do not meet",
+        "sizes that do not match",
         "einsum",
         {"subscripts": "ij,jk"},
         [tensor(8, 4), tensor(8, 4)],
@@ -120,8 +120,8 @@ _OPERANDS = [
     ("a window of a matrix", "convolve", {}, [tensor(8), tensor(3, 3)], "INVALID_OPERAND", "v"),
     ("a window of nothing", "convolve", {}, [tensor(8), tensor(0)], "INVALID_SHAPE", "v"),
     ("a product with a scalar", "matmul", {}, [tensor(8, 8), tensor()], "INVALID_OPERAND", "rhs"),
-    ("a product that does not meet", "matmul", {}, [tensor(8, 4), tensor(8, 4)], "INVALID_OPERAND", "rhs"),
-    ("batches that do not meet", "matmul", {}, [tensor(3, 2, 2), tensor(2, 2, 2)], "INVALID_OPERAND", "rhs"),
+    ("a product of sizes that do not match", "matmul", {}, [tensor(8, 4), tensor(8, 4)], "INVALID_OPERAND", "rhs"),
+    ("batches that do not broadcast", "matmul", {}, [tensor(3, 2, 2), tensor(2, 2, 2)], "INVALID_OPERAND", "rhs"),
     (
         "two float8 types",
         "matmul",
@@ -145,7 +145,7 @@ _OPERANDS = [
     ("an appended row too long", "diff", {"axis": 0}, [*_X, tensor(), tensor(1, 5)], "INVALID_OPERAND", "append"),
     ("a network without layers", "mlp_predict", {}, _X, "OPERAND_COUNT", "layers[0]"),
     ("a layer's half", "mlp_predict", {}, [*_X, tensor(4, 3)], "INVALID_OPERAND", "layers"),
-    ("layers that do not meet", "mlp_predict", {}, [tensor(8, 5), *_LAYER], "INVALID_OPERAND", "layers[0]"),
+    ("layers that do not match", "mlp_predict", {}, [tensor(8, 5), *_LAYER], "INVALID_OPERAND", "layers[0]"),
     (
         "integers for a network",
         "mlp_predict",

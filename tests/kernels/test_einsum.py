@@ -218,7 +218,7 @@ def test_what_numpy_refuses_is_refused(refused, subscripts, shapes, field, says)
     [
         ({"subscripts": 3}, "subscripts", "of type int; subscripts is a string"),
         ({}, "subscripts", "give subscripts="),
-        ({"subscripts": "ij", "preferred_element_type": "bfloat16"}, "preferred_element_type", "meet in float32; give"),
+        ({"subscripts": "ij", "preferred_element_type": "bfloat16"}, "preferred_element_type", "is float32; give"),
         ({"subscripts": "ij->i", "strategy": "psum"}, "strategy", "no axis that is summed over is sharded"),
         (
             {"subscripts": "ij->", "strategy": "psum_scatter", "in_specs": [("a",)]},
@@ -229,7 +229,7 @@ def test_what_numpy_refuses_is_refused(refused, subscripts, shapes, field, says)
         (
             {"subscripts": "ii", "strategy": "psum", "in_specs": [("a",)]},
             "strategy",
-            "axis 0 of lhs is sharded over 'a' and axis 1 of lhs over no mesh axis, and it serves axes that meet",
+            "axis 0 of lhs is sharded over 'a' and axis 1 of lhs over no mesh axis, and it serves corresponding axes",
         ),
     ],
 )

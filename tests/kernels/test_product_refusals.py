@@ -69,7 +69,8 @@ def matrix(*shape, dtype=F32):
             {"preferred_element_type": "bfloat16"},
             Reason.INVALID_PARAMETER,
             "preferred_element_type",
-            "='bfloat16' and the factors meet in float32; give one of: complex128, complex64, float32, float64",
+            "='bfloat16' and the common type of the factors is float32; give one of: complex128, complex64, float32, "
+            "float64",
         ),
         (
             MATMUL,
@@ -125,7 +126,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "psum", "in_specs": [("x", "y"), ()]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "axis 1 of lhs is sharded over 'y' and axis 0 of rhs over no mesh axis, and it serves axes that meet",
+            "axis 1 of lhs is sharded over 'y' and axis 0 of rhs over no mesh axis, and it serves corresponding axes",
         ),
         (
             MATMUL,
@@ -133,7 +134,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "psum", "in_specs": [("x", None, "y"), (None, "y")]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "axis 0 of lhs has size 1, meets a longer one and is sharded over 'x', and it must not be",
+            "axis 0 of lhs has size 1, is broadcast and is sharded over 'x', and it must not be",
         ),
         (
             MATMUL,

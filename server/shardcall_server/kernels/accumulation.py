@@ -18,7 +18,7 @@ PREFERRED = ParameterInfo(
 
 
 def preferred_type(parameters: ParameterValues, common: np.dtype) -> np.dtype:
-    """Returns the element type of a product whose factors meet in ``common``.
+    """Returns the element type of a product whose factors have the common type ``common``.
 
     Raises:
         CallError: for a name that is no element type, and a type that does not hold the values of ``common``.
@@ -30,7 +30,7 @@ def preferred_type(parameters: ParameterValues, common: np.dtype) -> np.dtype:
     if (preferred := NAMED.get(name)) not in wide or preferred is None:
         raise CallError(
             Reason.INVALID_PARAMETER,
-            f"{PREFERRED.name}={shorten(name)!r} and the factors meet in {common.name}; give one of: "
+            f"{PREFERRED.name}={shorten(name)!r} and the common type of the factors is {common.name}; give one of: "
             + ", ".join(sorted(dtype.name for dtype in wide)),
             field=PREFERRED.name,
         )

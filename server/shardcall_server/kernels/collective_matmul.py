@@ -134,8 +134,8 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for operands that are no matrices, shapes that do not match, element types that do not meet,
-                and an axis_name that is no string.
+            CallError: for operands that are no matrices, shapes that do not match, element types without a
+                common type, and an axis_name that is no string.
         """
         axis_name = text(parameters, "axis_name")
         lhs, rhs = map(required, operands)
@@ -156,7 +156,7 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         mesh: MeshAxes,
         strategy: str,
     ) -> Specs:
-        """Fills in unset specs so that one operand is sharded over ``axis_name`` and the contracting axes meet.
+        """Fills in unset specs so that one operand is sharded over ``axis_name`` and the contracting axes alike.
 
         lhs by rows if it is unset, rhs replicated if lhs is sharded over ``axis_name`` and else by columns; for sums,
         and for ``auto`` where the spec that is set shards the contracting axis, the other shards it alike.

@@ -1,7 +1,7 @@
 """Comparisons as NumPy has them.
 
-NaN wins in `maximum` and loses in `fmax`, complex numbers go by real, then imaginary part, and an int64 meets a uint64
-by value.
+NaN wins in `maximum` and loses in `fmax`, complex numbers go by real, then imaginary part, and int64 and uint64 are
+compared by value.
 """
 
 from __future__ import annotations

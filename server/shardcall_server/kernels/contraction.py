@@ -1,4 +1,4 @@
-"""Sums of products of arrays whose axes meet by label: what `matmul` and `einsum` have in common, free of JAX."""
+"""Sums of products of arrays whose axes have labels, for `matmul` and `einsum`; free of JAX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.layout import MAX_RANK, Spec
 
 STRETCHED = ""
-"""The label of an axis of size 1 that meets a longer one: NumPy repeats it, a sum of products can leave it out."""
+"""The label of an axis of size 1 that is broadcast: NumPy repeats it, a sum of products can leave it out."""
 
 Labels = tuple[str, ...]
 
@@ -36,11 +36,11 @@ class Contraction:
         """Returns the contraction of arrays of these shapes; the sizes of one label are equal, or 1."""
         axes = [axis for pair in zip(labels, shapes, strict=True) for axis in zip(*pair, strict=True)]
         sizes = {label: next((n for other, n in axes if other == label and n != 1), 1) for label, _ in axes}
-        met = tuple(
+        stretched = tuple(
             tuple(STRETCHED if n != sizes[label] else label for label, n in zip(*pair, strict=True))
             for pair in zip(labels, shapes, strict=True)
         )
-        return Contraction(met, result, sizes)
+        return Contraction(stretched, result, sizes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,7 +145,7 @@ class ContractionSharding:
         """Returns why devices cannot multiply their own blocks, apart from labels to be gathered; None if they can."""
         for name, names in self.axes(STRETCHED):
             if names:
-                return f"{name} has size 1, meets a longer one and is sharded over {over(names)}, and it must not be"
+                return f"{name} has size 1, is broadcast and is sharded over {over(names)}, and it must not be sharded"
         seen: dict[str, str] = {}
         for label in dict.fromkeys(label for axes in self.contraction.labels for label in axes):
             if label == STRETCHED or label in gathered:
@@ -155,7 +155,7 @@ class ContractionSharding:
                 if names != mesh_axes:
                     return (
                         f"{first} is sharded over {over(mesh_axes)} and {other} over {over(names)}, "
-                        "and it serves axes that meet sharded alike"
+                        "and it serves corresponding axes that are sharded alike"
                     )
             for name in mesh_axes:
                 if name in seen:

@@ -272,7 +272,7 @@ class Convolve(StencilKernel[ConvolveParameters]):
 
         Raises:
             CallError: for a scalar x, a v that is not of rank 1, an axis out of range, an unknown mode, an axis or a
-                v without elements, and element types that do not meet.
+                v without elements, and element types without a common type.
         """
         x, v = map(required, operands)
         mode, axis = _mode(parameters), axis_of(x, integer(parameters, "axis"), "convolve")

@@ -175,7 +175,7 @@ class Diff(StencilKernel[DiffParameters]):
 
         Raises:
             CallError: for a scalar x, an axis or order out of range, edges that do not fit x, and element types
-                that do not meet.
+                without a common type.
         """
         x = required(operands[0])
         n, axis = integer(parameters, "n"), integer(parameters, "axis")

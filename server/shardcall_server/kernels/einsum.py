@@ -54,10 +54,10 @@ class Einsum(ContractionKernel[EinsumParameters]):
     than two arrays are multiplied in pairs, from the left: the first two, then their product and the third. Labels are
     summed over as early as that allows, and nothing is rounded to the result's type in between.
 
-    Sharding: every layout is served. Where axes that meet are sharded alike nothing moves but sums: over D devices that
-    shard a label that is summed over, ``psum`` moves 2 (D - 1) / D and ``psum_scatter`` (D - 1) / D of a device's part,
-    in the sum's type. ``all_gather`` brings each device what its block of the result needs. ``gspmd`` is what the
-    compiler makes of it, and the one strategy for more than two arrays.
+    Sharding: every layout is served. Where the axes of each label are sharded alike nothing moves but sums: over D
+    devices that shard a label that is summed over, ``psum`` moves 2 (D - 1) / D and ``psum_scatter`` (D - 1) / D of a
+    device's part, in the sum's type. ``all_gather`` brings each device what its block of the result needs. ``gspmd`` is
+    what the compiler makes of it, and the one strategy for more than two arrays.
 
     Source: numpy/_core/einsumfunc.py; the JAX notebook shard_map, sections "psum" and "psum_scatter".
     """
@@ -85,8 +85,8 @@ class Einsum(ContractionKernel[EinsumParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for subscripts that NumPy refuses, axes that do not match them, element types that do not meet,
-                and a preferred_element_type that does not hold their common type.
+            CallError: for subscripts that NumPy refuses, axes that do not match them, element types without a
+                common type, and a preferred_element_type that does not hold their common type.
         """
         present = [operand for operand in operands if operand is not None]
         if len(operands) > 2 and operands[1] is None:
@@ -104,7 +104,7 @@ class Einsum(ContractionKernel[EinsumParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: EinsumParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs so that axes that meet are sharded alike.
+        """Fills in unset specs so that the axes of each label are sharded alike.
 
         Where none is set, the first axis of the result that each operand has alone is sharded over a mesh axis of its
         own, else the first label of lhs over all of them.

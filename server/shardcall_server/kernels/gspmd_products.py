@@ -88,7 +88,7 @@ def _shared(spec: Spec, idle: tuple[str, ...], shape: tuple[int, ...], mesh: Mes
 
 
 def _align(arrays: tuple[jax.Array, ...], contraction: Contraction) -> list[jax.Array]:
-    """Gives axes that meet one size, the largest of their padded ones, and zeroes the padding of summed ones."""
+    """Gives the axes of each label one size, the largest padded one, and zeroes the padding of summed ones."""
     padded = {STRETCHED: 1}
     for array, labels in zip(arrays, contraction.labels, strict=True):
         for label, size in zip(labels, array.shape, strict=True):

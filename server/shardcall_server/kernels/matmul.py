@@ -89,8 +89,8 @@ class MatMul(ContractionKernel[MatMulParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for scalars, vectors to be transposed, shapes that do not match, element types that do not meet,
-                and a preferred_element_type that does not hold their common type.
+            CallError: for scalars, vectors to be transposed, shapes that do not match, element types without a
+                common type, and a preferred_element_type that does not hold their common type.
         """
         lhs, rhs = map(required, operands)
         transposes = {name: boolean(parameters, name) for name in ("transpose_lhs", "transpose_rhs")}
@@ -106,8 +106,8 @@ class MatMul(ContractionKernel[MatMulParameters]):
         """Fills in unset specs: lhs by rows over the first mesh axis, rhs by columns over the second.
 
         For ``psum`` and ``psum_scatter`` the contracting axis is sharded over all mesh axes, for ``all_gather`` and
-        ``summa`` both factors are, as ``P(a, b)``. Where one spec is set the other's axes are sharded as those they
-        meet.
+        ``summa`` both factors are, as ``P(a, b)``. Where one spec is set the axes of the other are sharded as those
+        that they are multiplied with.
         """
         lhs, rhs = map(required, operands)
         contraction = _contraction(lhs, rhs, parameters)

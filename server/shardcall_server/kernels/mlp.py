@@ -75,7 +75,7 @@ class _Network(Kernel[None]):
         """Checks a call and determines the results' types.
 
         Raises:
-            CallError: for operands of other ranks or types, and sizes that do not meet.
+            CallError: for operands of other ranks or types, and sizes that do not match.
         """
         infos = self.operand_infos(len(operands))
         named = {info.name: required(o) for info, o in zip(infos, operands, strict=True)}
@@ -135,7 +135,7 @@ def _check(name: str, operand: ArrayType, ndim: int, wanted: tuple[int | None, .
     raise CallError(
         Reason.INVALID_OPERAND,
         f"{name} has shape {shorten(str(operand.shape))}; give {f'[{shape}]' if ndim else 'a scalar'}, "
-        "so that it meets the operands before it",
+        "so that it matches the operands before it",
         field=name,
     )
 

@@ -136,8 +136,8 @@ def strategies(of: ContractionOf) -> tuple[Strategy, ...]:
     return (
         Strategy(
             "psum",
-            "Every device multiplies its blocks and an all-reduce completes the partial sums. Serves axes that meet "
-            "sharded alike, one that is summed over among them; the result is sharded as the operands' axes are.",
+            "Every device multiplies its blocks and an all-reduce completes the partial sums. Serves corresponding "
+            "axes that are sharded alike, one that is summed over among them; the result is sharded as the operands are.",
             lambda problem: PartialSums(problem, of(problem)).psum_refusal(),
             partial(_build, of=of, scatter=False),
         ),

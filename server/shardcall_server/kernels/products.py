@@ -41,7 +41,7 @@ def product_type(
 
     Raises:
         CallError: for scalars, vectors to be transposed, contracting axes of two sizes, batch axes that do not
-            broadcast, and element types that do not meet.
+            broadcast, and element types without a common type.
     """
     for name, operand, transposed in (("lhs", lhs, transpose_lhs), ("rhs", rhs, transpose_rhs)):
         if not operand.ndim:
@@ -103,7 +103,7 @@ def multiply(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def contract(arrays: Sequence[jax.Array], contraction: Contraction, wanted: Labels, dtype: np.dtype) -> jax.Array:
-    """Returns the contraction of arrays, or of blocks that meet, for a result of type ``dtype``, in its sum type.
+    """Returns the contraction of arrays, or of a device's blocks, for a result of type ``dtype``, in its sum type.
 
     Args:
         arrays: one per operand; its axes of one label are of one size, stretched ones of size 1.

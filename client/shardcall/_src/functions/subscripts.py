@@ -47,7 +47,7 @@ def _labels(term: str, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
             f"has {_count(len(before + after), 'label')} for {name}, which has {_count(len(shape), 'axis')} "
             f"(shape {shape}); give each axis a label" + (", or write ... for the others" if more > 0 else "")
         )
-    # Axes that ... stands for meet from the right.
+    # Axes that ... stands for are aligned at the right.
     return (*before, *(str(i) for i in range(more, 0, -1)), *after)
 
 

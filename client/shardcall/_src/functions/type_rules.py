@@ -105,12 +105,12 @@ def as_operand(index: int) -> TypeRule:
 
 
 def common(dtypes: DTypes, _: Parameters) -> DType:
-    """Returns the type in which all operands meet, as ``numpy.result_type``, which depends on their order."""
+    """Returns the type that all operands have in common, as ``numpy.result_type``, which depends on their order."""
     return np.result_type(*_present(dtypes))
 
 
 def product(dtypes: DTypes, parameters: Parameters) -> DType:
-    """Returns the preferred element type of a product, else the one in which its factors meet."""
+    """Returns the preferred element type of a product, else the common type of its factors."""
     preferred = parameters.get("preferred_element_type")
     return common(dtypes, parameters) if preferred is None else NAMED[preferred]
 
@@ -148,7 +148,7 @@ def astype(_: DTypes, parameters: Parameters) -> DType:
 
 
 def joined(dtypes: DTypes, parameters: Parameters) -> DType:
-    """Returns the type in which all arrays meet.
+    """Returns the type that all arrays have in common.
 
     Raises:
         RefusedArgumentError: if there is none.

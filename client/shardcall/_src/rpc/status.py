@@ -106,7 +106,7 @@ ERRORS_BY_STATUS: Mapping[grpc.StatusCode, tuple[type[ShardcallError], str]] = M
         ),
         grpc.StatusCode.RESOURCE_EXHAUSTED: (
             errors.ResourceExhaustedError,
-            "a limit of gRPC was met: {details}",
+            "a limit of gRPC was exceeded: {details}",
         ),
         grpc.StatusCode.FAILED_PRECONDITION: (
             errors.InvalidRequestError,
