@@ -16,7 +16,7 @@ run := .venv/bin/python
 in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))') --dist loadfile --no-loadscope-reorder
 full := --full --timeout 3600
 
-# An environment is up to date when it holds the stamp of what it was made from and of where it lies:
+# An environment is up to date when it holds the stamp of what it was made from and of its path:
 # contents, not times, so that a fresh clone, a switch of branches and a moved folder are all noticed.
 stamp = $(1)/.made-from-$(shell (pwd && cat $(2) 2>/dev/null) | cksum | cut -d ' ' -f 1)
 venv := $(call stamp,.venv,requirements/dev.txt pyproject.toml)
@@ -29,7 +29,7 @@ node_example := $(call stamp,examples/node/node_modules,examples/node/package-lo
 .PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
-	@echo 'make demo is the way in. All commands:'
+	@echo 'Start with make demo. All commands:'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
 demo: $(venv) ## start a private server of 8 devices, ask it the first question, compare with NumPy
@@ -101,7 +101,7 @@ bench-kernels: $(venv) ## measure the kernel library next to its floors, and wha
 bench-peers: $(venv) ## install the benchmarks' peers, each into an environment of its own
 	@$(run) benchmarks/install_peers.py $(ARGS)
 
-bench-transfer: $(venv) ## measure an array's way to the server and back, next to floors and peers
+bench-transfer: $(venv) ## measure transfers of arrays to the server and back, next to floors and peers
 	@$(run) benchmarks/transfer.py $(ARGS)
 
 bench-calls: $(venv) ## measure small calls, next to bare floors

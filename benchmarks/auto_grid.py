@@ -56,7 +56,7 @@ def questions(asker: Asker) -> Iterator[Question]:
             yield Question("diff", size, sizes, (blocks,), {"axis": 0})
             yield Question("cumsum", size, sizes, (blocks,), {"axis": 0})
             yield Question("sum", size, sizes, (blocks,), {"axis": 0})
-            # Along the axis with more devices the contracting axis is split in one, the result in blocks in the other.
+            # Along the axis with more devices one shards the contracting axis, the other the result.
             longer = "x" if sizes[0] >= sizes[1] else "y"
             parts = here(x, None, longer), here(y, longer, None)
             yield Question("matmul", size, sizes, parts, {"out_specs": [P(longer, None)]})

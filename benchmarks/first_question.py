@@ -212,7 +212,7 @@ def _ms(seconds: float) -> str:
 
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = 2  # columns of words; the rest are numbers
+    left = 2  # columns of text; the rest are numbers
     lines = [
         "| "
         + " | ".join(f"{c:<{w}}" if i < left else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True)))
@@ -239,7 +239,7 @@ def main() -> int:
     report = [
         "# A difference along a sharded axis",
         "",
-        f"{rows} × {columns} float64 ({x.nbytes / 2**20:.0f} MiB), axis 0, prepend 0.0, split {SPEC}; "
+        f"{rows} × {columns} float64 ({x.nbytes / 2**20:.0f} MiB), axis 0, prepend 0.0, sharded {SPEC}; "
         f"medians of {arguments.rounds} rounds.",
         *about,
         "",

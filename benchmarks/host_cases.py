@@ -77,7 +77,7 @@ def small(kernel: str, devices: int) -> Case:
 
 
 def large(size: int, devices: int) -> list[Case]:
-    """A difference along the split axis, and products with and without a collective."""
+    """A difference along the sharded axis, and products with and without a collective."""
     random_numbers = np.random.default_rng(0)
     x = random_numbers.standard_normal((size, size))
     lhs, rhs = random_numbers.standard_normal((2, size // 2, size // 2)).astype(np.float32)

@@ -92,7 +92,9 @@ class Runs:
 
 def main() -> int:
     """Answers until standard input ends."""
-    parser = argparse.ArgumentParser(description="Runs floors and peers of a benchmark when told.")
+    parser = argparse.ArgumentParser(
+        description="Runs floors and peers of a benchmark on commands from standard input."
+    )
     parser.add_argument("rows", type=int)
     parser.add_argument("columns", type=int)
     arguments = parser.parse_args()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.asking import PEERS_DIR, peer_python
 
-# The same JAX as the server's, so that only the way to it differs.
+# The same JAX as the server's, so that only the transport differs.
 _JAX = f"jax=={version('jax')}"
 REQUIREMENTS = {
     "arrow_flight": ["pyarrow==26.0.1", _JAX],

@@ -122,7 +122,7 @@ def in_this_process(function: Callable[[], object]) -> Ask:
 def in_blocks(lhs: np.ndarray, rhs: np.ndarray, parts: tuple[int, int, int]) -> Callable[[], object]:
     """NumPy's product as devices would share it: that of each pair of blocks, one after the other, into warm memory.
 
-    Nothing is moved and partial sums are not added up: what is compared is the sharing alone.
+    Nothing is moved and partial sums are not added up: what is compared is the division of the work alone.
 
     Args:
         lhs: [M, K].

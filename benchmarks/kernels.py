@@ -197,7 +197,7 @@ def collective(asker: Asker, size: int, rounds: int) -> Section:
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Asker, int, int], Section], int]] = {
-    "differences": ("Differences and their family, {0} × {0} float64, split P('x', 'y'); ms", differences, 4096),
+    "differences": ("Differences and their family, {0} × {0} float64, sharded P('x', 'y'); ms", differences, 4096),
     "products": ("Products, {0}³ float32", products, 2048),
     "collective": ("collective_matmul on 8 devices, {0}³ float32", collective, 1024),
     "auto": ("What auto chooses: 60 cases", auto_section, 0),
@@ -215,7 +215,7 @@ def main() -> int:
     names = arguments.only.split(",")
     if unknown := sorted(set(names) - set(SECTIONS)):
         parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
-    # What earlier servers chose is not to be remembered: the choice is what is measured. Their known-answer tests are,
+    # No tuning results of earlier servers: the trials are what is measured. Their known-answer tests are,
     # since they would be run beside the first minutes.
     with TemporaryDirectory() as cache:
         with suppress(FileNotFoundError):

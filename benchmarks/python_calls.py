@@ -23,7 +23,7 @@ from harness.asking import BENCHMARKS, Child, Server, client_environment, server
 from harness.report import table
 
 CALLS = 300
-_WARM = 20
+_FIRST_CALLS = 20
 _SHOWN = 0.5
 _OWN = re.compile(r"/shardcall(_server|_worker)?/")
 ByFunction = Mapping[str, float]
@@ -66,7 +66,7 @@ def _of_calls(folder: Path, running: Server, client: Child, what: str) -> tuple[
     def counts() -> list[Counter[str]]:
         return [_counts(folder / str(pid)) for pid in (client.pid, running.pid)]
 
-    client.ask(what, _WARM)
+    client.ask(what, _FIRST_CALLS)
     before, began = counts(), time.monotonic()
     answer = client.ask(what, CALLS)
     if "error" in answer:

@@ -33,13 +33,13 @@ def say(what: str) -> None:
 
 def find_compose() -> list[str]:
     """The command that this machine has for docker-compose.yml."""
-    for words in (["docker", "compose"], ["docker-compose"]):
+    for command in (["docker", "compose"], ["docker-compose"]):
         try:
-            found = subprocess.run([*words, "version"], capture_output=True, timeout=30, check=False)
+            version = subprocess.run([*command, "version"], capture_output=True, timeout=30, check=False)
         except FileNotFoundError:
             continue
-        if found.returncode == 0:
-            return [*words, "-p", PROJECT, "-f", str(ROOT / "docker-compose.yml"), "--profile", "cluster"]
+        if version.returncode == 0:
+            return [*command, "-p", PROJECT, "-f", str(ROOT / "docker-compose.yml"), "--profile", "cluster"]
     sys.exit("make cluster-demo needs docker compose or docker-compose, and there is neither")
 
 

@@ -57,7 +57,7 @@ def compare_layouts(client: sc.Client, size: int) -> dict[str, bool]:
         result = quickest(diff, x)
         rows.append((name, result))
         checks[f"{name}: the result is np.diff's, bit for bit"] = np.array_equal(result.array, expected)
-        checks[f"{name}: it lies as the array does"] = result.plan.results[0].spec == SPEC
+        checks[f"{name}: it is sharded as the array"] = result.plan.results[0].spec == SPEC
     along = rows[1][1].plan
     checks["along the axis, one collective moves one row a device"] = [
         (c.kind, c.count, c.bytes_per_device) for c in along.collectives
@@ -82,14 +82,14 @@ def report(rows: list[tuple[str, sc.Result]]) -> None:
         moved = ", ".join(f"{c.count} {c.kind} ({c.bytes_per_device:,} bytes)" for c in result.plan.collectives)
         print(f"{name:<23}{result.timing.execute * 1e3:>7.2f} ms   {result.plan.strategy:<9} {moved or 'none'}")
     print(
-        "\nA row of a difference needs the row above it. Split across the axis, every device has both. Split along\n"
-        "it, a device lacks one row, the last of the device before it; halo sends that and nothing else."
+        "\nA row of a difference needs the row above it. Sharded across the axis, every device has both. Sharded\n"
+        "along it, a device lacks one row, the last of the device before it; halo sends that and nothing else."
     )
     _, by_compiler = rows[-1]
     if any(collective.kind == "all-to-all" for collective in by_compiler.plan.collectives):
         print(
             "The compiler puts the zeros in front first; that makes one row more than 8 devices divide, so it\n"
-            "turns the whole array from rows to columns, takes the difference, and turns it back."
+            "reshards the complete array from rows to columns, takes the difference, and reshards it back."
         )
     print()
 

@@ -51,7 +51,9 @@ def ask(client: sc.Client) -> bool:
     result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=SPEC)
     took_s = time.perf_counter() - began
     equal = bool(np.array_equal(result.array, np.diff(x, axis=0, prepend=0.0)))
-    print(f"\ndiff of {ROWS} × {COLUMNS} float64 along its split axis, strategy {result.plan.strategy}: {took_s:.2f} s")
+    print(
+        f"\ndiff of {ROWS} × {COLUMNS} float64 along its sharded axis, strategy {result.plan.strategy}: {took_s:.2f} s"
+    )
     print("result equals np.diff, bit for bit" if equal else "RESULT DIFFERS FROM np.diff")
 
     info, blocks = client.server_info(), result.plan.blocks()

@@ -33,8 +33,8 @@ def partial_sums(client: sc.Client) -> dict[str, bool]:
     product = partial(client.matmul, lhs, rhs, mesh=SQUARE, lhs_spec=P("x", "y"), rhs_spec=P("y", None))
     plan = product().plan
     print(
-        "The contracting axis of P('x', 'y') by P('y', None) is split over y, so the product of two blocks is only\n"
-        "a part of a sum. How the sums are completed follows from how the result is to lie.\n\n"
+        "The contracting axis of P('x', 'y') by P('y', None) is sharded over y, so the product of two blocks is only\n"
+        "a part of a sum. The sharding of the result determines how the sums are completed.\n\n"
         f"{plan.visualize('operand 0')}\n\n{plan.visualize('operand 1')}\n"
     )
     # With the halves of the contracting axis on an axis of their own, what each device has before any sum is a result.
@@ -45,8 +45,8 @@ def partial_sums(client: sc.Client) -> dict[str, bool]:
     print(f"the uncompleted blocks: every device has its rows of one of two terms\n{parts.plan.visualize('result')}\n")
     asked = {
         "summed over y, the columns of the sum scattered along y": (P("x", "y"), "psum_scatter"),
-        "summed over y, the whole sum on both": (P("x", None), "psum"),
-        "summed over y, gathered along x, split along y": (P(None, "y"), "gspmd"),
+        "summed over y, the complete sum on both": (P("x", None), "psum"),
+        "summed over y, gathered along x, sharded along y": (P(None, "y"), "gspmd"),
         "left to the server: summed over y, the rows of the sum scattered": (None, "auto"),
     }
     results: dict[str, sc.Result] = {}
@@ -61,7 +61,9 @@ def partial_sums(client: sc.Client) -> dict[str, bool]:
         result_spec = result.plan.results[0].spec
         print(f"{what}\n{result.plan.visualize('result')}\n")
         results[f"{result_spec} by {result.plan.strategy}"] = result
-        checks[f"2 × 2: the result lies as asked for, {result_spec}"] = result_spec == (spec or P(("x", "y"), None))
+        checks[f"2 × 2: the result is sharded as requested, {result_spec}"] = result_spec == (
+            spec or P(("x", "y"), None)
+        )
     return checks | compare("2 × 2", results, lhs, rhs)
 
 

@@ -51,7 +51,7 @@ def layouts_are_kept(client: sc.Client, size: int) -> dict[str, bool]:
                 with result.array as made:
                     rows.append((name, kernel, result))
                     off = abs(made.get() - expected[kernel])
-                    checks[f"{name}: {kernel} lies as its operand does"] = made.blocks() == array.blocks()
+                    checks[f"{name}: {kernel} is placed as its operand"] = made.blocks() == array.blocks()
                     checks[f"{name}: {kernel} moves nothing between devices"] = not result.plan.collectives
                     checks[f"{name}: {kernel} is NumPy's"] = bool(off.max() <= (TOLERANCE if kernel == "sin" else 0))
     report(f"{size} × {size} float32 on the mesh", rows)
@@ -89,22 +89,22 @@ def product_without_communication(client: sc.Client, size: int) -> dict[str, boo
 
 
 def relaid(client: sc.Client, size: int) -> dict[str, bool]:
-    """Adds 1 to an array, the sum laid as the array, turned, and on every device; returns what was checked."""
+    """Adds 1 to an array, the sum sharded as the array, transposed, and replicated; returns what was checked."""
     x = normal((size, size), 3)
     checks = {}
     rows = []
     with client.put(x, mesh=MESH, spec=P("a", "b")) as array:
-        for name, spec in {"as it lies": None, "turned": P("b", "a"), "replicated": P(None, None)}.items():
+        for name, spec in {"as it is": None, "transposed": P("b", "a"), "replicated": P(None, None)}.items():
             result = quickest(client, client.add, array, np.float32(1), out_spec=spec)
             with result.array as total:
                 rows.append((name, "add", result))
                 print(f"x + 1, {name}\n{total.visualize()}\n")
-                checks[f"x + 1, {name}: the sum lies so"] = total.spec == (array.spec if spec is None else spec)
+                checks[f"x + 1, {name}: the sum is sharded so"] = total.spec == (array.spec if spec is None else spec)
                 checks[f"x + 1, {name}: NumPy's, bit for bit"] = np.array_equal(total.get(), x + np.float32(1))
                 checks[f"x + 1, {name}: moves {'nothing' if spec is None else 'blocks'} between devices"] = bool(
                     result.plan.collectives
                 ) is (spec is not None)
-    report(f"x + 1 of {size} × {size} float32 that lies as P('a', 'b')", rows)
+    report(f"x + 1 of {size} × {size} float32 sharded as P('a', 'b')", rows)
     return checks
 
 
@@ -127,10 +127,10 @@ def different_devices(client: sc.Client, size: int) -> dict[str, bool]:
                 checks[f"{name}: refused, naming both"] = all(
                     f"devices {','.join(map(str, ids))}" in refusal for ids in (range(4), mesh.device_ids or ())
                 )
-                met = client.add(first, second, mesh=here)
-                checks[f"{name}: they meet where the call says"] = np.array_equal(met.array, expected)
+                total = client.add(first, second, mesh=here)
+                checks[f"{name}: they are added where the call says"] = np.array_equal(total.array, expected)
             moved = client.add(first, x)
-            checks["an array of the host goes where the other operand lies"] = moved.plan.mesh.device_ids == (
+            checks["an array of the host is placed where the other operand is"] = moved.plan.mesh.device_ids == (
                 0,
                 1,
                 2,
@@ -177,7 +177,7 @@ def normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 def main() -> int:
     """Runs the example; returns 0 if every check holds."""
-    parser = argparse.ArgumentParser(description="Runs kernels where their operands lie.")
+    parser = argparse.ArgumentParser(description="Runs kernels where their operands are placed.")
     parser.add_argument("address", nargs="?", help="a server, host:port; without it a private one is started")
     parser.add_argument("--size", type=int, default=1024, help="rows and columns of the arrays (1024)")
     arguments = parser.parse_args()

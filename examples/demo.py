@@ -32,7 +32,7 @@ def main() -> int:
 def ask(client: sc.Client) -> int:
     """Runs the difference on a mesh of 8 and prints the picture, the check and the times."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
-    print(f"x is {ROWS} × {COLUMNS} float64, {x.nbytes >> 20} MiB. Its rows, split over mesh axis x:\n")
+    print(f"x is {ROWS} × {COLUMNS} float64, {x.nbytes >> 20} MiB. Its rows, sharded over mesh axis x:\n")
     runs = run_rounds(client, x)
     halo, gspmd = (min(of, key=lambda run: run.timing.execute) for of in (runs.auto, runs.gspmd))
     call = min(runs.auto, key=lambda run: run.timing.round_trip)
@@ -40,7 +40,7 @@ def ask(client: sc.Client) -> int:
     print("result equals np.diff, bit for bit" if runs.equal else "RESULT DIFFERS FROM np.diff", "\n")
     print(f"Where the time of one call went (strategy {call.plan.strategy}: {call.plan.strategy_reason}):\n")
     print(call.timing, "\n")
-    print(f"The best of {ROUNDS} each, taken in turns:")
+    print(f"The best of {ROUNDS} rounds each:")
     print(f"  {'np.diff':18} {min(runs.numpy_s) * 1e3:8.1f} ms   on one core, memory fresh each time")
     for run in (halo, gspmd):
         uses = ", ".join(f"{c.count} {c.kind}" for c in run.plan.collectives)

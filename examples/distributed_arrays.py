@@ -71,10 +71,10 @@ def sines(client: sc.Client, size: int, cases: dict[str, tuple[sc.Mesh, sc.Parti
                 if name not in TIMED:
                     print(f"{name}\n{sine.visualize()}\n")
                 rows.append((name, result.timing.execute, sine.device_bytes))
-                checks[f"{name}: sin lies as the array does"] = sine.blocks() == array.blocks()
+                checks[f"{name}: sin is placed as the array"] = sine.blocks() == array.blocks()
                 checks[f"{name}: sin moves nothing between devices"] = not result.plan.collectives
                 checks[f"{name}: sin is NumPy's, within 4 ε"] = bool(np.all(abs(sine.get() - expected) <= TOLERANCE))
-    print(f"sin of {size} × {size} float32 that lies on the mesh, the best of {ROUNDS}")
+    print(f"sin of {size} × {size} float32 on the mesh, the best of {ROUNDS}")
     for name, seconds, nbytes in rows:
         print(f"  {name:<24}{seconds * 1e3:>9.2f} ms{nbytes >> 10:>12,} KiB written")
     print("Each device that holds a copy computes it anew: n copies are n times the work.\n")
@@ -99,7 +99,7 @@ def normal(size: int) -> np.ndarray:
 
 def main() -> int:
     """Runs the example; returns 0 if every check holds."""
-    parser = argparse.ArgumentParser(description="Places an array in several ways, and takes its sine in each.")
+    parser = argparse.ArgumentParser(description="Takes the sine of an array in several placements.")
     parser.add_argument("address", nargs="?", help="a server, host:port; without it a private one is started")
     parser.add_argument("--size", type=int, default=2048, help="rows and columns of the array (2048)")
     arguments = parser.parse_args()

@@ -5,7 +5,7 @@
 
 JAX's tutorial on distributed arrays trains layers of 784, 8192, 8192, 8192 and 10 on a batch of 8192, all normal, in
 steps of 1e-5; --width 8192 --batch 8192 is that. The layouts are its own: the batch over 8 devices; and, on a mesh of
-4 × 2, the batch over 4, the second layer split by columns over 2 and the third by rows.
+4 × 2, the batch over 4, the second layer sharded by columns over 2 and the third by rows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def train(client: sc.Client, name: str, batch: int, width: int, steps: int) -> t
     checks = {
         f"{name}: the loss falls with every step": all(b < a for a, b in itertools.pairwise(losses)),
         f"{name}: the first loss is NumPy's": bool(np.isclose(losses[0], loss_in_numpy(x, targets, layers), rtol=1e-4)),
-        f"{name}: new layers lie as the old ones": [p.spec for p in step.plan.results[:-1]]
+        f"{name}: new layers are sharded as the old ones": [p.spec for p in step.plan.results[:-1]]
         == [p.spec for p in step.plan.operands[3:] if p],
         f"{name}: predictions are NumPy's": np.allclose(
             predicted, predict_in_numpy(x, [(w.get(), b.get()) for w, b in stay]), rtol=1e-3, atol=1e-3

@@ -1,4 +1,4 @@
-"""Random numbers: made on the mesh, already split, the same whatever the mesh.
+"""Random numbers: made on the mesh, already sharded, the same whatever the mesh.
 
     python examples/random_numbers.py            starts a private server of 8 virtual devices
     python examples/random_numbers.py HOST:PORT  asks a server that runs already
@@ -28,7 +28,7 @@ LAYOUTS = {
 
 
 def added_to_an_array(client: sc.Client) -> dict[str, bool]:
-    """Adds uniform values to a split array on the mesh; returns what was checked."""
+    """Adds uniform values to a sharded array on the mesh; returns what was checked."""
     mesh, spec = sc.Mesh(x=8), P("x")
     x = np.arange(24.0)
     made = client.uniform(KEY, x.shape, mesh=mesh, out_spec=spec, keep=True)
@@ -36,12 +36,12 @@ def added_to_an_array(client: sc.Client) -> dict[str, bool]:
         total = client.add(here, noise, keep=True)
         with total.array as kept:
             values = kept.get()
-        print(f"x + uniform(key {KEY}), split as x is\n{total.plan.visualize('result')}\n{values[:6]} …\n")
+        print(f"x + uniform(key {KEY}), sharded as x is\n{total.plan.visualize('result')}\n{values[:6]} …\n")
         noisy = noise.get()
     return {
         "uniform: nothing moves": not made.plan.collectives,
         "x + uniform: nothing moves": not total.plan.collectives,
-        "x + uniform: the result is split as x": total.plan.results[0].spec == spec,
+        "x + uniform: the result is sharded as x": total.plan.results[0].spec == spec,
         "x + uniform: NumPy's sum of the two": np.array_equal(values, x + noisy),
         "uniform: in [0, 1)": bool(np.all((noisy >= 0) & (noisy < 1))),
     }

@@ -77,11 +77,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs the files that take longest first, so that none is waited for at the end."""
     folders = ["faults", "end_to_end", "project"]  # the longest first
 
-    def place(item: pytest.Item) -> tuple[bool, int]:
+    def position(item: pytest.Item) -> tuple[bool, int]:
         folder = item.path.parent.name
         return item.get_closest_marker("soak") is None, folders.index(folder) if folder in folders else len(folders)
 
-    items.sort(key=place)
+    items.sort(key=position)
 
 
 def pytest_configure(config: pytest.Config) -> None:

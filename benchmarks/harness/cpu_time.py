@@ -34,7 +34,7 @@ PARTS = (
         "front end: handlers, streams",
         _FRONT_END,
         ("call", "stream"),
-        "protobuf and the checks of a call in Python: remember a call's plan by the bytes of its head",
+        "protobuf and the checks of a call in Python: cache a call's plan by the bytes of its head",
     ),
     Part(
         "front end: gRPC's thread in Python",

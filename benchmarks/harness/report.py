@@ -39,7 +39,7 @@ def claim_table(claims: Iterable[Claim]) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Rows as a table of markdown, the first its head; the first columns are words, the rest numbers."""
+    """Rows as a table of markdown, the first its head; the first columns are text, the rest numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| "

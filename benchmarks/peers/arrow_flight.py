@@ -65,7 +65,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Asks a Flight server when told.")
+    parser = argparse.ArgumentParser(description="Asks a Flight server on commands from standard input.")
     parser.add_argument("--serve", action="store_true")
     if parser.parse_args().serve:
         serve()

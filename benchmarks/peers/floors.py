@@ -128,7 +128,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Runs floors of a benchmark when told.")
+    parser = argparse.ArgumentParser(description="Runs floors of a benchmark on commands from standard input.")
     parser.add_argument("--serve", action="store_true")
     if parser.parse_args().serve:
         serve()

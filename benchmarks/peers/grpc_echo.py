@@ -143,10 +143,10 @@ def check_differences(call: Callable[[bytes], bytes]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Asks a bare gRPC server when told.")
+    parser = argparse.ArgumentParser(description="Asks a bare gRPC server on commands from standard input.")
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--load-seconds", type=float, default=2.0)
-    parser.add_argument("--addresses", help="of a server that runs, as another of these processes tells them")
+    parser.add_argument("--addresses", help="of a server that runs, as another of these processes prints them")
     parser.add_argument("--worker-devices", type=int, help="not an echo: a server before a process of so many devices")
     arguments = parser.parse_args()
     if arguments.serve:

@@ -155,7 +155,7 @@ def segment_handlers(address: str) -> dict[str, Handler]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Asks a shardcall server when told.")
+    parser = argparse.ArgumentParser(description="Asks a shardcall server on commands from standard input.")
     parser.add_argument("address")
     parser.add_argument("--unix-address", default="")
     parser.add_argument("--load-seconds", type=float, default=2.0)

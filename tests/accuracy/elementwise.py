@@ -35,7 +35,7 @@ class Case:
         scales: for each result the sizes of its largest terms; None where its own size counts.
         parameters: of the call.
         elements: the operands broadcast to the result's shape, where each result is of elements of its own.
-        devices: of the mesh, over which the first axis is split.
+        devices: of the mesh, over which the first axis is sharded.
     """
 
     row: str

@@ -44,7 +44,7 @@ def all_cases(
 
     Args:
         sizes: of an element type.
-        devices: over how many the last case of a row is split.
+        devices: over how many the last case of a row is sharded.
         only: the kernels; all if left out.
     """
     for column in (*FLOATS, *INTEGERS):

@@ -251,7 +251,7 @@ def abort() -> Abort:
         context: grpc.ServicerContext,
         status: grpc.StatusCode,
         reason: str,
-        message: str = "told by the server",
+        message: str = "from the server",
         *,
         at: str = "",
         retry_after_s: float = 0,

@@ -74,7 +74,7 @@ class Call:
 def rich_status(
     code: grpc.StatusCode,
     reason: str,
-    message: str = "told by the server",
+    message: str = "from the server",
     *,
     at: str = "",
     retry_after_s: float = 0.0,
@@ -137,7 +137,9 @@ class Stream:
     def drain(self) -> None:
         self.send_frame(call_stream_pb2.CallStreamResponse(draining=True))
 
-    def end(self, code: grpc.StatusCode = grpc.StatusCode.OK, reason: str = "", message: str = "told", **more) -> None:
+    def end(
+        self, code: grpc.StatusCode = grpc.StatusCode.OK, reason: str = "", message: str = "from the server", **more
+    ) -> None:
         """Ends the stream with a status."""
         self._outgoing.put((code, message, rich_status(code, reason, message, **more) if reason else b""))
 

@@ -166,7 +166,7 @@ def test_calls_run_side_by_side(server):
 
 def test_errors_are_those_of_the_other_client(server, abort):
     server.execute = lambda request, context: abort(context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND")
-    with pytest.raises(shardcall.KernelNotFoundError, match="told by the server"):
+    with pytest.raises(shardcall.KernelNotFoundError, match="from the server"):
         with_client(server, lambda client: client.call("echo", 1.0))
     with pytest.raises(shardcall.InvalidParameterError, match="timeout"):
         with_client(server, lambda client: client.diff([1.0], timeout=-1))

@@ -49,7 +49,7 @@ def test_a_broken_stream_fails_its_calls_without_retries(server, streams):
     assert len(streams.streams) == 2
 
 
-def test_a_stream_that_breaks_again_and_again_is_given_up(client, streams):
+def test_a_stream_that_breaks_again_and_again_is_abandoned(client, streams):
     streams.on_call = lambda call: call.stream.end(UNAVAILABLE)
     with pytest.raises(shardcall.ServerUnavailableError):
         client.call("echo", 1.0)

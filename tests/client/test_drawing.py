@@ -16,7 +16,7 @@ from shardcall._src.types.blocks import block_grid
 AB = Mesh(a=4, b=2)
 
 DRAWINGS = {
-    "both axes split": (
+    "both axes sharded": (
         (8, 6),
         P("a", "b"),
         AB,
@@ -33,7 +33,7 @@ DRAWINGS = {
     └─────┴─────┘
 """,
     ),
-    "both axes split, the other way": (
+    "both axes sharded, the other way": (
         (8, 8),
         P("b", "a"),
         AB,

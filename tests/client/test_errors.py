@@ -31,7 +31,7 @@ def test_every_status_of_grpc_has_a_class_and_a_sentence():
 def test_every_class_can_be_imported_made_shown_copied_and_pickled(kind):
     assert getattr(shardcall, kind.__name__) is kind
     error = kind(
-        "told",
+        "text",
         reason="REASON",
         field="mesh",
         metadata={"axis": "3", "ndim": "2"},
@@ -40,12 +40,12 @@ def test_every_class_can_be_imported_made_shown_copied_and_pickled(kind):
         retry_after_s=0.5,
     )
     for same in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
-        assert str(same) == same.message == "told"
+        assert str(same) == same.message == "text"
         assert (same.reason, same.field, same.retry_after_s) == ("REASON", "mesh", 0.5)
         assert same.timing == Timing(total=1.0)
         assert same.status is grpc.StatusCode.INTERNAL
-    assert repr(error) == f"{kind.__name__}('told')"
-    assert kind("told").metadata == {}
+    assert repr(error) == f"{kind.__name__}('text')"
+    assert kind("text").metadata == {}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind is not shardcall.ShardcallError])

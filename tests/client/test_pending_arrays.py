@@ -200,7 +200,7 @@ def test_a_failed_array_stays_failed_for_calls_that_use_it_later(client, stream)
             g.get()
 
 
-def test_the_first_member_of_a_chain_has_the_restart_and_the_rest_are_lost(client, stream):
+def test_the_first_call_of_a_chain_has_the_restart_and_the_rest_are_lost(client, stream):
     h = client.submit("negative", [1.0])
     g = client.submit("add", h, 1)
     k = client.submit("add", g, 1)

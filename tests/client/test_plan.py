@@ -23,7 +23,7 @@ MESSAGE = kernel_pb2.Plan(
     operands=[ROWS, kernel_pb2.ArrayPlacement()],
     results=[ROWS],
     strategy="halo",
-    strategy_reason="axis 0 is split",
+    strategy_reason="axis 0 is sharded",
     collectives=[kernel_pb2.Collective(kind="collective-permute", count=1, bytes_per_device=32768)],
     flops_per_device=12.0,
     memory=kernel_pb2.DeviceMemory(argument_bytes=64, output_bytes=65536, temp_bytes=0),
@@ -65,7 +65,7 @@ def test_print_and_repr_are_for_people():
     assert repr(parsed) == "<Plan diff(float64[3,4], None) by 'halo' on Mesh(x=2), compiled now>"
     assert str(parsed).splitlines() == [
         "diff on Mesh(x=2)",
-        "  strategy     halo: axis 0 is split",
+        "  strategy     halo: axis 0 is sharded",
         "  operand 0    float64[3,4] P('x', None), blocks of (2, 4)",
         "  result 0     float64[3,4] P('x', None), blocks of (2, 4)",
         "  collectives  1 × collective-permute, 32,768 bytes a device",

@@ -44,7 +44,7 @@ def failing(server, abort):
                 return
             if reason:
                 abort(context, status, reason, retry_after_s=retry_after_s, **metadata)
-            context.abort(status, "told by gRPC")
+            context.abort(status, "from gRPC")
 
         def execute(request, context):
             refused(context)
@@ -174,7 +174,7 @@ def test_each_call_has_an_id_of_its_own(client, failing):
 
 @OPERANDS
 def test_a_call_that_a_server_cancels_is_a_server_that_goes(client, failing, operand):
-    """So do servers of gRPC's to calls that meet them while they stop."""
+    """So do servers of gRPC's to calls that reach them while they stop."""
     came = failing(1, grpc.StatusCode.CANCELLED, "")
     np.testing.assert_array_equal(client.call("echo", operand).array, operand)
     assert len(came) == 2

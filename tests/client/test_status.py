@@ -62,7 +62,7 @@ def test_a_status_without_details_may_have_the_reason_in_its_message(server, cli
 @pytest.mark.parametrize("reason", [reason for reason in REASONS if reason != "STREAM_REQUIRED"])
 def test_the_reason_decides_the_class(server, client, abort, reason):
     server.execute = lambda request, context: abort(context, grpc.StatusCode.UNKNOWN, reason)
-    with pytest.raises(shardcall.ShardcallError, match=r"told by the server") as caught:
+    with pytest.raises(shardcall.ShardcallError, match=r"from the server") as caught:
         client.call("echo", 1.0)
     assert caught.value.reason == reason
     expected = ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]

@@ -140,7 +140,7 @@ def test_an_unknown_method_names_similar_ones_and_kernels_without_a_method():
             getattr(Recorder(), name)
 
 
-def test_a_method_is_completed_once_by_threads_that_look_it_up_together(monkeypatch):
+def test_a_method_is_completed_once_by_threads_that_get_it_together(monkeypatch):
     def method(self, x, **options: int):
         """Returns x.
 

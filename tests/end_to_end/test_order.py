@@ -26,7 +26,7 @@ RESULT_BYTES = 128 * MIB
 
 
 def outer(rows: int, **fields) -> kernel_service_pb2.ExecuteRequest:
-    """A product of two small operands with a large result, split by rows."""
+    """A product of two small operands with a large result, sharded by rows."""
     asked = call("matmul", mesh=mesh(x=8), in_specs=[spec("x", None), spec(None, None)], out_specs=[spec("x", None)])
     column, row = np.arange(float(rows))[:, None], np.ones((1, rows))
     return kernel_service_pb2.ExecuteRequest(call=asked, operands=[operand(column), operand(row)], **fields)

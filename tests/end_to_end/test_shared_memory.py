@@ -51,7 +51,7 @@ def shared(array: np.ndarray) -> bool:
         begin, end = (int(bound, 16) for bound in line.split(maxsplit=1)[0].split("-"))
         if begin <= address < end:
             return "shardcall-segment" in line
-    raise AssertionError("the array lies nowhere")
+    raise AssertionError("the array is in no segment")
 
 
 def test_results_are_read_without_a_copy_and_own_their_memory(local: sc.Client):

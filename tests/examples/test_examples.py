@@ -56,7 +56,7 @@ def test_the_demo_answers_the_first_question(server, monkeypatch, capsys):
     assert demo.main() == 0
     said = capsys.readouterr().out
     assert "result equals np.diff, bit for bit" in said
-    compared = said.partition("The best of 10 each, taken in turns:\n")[2].splitlines()
+    compared = said.partition("The best of 10 rounds each:\n")[2].splitlines()
     assert [line.split("  ")[1] for line in compared[:4]] == [
         "np.diff",
         "halo, the kernel",

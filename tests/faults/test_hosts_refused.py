@@ -88,7 +88,7 @@ def test_a_token_with_the_scope_alone_will_do(waiting):
         (hello("../up"), _INVALID, _NO_HELLO),
         (hello("n" * 65), _INVALID, _NO_HELLO),
         (hello("na\nme"), _INVALID, _NO_HELLO),
-        (b"\x12\x00", _INVALID, _NO_HELLO),  # a beat
+        (b"\x12\x00", _INVALID, _NO_HELLO),  # a heartbeat
         (b"\x32\x02\x10\x01", _INVALID, _NO_HELLO),  # a chunk
         (b"\xff\xff\xff\xff", _INVALID, _NO_HELLO),
         (b"\x0a\x7f" + b"\xff" * 20, _INVALID, _NO_HELLO),

@@ -13,7 +13,7 @@ from end_to_end.processes import until
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2
 
-_BEGUN = 400  # far more than there are threads and places in the queue for them
+_BEGUN = 400  # far more than there are threads and entries in the queue for them
 _X = np.arange(12.0).reshape(4, 3)
 
 

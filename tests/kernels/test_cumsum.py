@@ -40,7 +40,7 @@ def check(run, values, same, layout, shape, axis, strategy):
     x = integers(values, shape)
     how = {"mesh": mesh, "in_specs": [spec], "axis": axis}
     if strategy == "block_scan" and run.resolve(CUMSUM, x, **how).strategy.name == "gspmd":
-        strategy = "auto"  # flattened, and split in more axes than the first
+        strategy = "auto"  # flattened, and sharded along more axes than the first
     same(run(CUMSUM, x, strategy=strategy, **how), np.cumsum(x, axis))
 
 

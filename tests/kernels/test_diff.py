@@ -1,4 +1,4 @@
-"""`diff` is np.diff, bit for bit, on every mesh, however it is split."""
+"""`diff` is np.diff, bit for bit, on every mesh, however it is sharded."""
 
 import itertools
 
@@ -63,7 +63,7 @@ def check(run, values, same, layout, shape, edges, n, strategy):
     ends = [edge(values, rows, shape, 0, np.float32) for rows in edges]
     how = {"mesh": mesh, "in_specs": [spec], "n": n, "axis": 0}
     if strategy == "halo" and run.resolve(DIFF, x, *ends, **how).strategy.name == "gspmd":
-        strategy = "auto"  # the blocks are far too narrow, or nothing is split
+        strategy = "auto"  # the blocks are far too narrow, or nothing is sharded
     same(run(DIFF, x, *ends, strategy=strategy, **how), expected(x, *ends, n=n, axis=0))
 
 

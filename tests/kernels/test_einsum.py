@@ -80,7 +80,7 @@ def test_the_documented_cases_are_numpys(run, values, same, mesh, subscripts, sh
 
 
 def one_axis_each(shapes, names):
-    """Specs that split one axis of each array, in every combination."""
+    """Specs that shard one axis of each array, in every combination."""
     if not shapes:
         return [[]]
     first = [tuple(names[0] if i == axis else None for i in range(len(shapes[0]))) for axis in range(len(shapes[0]))]

@@ -1,4 +1,4 @@
-"""The network's kernels are what NumPy computes, however batch and layers are split."""
+"""The network's kernels are what NumPy computes, however batch and layers are sharded."""
 
 import itertools
 

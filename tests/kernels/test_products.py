@@ -1,4 +1,4 @@
-"""`matmul` and `collective_matmul` are np.matmul on every mesh, however the operands are split.
+"""`matmul` and `collective_matmul` are np.matmul on every mesh, however the operands are sharded.
 
 Float products are compared with a float64 product. Each of K products and K - 1 additions rounds by at most half an
 eps of the type that is summed up in, in any order: |error| ≤ K · eps · (|lhs| @ |rhs|), and the conversion to a

@@ -1,4 +1,4 @@
-"""Reductions are NumPy's, over any axes, however they are split."""
+"""Reductions are NumPy's, over any axes, however they are sharded."""
 
 import re
 import warnings

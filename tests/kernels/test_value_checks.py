@@ -22,23 +22,23 @@ def test_a_negative_power_is_detected_on_every_device(run, same, mesh, in_specs)
     how = {"mesh": mesh, "in_specs": in_specs, "padding": -1}
     y = np.full_like(X, 2)
     same(run(POWER, X, y, **how), X**2)
-    for place in ((0, 0), (13, 2), (25, 4)):
-        y[place] = -1
+    for index in ((0, 0), (13, 2), (25, 4)):
+        y[index] = -1
         # Looked for in this process: a server's refusals are looked at in end_to_end/test_value_checks.py.
         with pytest.raises(CallError, match="y holds a negative integer") as refused:
             run.runner.run(run.kernel_case(POWER, X, y, mesh=mesh, in_specs=in_specs), (X, y), -1)
         assert (refused.value.reason, refused.value.field) == (Reason.INVALID_VALUE, "y")
-        y[place] = 2
+        y[index] = 2
 
 
 def test_one_in_many_is_detected(run):
     y = np.zeros(5003, np.int16)
     wanted = run.kernel_case(POWER, y, y)
-    for place in (0, 511, 512, 4999, 5002):
-        y[place] = -3
+    for index in (0, 511, 512, 4999, 5002):
+        y[index] = -3
         with pytest.raises(CallError, match="negative"):
             run.runner.run(wanted, (y, y))
-        y[place] = 0
+        y[index] = 0
     run.runner.run(wanted, (y, y))
 
 

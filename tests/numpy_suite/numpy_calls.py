@@ -140,7 +140,7 @@ def _scalar(array: np.ndarray) -> Any:
 def placement(operands: Sequence[Any], options: frozenset[str]) -> dict[str, Any]:
     """Returns the mesh over which a call is sharded, and its spec.
 
-    Matrices are split along both axes, over 2 and 4 devices; vectors over 8, or over 3 where they have fewer rows:
+    Matrices are sharded along both axes, over 2 and 4 devices; vectors over 8, or over 3 where they have fewer rows:
     most sizes of NumPy's tests divide by neither.
     """
     shape = _shape(operands[0]) if operands else ()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [ROOT / "client/shardcall", ROOT / "server/shardcall_server"]
+OTHER_SOURCES = [ROOT / folder for folder in ("tests", "benchmarks", "examples", "deploy")]
 REPLACED = {
     "alarm": "deadline timer",
     "alarms": "deadline timer",
@@ -16,6 +18,7 @@ REPLACED = {
     "beat": "heartbeat",
     "beats": "heartbeats",
     "blame": "quarantine",
+    "blamed": "quarantined",
     "choice": "tuning result",
     "choices": "tuning cache",
     "companion": "segment broker",
@@ -104,6 +107,7 @@ EXCEPTIONS = {
     r"(?i)measured?$": "the command of the link that times a program",
 }
 """Patterns of names that may contain such a word, with the reason."""
+_PROSE = re.compile(r"\b(tell(s|ing)?|told|lies|keeper|spellings?|companion|ledger)\b")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
@@ -124,14 +128,34 @@ def replaced(name: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(name)} & set(REPLACED)
 
 
-def modules() -> list[Path]:
-    return [file for source in SOURCES for file in source.rglob("*.py") if "v1" not in file.parts]
+def modules(sources: list[Path] = SOURCES) -> list[Path]:
+    return [file for source in sources for file in source.rglob("*.py") if "v1" not in file.parts]
+
+
+@functools.cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
+def names_to_replace(files: list[Path]) -> set[tuple[str, str]]:
+    wrong = {(str(file.relative_to(ROOT)), file.stem) for file in files if replaced(file.stem)}
+    for file in files:
+        wrong |= {(str(file.relative_to(ROOT)), name) for name in names(tree_of(file)) if replaced(name)}
+    return wrong
 
 
 def test_no_name_in_the_code_contains_a_word_that_was_replaced() -> None:
-    wrong = {(str(file.relative_to(ROOT)), file.stem) for file in modules() if replaced(file.stem)}
-    for file in modules():
-        wrong |= {(str(file.relative_to(ROOT)), name) for name in names(ast.parse(file.read_text())) if replaced(name)}
+    assert not names_to_replace(modules())
+
+
+def test_no_name_in_tests_benchmarks_and_examples_contains_a_word_that_was_replaced() -> None:
+    wrong = names_to_replace(modules(OTHER_SOURCES))
+    assert not {(file, name) for file, name in wrong if replaced(name) != {"functions"}}, "tests may name functions"
+
+
+def test_no_comment_docstring_or_message_contains_a_word_without_another_meaning() -> None:
+    files = [*modules(), *(ROOT / "protos").rglob("*.proto")]
+    wrong = [(str(file.relative_to(ROOT)), match[0]) for file in files for match in _PROSE.finditer(file.read_text())]
     assert not wrong
 
 
@@ -153,7 +177,7 @@ def test_no_metric_contains_a_word_that_was_replaced() -> None:
 def test_exceptions_are_few_and_needed() -> None:
     assert len(EXCEPTIONS) <= 30
     protos = [proto.read_text() for proto in (ROOT / "protos").glob("shardcall*/v1/*.proto")]
-    used = {name for file in modules() for name in names(ast.parse(file.read_text()))}
+    used = {name for file in modules() for name in names(tree_of(file))}
     used |= {name for proto in protos for name in re.findall(r"\w+", proto)}
     assert not [pattern for pattern in EXCEPTIONS if not any(re.search(pattern, name) for name in used)]
 
@@ -161,7 +185,7 @@ def test_exceptions_are_few_and_needed() -> None:
 def test_a_class_name_has_one_meaning() -> None:
     defined: dict[str, list[str]] = {}
     for file in modules():
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.ClassDef):
                 defined.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
     assert not {name: files for name, files in defined.items() if len(files) > 1}
@@ -170,7 +194,7 @@ def test_a_class_name_has_one_meaning() -> None:
 def test_no_docstring_opens_with_a_question_word() -> None:
     opening = re.compile(r"(What|How|Which|Who|Whose|Whether|Tells?|Where|When|That|Why)\b")
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
-    trees = {str(file.relative_to(ROOT)): ast.walk(ast.parse(file.read_text())) for file in modules()}
+    trees = {str(file.relative_to(ROOT)): ast.walk(tree_of(file)) for file in modules()}
     docstrings = [
         (name, ast.get_docstring(node)) for name, nodes in trees.items() for node in nodes if isinstance(node, kinds)
     ]

@@ -77,7 +77,7 @@ def test_a_promise_of_another_type_is_reported():
 
 def test_layouts_that_are_refused_are_counted():
     def columns(problem):
-        return "columns are split" if problem.in_specs[0][1] else None
+        return "columns are sharded" if problem.in_specs[0][1] else None
 
     report = check(kernel(double, columns), lambda x: 2 * x, X, meshes=MESHES)
     assert report.refused == 1

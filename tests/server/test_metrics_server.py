@@ -29,7 +29,7 @@ def test_silent_connections_do_not_block_requests(monkeypatch):
             assert b"asked_total" in answer.read()
         assert [one.recv(1) for one in silent[: _CONNECTIONS - 15]] == [b""] * (_CONNECTIONS - 15)  # hung up on
     with closing(MetricsServer("127.0.0.1", 0, registry)) as server:
-        for _ in range(_CONNECTIONS):  # a place comes back with its connection
+        for _ in range(_CONNECTIONS):  # a slot is free again with its connection
             with urlopen(f"http://{server.address}{PATH}", timeout=30) as answer:
                 assert b"asked_total" in answer.read()
 

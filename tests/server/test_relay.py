@@ -151,8 +151,10 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
     command, message, memory = exchange.agent_memory()
     assert (command.start_id, message.call_id, message.sequence) == (START_ID, 3, 9)
     held_bytes = 0
-    for data, array, place in zip(message.execute.operands, exchange.operands, exchange.plan.operands, strict=True):
-        kind, held = TABLE.held(place, exchange.plan.mesh, process)
+    for data, array, array_placement in zip(
+        message.execute.operands, exchange.operands, exchange.plan.operands, strict=True
+    ):
+        kind, held = TABLE.held(array_placement, exchange.plan.mesh, process)
         assert data.blocks.memory_id == 0
         for piece in held:
             assert (data.blocks.offset + piece.offset) % 64 == 0
@@ -172,13 +174,13 @@ def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     assert command.result_begin % 64 == 0 or not command.result_bytes
     expected = before.copy()
     rng = np.random.default_rng(2)
-    for i, place in enumerate(message.execute.results):
+    for i, array_placement in enumerate(message.execute.results):
         kind, result_pieces = TABLE.gathered(exchange.plan.results[i], exchange.plan.mesh, process)
         offset = exchange.message.execute.results[i].span.offset
         array = np.ndarray(kind.shape, kind.dtype, buffer=expected, offset=offset)
         for piece in result_pieces:
             made = rng.integers(0, 100, piece.shape).astype(kind.dtype)
-            piece.view(memory[place.blocks.offset :], kind.dtype)[...] = made
+            piece.view(memory[array_placement.blocks.offset :], kind.dtype)[...] = made
             piece.of(array)[...] = made
     come = memory[command.result_begin : command.result_begin + command.result_bytes]
     cuts = sorted(random.Random(3).sample(range(come.size), min(5, come.size)))
@@ -343,10 +345,10 @@ def test_the_table_knows_meshes_of_some_of_the_devices_in_any_order():
     kind = ArrayType((4, 2), F8)
     axes = MeshAxes((("x", 2),))
     mesh = encode_mesh(axes, (6, 1))
-    place = placement(kind, ROWS, axes)
-    assert [TABLE.held(place, mesh, p)[1] for p in (1, 2)] == [[], []]
-    assert [piece.bounds for piece in TABLE.held(place, mesh, 3)[1]] == [((0, 2), (0, 2))]
-    assert [piece.bounds for piece in TABLE.gathered(place, mesh, 0)[1]] == [((2, 4), (0, 2))]
+    array_placement = placement(kind, ROWS, axes)
+    assert [TABLE.held(array_placement, mesh, p)[1] for p in (1, 2)] == [[], []]
+    assert [piece.bounds for piece in TABLE.held(array_placement, mesh, 3)[1]] == [((0, 2), (0, 2))]
+    assert [piece.bounds for piece in TABLE.gathered(array_placement, mesh, 0)[1]] == [((2, 4), (0, 2))]
 
 
 def test_the_table_is_bounded():

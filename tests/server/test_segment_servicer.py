@@ -40,7 +40,7 @@ class Server:
     """A gRPC server of the one service.
 
     Attributes:
-        stub: the way to it.
+        stub: its RPC methods.
         segments: its registry.
         segment_broker: what hands them out; None where it shares none.
         gone: the memory ids of files that were closed.

@@ -208,7 +208,7 @@ def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):
 
 
 def test_nor_is_it_there_for_a_call_that_asked_for_it_before_that(run):
-    """Other arguments for the same program, which all workers were told to forget."""
+    """Other arguments for the same program, which all workers have evicted."""
     first, second = FakeWorker("a", but("prepare")), FakeWorker("b", but("prepare"))
     mesh = run(first, second)
     made = link_pb2.Prepared(fingerprint=b"1", plan=kernel_pb2.Plan(key_digest="d"))

@@ -54,8 +54,8 @@ class MatMul(ContractionKernel[MatMulParameters]):
     ``preferred_element_type``, as if both factors were converted to it first. Floats of 16 bits and less are summed up
     in float32, integers wrap in the result's type, bool is an or of ands.
 
-    Sharding: every layout is served. Split by rows of lhs and columns of rhs, or by batch axes, nothing moves. With the
-    contracting axis sharded alike in both over D devices, ``psum`` moves 2 (D - 1) / D and ``psum_scatter``
+    Sharding: every layout is served. With rows of lhs and columns of rhs sharded, or batch axes, nothing moves. With
+    the contracting axis sharded alike in both over D devices, ``psum`` moves 2 (D - 1) / D and ``psum_scatter``
     (D - 1) / D of a device's product, in the sum's type. With lhs and rhs ``P(a, b)``, ``all_gather`` moves
     (b - 1) / b of a device's rows of lhs and (a - 1) / a of its columns of rhs, ``summa`` up to twice that, a panel at
     a time. ``gspmd`` is what the compiler makes of it.

@@ -137,7 +137,7 @@ def strategies(of: ContractionOf) -> tuple[Strategy, ...]:
         Strategy(
             "psum",
             "Every device multiplies its blocks and an all-reduce completes the partial sums. Serves corresponding "
-            "axes that are sharded alike, one that is summed over among them; the result is sharded as the operands are.",
+            "axes that are sharded alike, one that is summed over among them; the result is sharded as the operands.",
             lambda problem: PartialSums(problem, of(problem)).psum_refusal(),
             partial(_build, of=of, scatter=False),
         ),

@@ -112,7 +112,7 @@ def from_proto(message: mesh_pb2.Mesh) -> Mesh:
     try:
         return Mesh(axes, device_ids=list(message.device_ids) or None)
     except ShardingError as error:
-        raise ProtocolError(f"the server tells of a mesh that is none: {error}") from None
+        raise ProtocolError(f"the server describes an invalid mesh: {error}") from None
 
 
 def _by_name(axes: object) -> Mapping[str, int]:

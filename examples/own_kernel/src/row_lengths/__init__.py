@@ -21,7 +21,7 @@ def build(problem, mesh):
 
 
 class RowLengths(own.Kernel):
-    """The Euclidean length of each row; where columns are split, one all-reduce of a number a row."""
+    """The Euclidean length of each row; where columns are sharded, one all-reduce of a number a row."""
 
     name, version, summary = "row_lengths", 1, "The Euclidean length of each row of a matrix."
     operands = (own.OperandInfo("x", "A matrix of float32 or float64."),)

@@ -46,8 +46,8 @@ class Trial:
     Args:
         config: the candidates and their time.
         on_pause: called with the reason when calls should wait no longer.
-        on_result: called at the end with the result, or None; and with the reason for None, empty if that tells a
-            caller nothing.
+        on_result: called at the end with the result, or None; and with the reason for None, empty if it is of
+            no use to a caller.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""The way of a call to the mesh: operands, the queue, execution and results."""
+"""The path of a call to the mesh: operands, the queue, execution and results."""

@@ -199,10 +199,10 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
 
     def _count_failure(self, session: MeshSession, test: _Test, error: CallError) -> None:
         """Counts an end of the mesh against a test that was running, if the test may be the reason."""
-        blamed = session.exit_reason.quarantined_keys if session.exit_reason is not None else ()
+        quarantined = session.exit_reason.quarantined_keys if session.exit_reason is not None else ()
         key = known_answer_key(test.name)
-        test.suspected += key in blamed
-        if {*blamed} == {key} or test.suspected >= _MAX_SUSPECTED:
+        test.suspected += key in quarantined
+        if {*quarantined} == {key} or test.suspected >= _MAX_SUSPECTED:
             self._keep(test, Verdict(test.name, dict.fromkeys(test.kernels, "the test ended the mesh")))
             return
         structlog.get_logger().info("a known-answer test was not run", known_answer=test.name, reason=error.message)
