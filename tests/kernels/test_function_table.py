@@ -82,6 +82,10 @@ CASES = {
     **{name: [(*shapes, parameters) for shapes, parameters in calls] for name, calls in {**MOVES, **OTHERS}.items()},
     "astype": [(CUBE, {"dtype": "int8"}), ((), {"dtype": "complex64"})],
     "getitem": [(CUBE, (3,), {"sizes": (2, 1, 2), "steps": (-1, 1, 2), "dropped": 1, "inserted": (0, -1)})],
+    "setitem": [
+        (CUBE, shape, (3,), {"sizes": (2, 1, 2), "steps": (-1, 1, 2), "dropped": 1, "inserted": (0, -1)})
+        for shape in ((), (2, 2, 1), (1, 1, 2, 1))
+    ],
     **{key: [(CUBE, {}), (CUBE, {"axis": 0}), ((), {"axis": None}), ((0,), {})] for key in ("sort", "argsort")},
     "take": [(CUBE, (2, 3), {"axis": 1}), (CUBE, (), {}), ((0, 3), (0,), {"axis": 0})],
     "take_along_axis": [(CUBE, (2, 3, 7), {}), (CUBE, (1, 2, 5), {"axis": 1})],

@@ -29,9 +29,9 @@ NEEDED = {
 OF_ONE = {
     "reshape": {"shape": -1},
     "broadcast_to": {"shape": (2, 4, 4)},
-    "getitem": {"sizes": (4, 4), "steps": (1, 1)},
+    **{key: {"sizes": (4, 4), "steps": (1, 1)} for key in ("getitem", "setitem")},
 }
-NEED_OTHER_SHAPES = ("getitem", "convolve", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
+NEED_OTHER_SHAPES = ("getitem", "setitem", "convolve", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
 MESH = {"x": 2}
 REPEATED = 3
 NAMED = (Reason.OPERAND_COUNT, Reason.INVALID_OPERAND, Reason.INVALID_SHAPE, Reason.UNSUPPORTED_ELEMENT_TYPE)

@@ -96,6 +96,8 @@ class Draw:
         x = self.array(SHAPE, name)
         if kernel.name == "getitem":
             return (x, np.array([3, 2])), {"sizes": (100, 60), "steps": (1, 1)}
+        if kernel.name == "setitem":
+            return (x, x[:100, :60], np.array([3, 2])), {"sizes": (100, 60), "steps": (1, 1)}
         if kernel.name in ("sort", "argsort"):
             return (x,), {"axis": 0}
         if kernel.name.startswith("take"):

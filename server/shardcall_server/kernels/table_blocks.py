@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -13,22 +12,9 @@ from shardcall._src.functions.table import FUNCTIONS
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit, index_type, partition_spec
 from shardcall_server.kernels.kernel import Problem, Program, required
-from shardcall_server.kernels.layout import Spec, Specs, block_shape, format_spec, padded_shape
-from shardcall_server.kernels.table_row import IndexCheck, ResultBlock, Row, alignment_of, call_of
+from shardcall_server.kernels.layout import Spec, block_shape, format_spec, padded_shape
+from shardcall_server.kernels.table_row import Body, IndexCheck, LocalSpecs, ResultBlock, Row, alignment_of, call_of
 from shardcall_server.kernels.value_checks import any_element
-
-
-@dataclass(frozen=True)
-class LocalSpecs:
-    """The specs in which blocks are computed without collectives.
-
-    Attributes:
-        operands: of the operands; None for one left out.
-        result: of the result.
-    """
-
-    operands: Specs
-    result: Spec
 
 
 def local_specs(row: Row, problem: Problem) -> LocalSpecs:
@@ -78,9 +64,24 @@ def gathered_refusal(row: Row, problem: Problem) -> str | None:
     return None
 
 
-def blocks_program(row: Row, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    """Returns the program that computes each block alone; the compiler gathers what operands lack of it."""
-    layout, call, (result,) = local_specs(row, problem), call_of(problem), problem.results
+def blocks_program(
+    row: Row,
+    problem: Problem,
+    mesh: jax.sharding.Mesh,
+    specs: LocalSpecs | None = None,
+    of_block: Body | None = None,
+) -> Program:
+    """Returns the program that computes each block from blocks; the compiler gathers what operands lack of theirs.
+
+    Args:
+        row: the row.
+        problem: the problem.
+        mesh: its mesh.
+        specs: of the blocks; by default those in which the row's body computes each block alone.
+        of_block: computes a block; the row's body by default.
+    """
+    layout, call, (result,) = specs or local_specs(row, problem), call_of(problem), problem.results
+    compute = of_block or row.body
     present = [k for k, operand in enumerate(problem.operands) if operand is not None]
     in_specs = [(required(problem.in_specs[k]), required(layout.operands[k])) for k in present]
     shapes = [
@@ -99,7 +100,7 @@ def blocks_program(row: Row, problem: Problem, mesh: jax.sharding.Mesh) -> Progr
         operands: list[jax.Array | None] = [None] * len(problem.operands)
         for k, block in zip(present, blocks, strict=True):
             operands[k] = block
-        return row.body(ResultBlock(call, result.dtype, local, offsets), operands)
+        return compute(ResultBlock(call, result.dtype, local, offsets), operands)
 
     mapped = jax.shard_map(
         body,

@@ -41,46 +41,8 @@ def _axes(call: Call, name: str = "axis", ndim: int | None = None) -> tuple[int,
     return checks.axes(call.parameters, name, len(call.x) if ndim is None else ndim)
 
 
-def _targets(call: Call) -> list[int | None]:
-    """Returns for each axis of x the axis of `getitem`'s result that it becomes; None for those dropped."""
-    dropped = _axes(call, "dropped")
-    new = checks.axes(call.parameters, "inserted", len(call.shape))
-    kept = iter(_others(new, len(call.shape)))
-    return [None if i in dropped else next(kept) for i in range(len(call.x))]
-
-
-def _is_complete(call: Call, axis: int) -> bool:
-    return bool(call["steps"][axis] == 1 and call["sizes"][axis] == call.x[axis])
-
-
-def _getitem_aligned(call: Call) -> AlignedAxes:
-    targets = _targets(call)
-    return tuple(target if _is_complete(call, i) else None for i, target in enumerate(targets)), (None,)
-
-
 def _origins_of(targets: Sequence[int | None], ndim: int) -> tuple[int | None, ...]:
     return tuple(targets.index(i) if i in targets else None for i in range(ndim))
-
-
-def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    x, starts = map(required, operands)
-    call = block.call
-
-    def move(bits: jax.Array) -> jax.Array:
-        for axis, (count, step) in enumerate(zip(call["sizes"], call["steps"], strict=True)):
-            if _is_complete(call, axis):
-                continue
-            if not count:
-                bits = lax.slice_in_dim(bits, 0, 0, axis=axis)
-                continue
-            reach = (count - 1) * abs(step)
-            first = starts[axis].astype(np.int64) - (reach if step < 0 else 0)
-            bits = lax.dynamic_slice_in_dim(bits, first, reach + 1, axis)
-            bits = lax.slice_in_dim(bits, 0, reach + 1, min(abs(step), reach + 1), axis)
-            bits = lax.rev(bits, [axis]) if step < 0 else bits
-        return bits.reshape(block.shape)
-
-    return moved(move, x)
 
 
 def _reshape_targets(call: Call) -> list[int | None]:
@@ -247,20 +209,6 @@ def rows() -> tuple[Row, ...]:
     }
     arrays = ("The arrays.",)
     return (
-        Row(
-            "getitem",
-            "Slices of an array along its axes, whose starts are an operand, as x[a:b:c, i, None].",
-            _getitem,
-            (_ANY, "[n] integers: the first index of each axis; clamped to those from which all elements exist."),
-            {
-                "sizes": "The number of elements along each axis of x.",
-                "steps": "The steps between them, other than 0; negative ones go towards the first.",
-                "dropped": "The axes of x, of size 1 now, that the result does not have.",
-                "inserted": "The axes of the result that are new, of size 1.",
-            },
-            aligned=_getitem_aligned,
-            origins=lambda call: _origins_of(_targets(call), len(call.shape)),
-        ),
         _row(
             "reshape",
             "The elements in an array of another shape, as numpy.reshape.",

@@ -16,7 +16,8 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels.blocks import index_type
-from shardcall_server.kernels.kernel import Problem, Strategy
+from shardcall_server.kernels.kernel import Problem
+from shardcall_server.kernels.layout import Spec, Specs
 from shardcall_server.kernels.reproducibility import Reproducibility
 
 
@@ -76,6 +77,35 @@ Body = Callable[[ResultBlock, Sequence[jax.Array | None]], jax.Array]
 
 
 @dataclass(frozen=True)
+class LocalSpecs:
+    """The specs in which blocks are computed.
+
+    Attributes:
+        operands: of the operands; None for one left out.
+        result: of the result.
+    """
+
+    operands: Specs
+    result: Spec
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """The strategy ``exchange`` of a row: blocks that the devices compute with rows of others.
+
+    Attributes:
+        documentation: one or two sentences on the rows that the devices send.
+        specs: the specs of operands and result that it serves; the reason, as a clause, where it does not serve a
+            problem. An operand that is sharded otherwise is resharded by the compiler.
+        body: computes one block of the result from those of the operands.
+    """
+
+    documentation: str
+    specs: Callable[[Problem], LocalSpecs | str]
+    body: Callable[[Problem, ResultBlock, Sequence[jax.Array | None]], jax.Array]
+
+
+@dataclass(frozen=True)
 class IndexCheck:
     """A check that the values of an operand are indices of an axis.
 
@@ -107,7 +137,7 @@ class Row:
         checks: the operands whose values are indices.
         needs_complete_axes: True for functions whose computation is much longer than a copy of the operands: where
             an axis that they need complete is sharded, one device computes the result, not every device.
-        strategies: hand-partitioned strategies, preferred to those that gather operands.
+        exchanged: the strategy for operands that are sharded along axes that a block needs rows of other blocks of.
         reproducibility: as `Kernel.reproducibility`.
     """
 
@@ -123,7 +153,7 @@ class Row:
     counts_result: bool = False
     checks: tuple[IndexCheck, ...] = ()
     needs_complete_axes: bool = False
-    strategies: tuple[Strategy, ...] = ()
+    exchanged: Exchanged | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import jax
+
 from shardcall_server.kernels.exchanged_axes import exchanged_program, exchanged_refusal
-from shardcall_server.kernels.kernel import Strategy
+from shardcall_server.kernels.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.one_device import one_device_program
 from shardcall_server.kernels.table_blocks import blocks_program, blocks_refusal, gathered_refusal
-from shardcall_server.kernels.table_row import Row
+from shardcall_server.kernels.table_row import LocalSpecs, Row
 
 
 def strategies_of(row: Row) -> tuple[Strategy, ...]:
@@ -25,7 +29,25 @@ def strategies_of(row: Row) -> tuple[Strategy, ...]:
         lambda problem: exchanged_refusal(row, problem),
         lambda problem, mesh: exchanged_program(row, problem, mesh),
     )
-    return (blocks, *row.strategies, exchanged, _last(row))
+    return (blocks, *_of_rows(row), exchanged, _last(row))
+
+
+def _of_rows(row: Row) -> tuple[Strategy, ...]:
+    """Returns the strategy that exchanges rows, if the row has one."""
+    if (form := row.exchanged) is None:
+        return ()
+
+    def refusal(problem: Problem) -> str | None:
+        if blocks_refusal(row, problem) is None:
+            return "every device has all elements that its block of the result needs, and it sends some"
+        return specs if isinstance(specs := form.specs(problem), str) else None
+
+    def program(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+        specs = form.specs(problem)
+        assert isinstance(specs, LocalSpecs)
+        return blocks_program(row, problem, mesh, specs, partial(form.body, problem))
+
+    return (Strategy("exchange", form.documentation, refusal, program),)
 
 
 def _last(row: Row) -> Strategy:

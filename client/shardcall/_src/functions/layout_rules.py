@@ -17,11 +17,31 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 def getitem(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
-    """Returns the sizes of the slices, without the axes ``dropped``, with 1 for those ``inserted``."""
+    """Returns the shape of the slice, for one start for each axis."""
     x, starts = present(shapes)
-    counts, steps = checks.sizes(parameters, "sizes"), checks.integers(parameters, "steps")
+    _check_starts(x, starts)
+    return (slice_shape(x, parameters),)
+
+
+def setitem(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
+    """Returns the shape of x, for values that broadcast to the slice, and one start for each axis."""
+    x, values, starts = present(shapes)
+    _check_starts(x, starts)
+    target = slice_shape(x, parameters)
+    pairs = zip(values[::-1], target[::-1], strict=False)
+    if len(values) > len(target) or any(size not in (1, wanted) for size, wanted in pairs):
+        raise checks.operand("values", f"values is of shape {values}, which does not broadcast to the slice, {target}")
+    return (x,)
+
+
+def _check_starts(x: Shape, starts: Shape) -> None:
     if starts != (len(x),):
         raise checks.operand("starts", f"starts is of shape {starts} and x has {len(x)} axes; give one start for each")
+
+
+def slice_shape(x: Shape, parameters: Parameters) -> Shape:
+    """Returns the sizes of a slice of x, without the axes ``dropped``, with 1 for those ``inserted``."""
+    counts, steps = checks.sizes(parameters, "sizes"), checks.integers(parameters, "steps")
     for name, values in (("sizes", counts), ("steps", steps)):
         if len(values) != len(x):
             raise invalid(name, values, f"x has {len(x)} axes; give one for each")
@@ -34,7 +54,7 @@ def getitem(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     if any(counts[i] != 1 for i in dropped):
         raise invalid("dropped", dropped, f"the sizes are {counts}; drop axes of size 1")
     kept = [count for i, count in enumerate(counts) if i not in dropped]
-    return (inserted(kept, checks.integers(parameters, "inserted"), "inserted"),)
+    return inserted(kept, checks.integers(parameters, "inserted"), "inserted")
 
 
 def inserted(shape: Sequence[int], positions: Sequence[int], name: str) -> Shape:

@@ -156,6 +156,8 @@ def _layouts() -> Iterator[Function]:
     formed = f"{kept}, and along the first other one that of the first axis of ``x`` that it does not keep"
     starts = {"sizes": REQUIRED, "steps": REQUIRED, "dropped": (), "inserted": ()}
     yield Function("getitem", (_X, Operand("starts")), starts, type_rules.getitem, own.getitem, kept)
+    assigned = _X, Operand("values"), Operand("starts")
+    yield Function("setitem", assigned, starts, type_rules.setitem, own.setitem, _OF_X)
     yield Function("reshape", (_X,), {"shape": REQUIRED}, of_x, own.reshape, formed)
     yield Function("expand_dims", (_X,), {"axis": REQUIRED}, of_x, own.expand_dims, kept)
     yield Function("squeeze", (_X,), {"axis": None}, of_x, own.squeeze, kept)

@@ -170,6 +170,15 @@ def getitem(dtypes: DTypes, _: Parameters) -> DType:
     return x
 
 
+def setitem(dtypes: DTypes, _: Parameters) -> DType:
+    """Returns the type of x, for values that it can have and starts of integers."""
+    x, values, starts = _present(dtypes)
+    if values.kind == "c" and x.kind != "c":
+        message = f"values is of {values.name} and x of {x.name}; give real numbers"
+        raise checks.operand("values", message, "UNSUPPORTED_ELEMENT_TYPE")
+    return getitem((x, starts), {})
+
+
 def indices(_dtypes: DTypes, _: Parameters) -> DType:
     """Returns the type of indices."""
     return np.dtype(np.int64)
