@@ -43,8 +43,8 @@ def test_a_step_of_the_heat_equation_is_numpys_bit_for_bit(run, same, how, shape
     u, write = RANDOM.normal(size=shape), GraphWriter()
     graph, inputs = write.call([heat_step(write)], [u, np.float64(0.1), np.float64(4)])
     result = run(GRAPH, *inputs, graph=to_text(graph), padding=float("nan"), **how)
-    around = np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1)
-    same(result, u + 0.1 * (around - 4 * u))
+    neighbors = np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1)
+    same(result, u + 0.1 * (neighbors - 4 * u))
 
 
 REWRITTEN = {

@@ -26,7 +26,7 @@ class NamespaceBase(KernelMethods[Any]):
     def __init__(self, client: Submits) -> None:
         self._client = client
 
-    # Libraries tell namespaces apart as they do modules: by their names, and in sets.
+    # Libraries distinguish namespaces as they do modules: by their names, and in sets.
     __name__ = "shardcall.namespace"
 
     def __eq__(self, other: object) -> bool:
