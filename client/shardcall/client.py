@@ -371,7 +371,7 @@ class Client(KernelMethods[Result], Submission):
 
         with self._remote_arrays.using(values, call.names), self._remote_arrays.making() if keep else nullcontext():
             answer = self._remote_arrays.call_after_deleting(send, until) if keep else send()
-            arrays = self._remote_arrays.kept(self, answer)
+            arrays = self._remote_arrays.kept(self, answer, committed=call.commits)
         return result.from_answer(answer, arrays, until.elapsed_s())
 
     @cached_property

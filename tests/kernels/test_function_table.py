@@ -89,6 +89,11 @@ CASES = {
     **{key: [(CUBE, {}), (CUBE, {"axis": 0}), ((), {"axis": None}), ((0,), {})] for key in ("sort", "argsort")},
     "take": [(CUBE, (2, 3), {"axis": 1}), (CUBE, (), {}), ((0, 3), (0,), {"axis": 0})],
     "take_along_axis": [(CUBE, (2, 3, 7), {}), (CUBE, (1, 2, 5), {"axis": 1})],
+    "full": [((), {"shape": CUBE}), ((), {"shape": 4})],
+    "full_like": [(CUBE, (), {}), ((), (), {})],
+    "arange": [((), (), {"size": 9}), ((), (), {"size": 0})],
+    "linspace": [((), (), None, {"size": 9}), ((), (), (), {"size": 1})],
+    "eye": [((), {"shape": (3, 5)}), ((), {"shape": (0, 2), "dtype": "int8"})],
     **dict.fromkeys(UNARY, ((CUBE,), ((),))),
     **dict.fromkeys(BINARY, PAIR_SHAPES),
     **{

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from shardcall._src.functions.table import FUNCTIONS
 from shardcall.namespace.arithmetic import ArithmeticNamespace
+from shardcall.namespace.creation import CreationNamespace
 from shardcall.namespace.indexing import IndexingNamespace
 from shardcall.namespace.shapes import ShapeNamespace
 
@@ -24,7 +25,7 @@ _STANDARD = {
 """The names of the Python array API standard, where they are not NumPy's names."""
 
 
-class Namespace(ArithmeticNamespace, IndexingNamespace, ShapeNamespace):
+class Namespace(ArithmeticNamespace, CreationNamespace, IndexingNamespace, ShapeNamespace):
     """Functions of arrays with the names and arguments of NumPy and of the Python array API standard.
 
     Their results stay on the mesh, as those of `Client.submit`, and no function waits for its result. A function takes

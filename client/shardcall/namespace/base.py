@@ -9,7 +9,9 @@ import numpy as np
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types import arrays
-from shardcall._src.types.arrays import Array
+from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.specs import SpecLike
 from shardcall.methods import KernelMethods
 
 
@@ -18,6 +20,9 @@ class Submits(Protocol):
 
     def submit(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Runs any kernel of the server without waiting for it."""
+
+    def _put_array(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> RemoteArray:
+        """Puts an array of this process on the mesh."""
 
 
 class NamespaceBase(KernelMethods[Any]):

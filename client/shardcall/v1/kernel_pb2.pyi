@@ -183,6 +183,7 @@ class KernelCall(_message.Message):
     IN_SPECS_FIELD_NUMBER: _builtins.int
     OUT_SPECS_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
+    UNCOMMITTED_FIELD_NUMBER: _builtins.int
     kernel: _builtins.str
     """The kernel's name, as in ListKernels."""
     strategy: _builtins.str
@@ -196,10 +197,11 @@ class KernelCall(_message.Message):
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
         """The mesh. If it is unset and operands are resident, the mesh is that of the
-        first of them, and all of them MUST be on the same devices in the same
-        order. If it is unset and no operand is resident, the server uses its default
-        mesh if a spec is set or the operands have at least 1 MiB, and one device
-        otherwise. If it is set, resident operands on other devices are moved.
+        first committed one, and all committed ones MUST be on the same devices in the
+        same order; if none is committed, it is that of the largest resident operand.
+        If it is unset and no operand is resident, the server uses its default mesh if
+        a spec is set or the operands have at least 1 MiB, and one device otherwise.
+        If it is set, resident operands on other devices are moved.
         """
 
     @_builtins.property
@@ -210,6 +212,13 @@ class KernelCall(_message.Message):
     def out_specs(self) -> _containers.RepeatedCompositeFieldContainer[_mesh_pb2.OptionalPartitionSpec]:
         """One per result; missing trailing entries are unset."""
 
+    @_builtins.property
+    def uncommitted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The indices of the resident operands that are not committed: they move to the
+        devices of a committed operand. The client knows which they are; all others
+        are committed.
+        """
+
     def __init__(
         self,
         *,
@@ -219,10 +228,11 @@ class KernelCall(_message.Message):
         in_specs: _abc.Iterable[_mesh_pb2.OptionalPartitionSpec] | None = ...,
         out_specs: _abc.Iterable[_mesh_pb2.OptionalPartitionSpec] | None = ...,
         strategy: _builtins.str = ...,
+        uncommitted: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_specs", b"in_specs", "kernel", b"kernel", "mesh", b"mesh", "out_specs", b"out_specs", "parameters", b"parameters", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_specs", b"in_specs", "kernel", b"kernel", "mesh", b"mesh", "out_specs", b"out_specs", "parameters", b"parameters", "strategy", b"strategy", "uncommitted", b"uncommitted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

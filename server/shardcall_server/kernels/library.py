@@ -20,6 +20,7 @@ from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
 from shardcall_server.kernels.roll import Roll
 from shardcall_server.kernels.shift import Shift
 from shardcall_server.kernels.table_axes import rows as axis_rows
+from shardcall_server.kernels.table_creation import rows as creation_rows
 from shardcall_server.kernels.table_kernel import table_kernel
 from shardcall_server.kernels.table_layouts import rows as layout_rows
 from shardcall_server.kernels.table_slices import rows as slice_rows
@@ -51,6 +52,6 @@ def kernels() -> tuple[Kernel, ...]:
         Reshard(),
         Copy(),
         Transpose(),
-        *map(table_kernel, (*slice_rows(), *layout_rows(), *axis_rows())),
+        *map(table_kernel, (*slice_rows(), *layout_rows(), *axis_rows(), *creation_rows())),
     )
     return (*single, GraphKernel({kernel.name: kernel for kernel in single}))

@@ -67,6 +67,8 @@ class TableKernel(Kernel[Any]):
         if problem.out_specs[0] is not None:
             return problem.out_specs
         row, call = self.row, call_of(problem)
+        if row.is_created:
+            return (rows_over_all(len(call.shape), problem.mesh),)
         if row.origins is not None:
             origins = row.origins(call)
         else:

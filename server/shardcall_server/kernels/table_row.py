@@ -133,6 +133,7 @@ class Row:
             none; that of the alignment by default.
         main: the operand that decides the result's default spec.
         is_free: True if a block of the result may be sharded along axes that no operand is aligned with.
+        is_created: True if the result's first axis is sharded over all mesh axes by default.
         counts_result: True if the parameter ``axis`` counts the axes of the result and not those of the first operand.
         checks: the operands whose values are indices.
         needs_complete_axes: True for functions whose computation is much longer than a copy of the operands: where
@@ -150,6 +151,7 @@ class Row:
     origins: Callable[[Call], tuple[int | None, ...]] | None = None
     main: int = 0
     is_free: bool = False
+    is_created: bool = False
     counts_result: bool = False
     checks: tuple[IndexCheck, ...] = ()
     needs_complete_axes: bool = False

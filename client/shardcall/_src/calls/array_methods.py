@@ -12,8 +12,11 @@ from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArr
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.errors import InvalidOperandError
-from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.mesh import Mesh, MeshLike
 from shardcall._src.types.specs import SpecLike
+
+_LARGE_BYTES = 1 << 20  # from which the server's default mesh has all devices
+_ONE_DEVICE = Mesh(x=1)
 
 
 class ArrayMethods(ABC):
@@ -65,6 +68,23 @@ class ArrayMethods(ABC):
                 field="x",
             )
         return self._remote_arrays.put(self, as_operand(x, "x"), mesh, spec, self._deadline(timeout))
+
+    def _put_array(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> RemoteArray:
+        """Puts an array on the mesh; without a mesh and a spec it is not committed, and a small one is on one device.
+
+        Args:
+            array: [...] the array.
+            mesh: the mesh to place it on.
+            spec: the sharding.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        committed = mesh is not None or spec is not None
+        if not committed and array.nbytes < _LARGE_BYTES:
+            mesh = _ONE_DEVICE
+        until = self._deadline(DEFAULT_TIMEOUT_S)
+        return self._remote_arrays.put(self, array, mesh, spec, until, committed=committed)
 
     def get(self, array: Handle, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
         """Copies an array from the mesh.

@@ -75,6 +75,7 @@ def call_key(
     in_specs: Sequence[PartitionSpec | None] | None,
     out_specs: Sequence[PartitionSpec | None] | None,
     strategy: str,
+    uncommitted: tuple[int, ...] = (),
 ) -> Hashable | None:
     """Returns the key that all calls with the same message share.
 
@@ -85,4 +86,5 @@ def call_key(
     if not _PLAIN.issuperset(kinds):
         return None
     over = mesh and (mesh.axes, mesh.device_ids)
-    return kernel, strategy, over, tuple(in_specs or ()), tuple(out_specs or ()), kinds, *parameters.items()
+    placing = over, tuple(in_specs or ()), tuple(out_specs or ()), uncommitted
+    return kernel, strategy, placing, kinds, *parameters.items()

@@ -33,10 +33,12 @@ class CallRequest:
     Attributes:
         message: the call without its arrays.
         operands: NumPy arrays and arrays on the mesh; an `Array` for a type without values, None for one left out.
+        commits: whether its results are committed.
     """
 
     message: kernel_pb2.KernelCall
     operands: tuple[NDArray | RemoteArray | Array | None, ...]
+    commits: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,7 +99,7 @@ def prepare(
     if kind is not None and (message := memo.find(kind)) is not None:
         local = _local_operands(kernel, operands)
         if local is not None:
-            return CallRequest(message, local)
+            return CallRequest(message, local, _places(message))
     for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
@@ -106,14 +108,27 @@ def prepare(
     named = partial(caller_name, kernel)
     own, wanted = as_specs(bound.in_specs, "in_specs", named), as_specs(bound.out_specs, "out_specs", named)
     over, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), own)
-    key = call_key(kernel, bound.parameters, over, specs, wanted, strategy)
+    uncommitted = _uncommitted(values)
+    key = call_key(kernel, bound.parameters, over, specs, wanted, strategy, uncommitted)
     if (message := memo.find(key)) is None:
         message = _message(kernel, bound.parameters, over, specs, wanted, strategy)
+        message.uncommitted.extend(uncommitted)
         memo.add(key, message)
+    commits = mesh is not None or any(spec is not None for spec in (*(own or ()), *(wanted or ())))
+    commits = commits or any(isinstance(value, RemoteArray) and value._committed for value in values)
     by_position = all(item is value for item, value in zip_longest(bound.operands, operands))
     if by_position and not any(isinstance(value, RemoteArray) for value in values):
         memo.add(kind, message)
-    return CallRequest(message, values)
+    return CallRequest(message, values, commits)
+
+
+def _places(message: kernel_pb2.KernelCall) -> bool:
+    """Returns whether a call without operands on the mesh names a mesh or a spec."""
+    return message.HasField("mesh") or any(spec.HasField("spec") for spec in (*message.in_specs, *message.out_specs))
+
+
+def _uncommitted(operands: Sequence[NDArray | RemoteArray | Array | None]) -> tuple[int, ...]:
+    return tuple(i for i, item in enumerate(operands) if isinstance(item, RemoteArray) and not item._committed)
 
 
 def _local_operands(kernel: str, operands: Sequence[Any]) -> tuple[NDArray | Array | None, ...] | None:
@@ -146,19 +161,24 @@ def placed(
 
     Args:
         kernel: the name of the kernel.
-        over: the caller's mesh; None for that of the first operand that has one.
-        in_specs: the caller's specs; None for an operand's own spec, if the mesh has its axes.
+        over: the caller's mesh; None for that of the first committed operand, else of the largest on the mesh.
+        in_specs: the caller's specs; None for the spec of a committed operand, if the mesh has its axes. Those that
+            are not committed keep theirs if there is no other and ``over`` is None.
 
     Raises:
-        ShardingError: if the mesh is unset and two operands are on different devices, or in another order on the same.
+        ShardingError: if the mesh is unset and two committed operands are on different devices, or in another order on
+            the same.
     """
     on_mesh = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
     if not on_mesh or any(map(is_pending, on_mesh.values())):
         return over, in_specs  # the server applies the same rule
+    kept = {i: operand for i, operand in on_mesh.items() if operand.committed}
     if over is None:
-        over = _common_mesh(kernel, on_mesh)
+        largest = max(on_mesh.values(), key=lambda each: each.nbytes)  # the first of equals, as on the server
+        over = _common_mesh(kernel, kept) if kept else largest.mesh
+        kept = kept or on_mesh
     specs = list(in_specs or ())
-    for i, operand in on_mesh.items():
+    for i, operand in kept.items():
         specs += [None] * (i + 1 - len(specs))
         names = {name for entry in operand.spec for name in axis_names(entry)}
         if specs[i] is None and names <= set(over.axis_names):

@@ -92,7 +92,14 @@ class RemoteArrays:
         return self._lease.lease_id
 
     def put(
-        self, owner: Owner, array: NDArray, over: MeshLike | None, spec: SpecLike | None, until: Deadline
+        self,
+        owner: Owner,
+        array: NDArray,
+        over: MeshLike | None,
+        spec: SpecLike | None,
+        until: Deadline,
+        *,
+        committed: bool = True,
     ) -> RemoteArray:
         """Puts an array of any layout on the mesh."""
         check_size(array.nbytes, self._limits.max_call_bytes)
@@ -115,7 +122,8 @@ class RemoteArrays:
             answer = self.call_after_deleting(
                 lambda: with_shared_memory(self._shared_memory, [array], 0, until, put), until
             )
-            return self._lease.hold(answer.array.handle, partial(self._described, owner, answer.array))
+            made = partial(self._described, owner, answer.array, committed=committed)
+            return self._lease.hold(answer.array.handle, made)
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
         """Copies an array from the mesh."""
@@ -190,7 +198,15 @@ class RemoteArrays:
         arrays = tuple(
             self._lease.hold(
                 handle,
-                partial(RemoteArray, owner, self._here, handle, kind, pending=SubmittedResult(submitted, index)),
+                partial(
+                    RemoteArray,
+                    owner,
+                    self._here,
+                    handle,
+                    kind,
+                    pending=SubmittedResult(submitted, index),
+                    committed=call.commits,
+                ),
             )
             for index, (handle, kind) in enumerate(zip(handles, types, strict=True))
         )
@@ -213,12 +229,13 @@ class RemoteArrays:
         """Returns a context for a call that leaves arrays on the mesh, until `kept` has been called."""
         return self._lease.making()
 
-    def kept(self, owner: Owner, answer: Answer) -> tuple[NDArray | RemoteArray, ...]:
+    def kept(self, owner: Owner, answer: Answer, *, committed: bool = True) -> tuple[NDArray | RemoteArray, ...]:
         """Returns a call's results, those that stay on the mesh as objects."""
         results: list[NDArray | RemoteArray] = []
         for index, result in enumerate(answer.results):
             if isinstance(result, Kept):
-                results.append(self._lease.hold(result.handle, partial(self._from_plan, owner, result, index, answer)))
+                made = partial(self._from_plan, owner, result, index, answer, committed=committed)
+                results.append(self._lease.hold(result.handle, made))
             else:
                 results.append(result)
         return tuple(results)
@@ -309,17 +326,19 @@ class RemoteArrays:
                 field="array",
             ) from None
 
-    def _described(self, owner: Owner, answer: array_service_pb2.ArrayDescription) -> RemoteArray:
+    def _described(
+        self, owner: Owner, answer: array_service_pb2.ArrayDescription, *, committed: bool = True
+    ) -> RemoteArray:
         placement = plan.placement(answer.placement)
         if placement is None:
             raise download.broken("an array has no element type")
         over = mesh.from_proto(answer.mesh)
         placed = MeshPlacement(placement, over, answer.device_bytes)
-        return RemoteArray(owner, self._here, answer.handle, placement.type, placed)
+        return RemoteArray(owner, self._here, answer.handle, placement.type, placed, committed=committed)
 
-    def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer) -> RemoteArray:
+    def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer, *, committed: bool) -> RemoteArray:
         placed = placement_of(index, answer)
-        return RemoteArray(owner, self._here, result.handle, placed.placement.type, placed)
+        return RemoteArray(owner, self._here, result.handle, placed.placement.type, placed, committed=committed)
 
 
 def _named(value: object) -> str:

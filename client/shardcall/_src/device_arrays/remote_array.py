@@ -196,6 +196,14 @@ class Described:
         return self.__remote_array__()._settled().device_bytes
 
     @property
+    def committed(self) -> bool:
+        """True if it was put, created with a mesh or a spec, or computed from such an array, as in JAX.
+
+        An array that is not committed moves to the devices of one that is, if a call takes both.
+        """
+        return self.__remote_array__()._committed
+
+    @property
     def lost(self) -> bool:
         """True if this client has deleted it or was closed; the server may lose it otherwise."""
         return bool(self.__remote_array__()._lost)
@@ -230,6 +238,8 @@ class RemoteArray(Described, ArrayOperators):
         kind: Array,
         placed: MeshPlacement | None = None,
         pending: PendingResult | None = None,
+        *,
+        committed: bool = True,
     ) -> None:
         self._owner = owner  # keeps the client, and a server of `local`, open
         self._where = where
@@ -237,6 +247,7 @@ class RemoteArray(Described, ArrayOperators):
         self._type = kind
         self._placed = placed
         self._pending = pending
+        self._committed = committed
         self._lost = ""
         self._entered_by = 0
 

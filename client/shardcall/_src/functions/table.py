@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardcall._src.functions import axis_rules, layout_rules, shape_rules, type_rules
+from shardcall._src.functions import axis_rules, creation_rules, layout_rules, shape_rules, type_rules
 from shardcall._src.functions.function import REQUIRED, Function, Operand
 from shardcall._src.functions.shape_rules import ShapeRule
 
@@ -148,6 +148,7 @@ def _functions() -> Iterator[Function]:
     yield Function("transpose", (_X,), {"axes": None}, type_rules.as_operand(0), shape_rules.transpose, spec)
     yield from _layouts()
     yield from _along_axes()
+    yield from _creations()
 
 
 def _layouts() -> Iterator[Function]:
@@ -183,6 +184,17 @@ def _along_axes() -> Iterator[Function]:
     operands, kept = (_X, Operand("indices")), "that of ``x`` along the axes that it keeps"
     yield Function("take", operands, {"axis": None}, type_rules.taken, axis_rules.take, kept)
     yield Function("take_along_axis", operands, {"axis": -1}, type_rules.taken, axis_rules.take_along_axis, kept)
+
+
+def _creations() -> Iterator[Function]:
+    own, rows = creation_rules, "its first axis, over all mesh axes"
+    start, second, last = Operand("start"), Operand("second"), Operand("last", optional=True)
+    size, value = {"size": REQUIRED}, Operand("fill_value")
+    yield Function("full", (value,), {"shape": REQUIRED}, type_rules.as_operand(0), own.full, rows)
+    yield Function("full_like", (_X, value), {}, type_rules.as_operand(1), own.full_like, _OF_X)
+    yield Function("arange", (start, second), size, own.sequence_type, own.sequence, rows)
+    yield Function("linspace", (start, Operand("step"), last), size, own.linspace_type, own.sequence, rows)
+    yield Function("eye", (Operand("k"),), {"shape": REQUIRED, "dtype": "float64"}, own.eye_type, own.eye, rows)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from shardcall._src.types.blocks import device_label
@@ -230,29 +230,30 @@ class Execution:
 
 
 def _keep_placements(call: kernel_pb2.KernelCall, operands: Sequence[OperandSource]) -> None:
-    if not call.HasField("mesh"):
-        _check_same_devices(operands)
-    for i, operand in enumerate(operands):
-        resident = operand.resident
-        if resident is None:
-            continue
-        if not call.HasField("mesh"):
-            call.mesh.CopyFrom(resident.mesh)
+    """Fills in the mesh of the committed operands and their specs; those of the others if none is committed."""
+    resident_arrays = {i: operand.resident for i, operand in enumerate(operands) if operand.resident is not None}
+    kept = {i: resident for i, resident in resident_arrays.items() if i not in call.uncommitted}
+    call.ClearField("uncommitted")
+    if not call.HasField("mesh") and resident_arrays:
+        _check_same_devices(kept)
+        largest = max(resident_arrays.values(), key=lambda each: each.type.nbytes)  # the first of equals
+        call.mesh.CopyFrom(next(iter(kept.values()), largest).mesh)
+        kept = kept or resident_arrays
+    for i, resident in kept.items():
         while len(call.in_specs) <= i:
             call.in_specs.add()
         if not call.in_specs[i].HasField("spec") and _axes(call.mesh) == _axes(resident.mesh):
             call.in_specs[i].spec.CopyFrom(resident.placement.spec)
 
 
-def _check_same_devices(operands: Sequence[OperandSource]) -> None:
-    """Refuses resident arrays on different devices: they are transferred only if the call names its mesh.
+def _check_same_devices(committed: Mapping[int, ResidentArray]) -> None:
+    """Refuses committed arrays on different devices: they are transferred only if the call names its mesh.
 
     Raises:
         CallError: INVALID_MESH.
     """
-    resident_arrays = [(i, operand.resident) for i, operand in enumerate(operands) if operand.resident is not None]
-    for i, resident in resident_arrays[1:]:
-        first, other = resident_arrays[0]
+    for i, resident in committed.items():
+        first, other = next(iter(committed.items()))
         if resident.mesh.device_ids == other.mesh.device_ids:
             continue
         same = set(resident.mesh.device_ids) == set(other.mesh.device_ids)

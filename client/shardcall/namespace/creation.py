@@ -1,0 +1,399 @@
+"""Functions that create arrays on the mesh."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from shardcall._src.device_arrays.operands import OperandLike, as_operand
+from shardcall._src.device_arrays.remote_array import find_remote_array
+from shardcall._src.types.element_types import parse_dtype
+from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.specs import SpecLike
+from shardcall.namespace.base import type_of
+from shardcall.namespace.inspection import check_device
+from shardcall.namespace.shapes import ShapeNamespace
+
+Shape = SupportsIndex | Sequence[SupportsIndex]
+
+
+class Destination(TypedDict, total=False):
+    """The keywords of functions that create arrays; all may be left out.
+
+    Attributes:
+        device: ``"mesh"`` or None, as the Python array API standard has it.
+        mesh: the devices; None for one device, or for the server's mesh if there is a spec.
+        spec: the sharding; None for the first axis, over all mesh axes.
+    """
+
+    device: str | None
+    mesh: MeshLike | None
+    spec: SpecLike | None
+
+
+class CreationNamespace(ShapeNamespace):
+    """Functions that create arrays, whose values are computed on the devices.
+
+    Arrays that are created with a mesh or a spec are committed to its devices. The others move to the devices of a
+    committed array that a call takes beside them.
+    """
+
+    def full(
+        self, shape: Shape, fill_value: OperandLike, dtype: npt.DTypeLike | None = None, **to: Unpack[Destination]
+    ) -> Any:
+        """Returns an array with one value everywhere, as ``numpy.full``; an array of values is broadcast.
+
+        Args:
+            shape: the size of each axis.
+            fill_value: the value, or an array that broadcasts to the shape.
+            dtype: the element type; None for that of the value.
+            to: see `Destination`.
+        """
+        value = self.asarray(fill_value, dtype) if find_remote_array(fill_value) is not None else None
+        if value is None:
+            value = _filled(fill_value, dtype)
+        sizes = _sizes(shape)
+        return self._created("full" if not value.ndim else "broadcast_to", value, to=to, shape=sizes)
+
+    def zeros(self, shape: Shape, dtype: npt.DTypeLike = np.float64, **to: Unpack[Destination]) -> Any:
+        """Returns an array of zeros, as ``numpy.zeros``."""
+        return self.full(shape, 0, _or_default(dtype), **to)
+
+    def ones(self, shape: Shape, dtype: npt.DTypeLike = np.float64, **to: Unpack[Destination]) -> Any:
+        """Returns an array of ones, as ``numpy.ones``."""
+        return self.full(shape, 1, _or_default(dtype), **to)
+
+    def empty(self, shape: Shape, dtype: npt.DTypeLike = np.float64, **to: Unpack[Destination]) -> Any:
+        """Returns an array of zeros, which ``numpy.empty`` leaves open."""
+        return self.zeros(shape, dtype, **to)
+
+    def full_like(
+        self,
+        x: OperandLike,
+        /,
+        fill_value: OperandLike,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        shape: Shape | None = None,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns an array like another with one value everywhere, as ``numpy.full_like``.
+
+        Args:
+            x: the array, whose devices and sharding the result has if its shape is the same.
+            fill_value: the value, or an array that broadcasts to the shape.
+            dtype: the element type; None for that of x.
+            shape: the shape; None for that of x.
+            to: see `Destination`.
+        """
+        kind = type_of(x)
+        dtype = kind.dtype if dtype is None else dtype
+        here = find_remote_array(x)
+        is_scalar = find_remote_array(fill_value) is None and not np.ndim(fill_value)  # type: ignore[arg-type]
+        if here is None or not is_scalar or shape is not None:
+            return self.full(kind.shape if shape is None else shape, fill_value, dtype, **to)
+        return self._created("full_like", here, _filled(fill_value, dtype), to=to)
+
+    def zeros_like(
+        self,
+        x: OperandLike,
+        /,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        shape: Shape | None = None,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns an array of zeros like another, as ``numpy.zeros_like``; see `full_like`."""
+        return self.full_like(x, 0, dtype, shape=shape, **to)
+
+    def ones_like(
+        self,
+        x: OperandLike,
+        /,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        shape: Shape | None = None,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns an array of ones like another, as ``numpy.ones_like``; see `full_like`."""
+        return self.full_like(x, 1, dtype, shape=shape, **to)
+
+    def empty_like(
+        self,
+        x: OperandLike,
+        /,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        shape: Shape | None = None,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns an array of zeros like another, which ``numpy.empty_like`` leaves open; see `full_like`."""
+        return self.full_like(x, 0, dtype, shape=shape, **to)
+
+    def arange(
+        self,
+        start: Any,
+        /,
+        stop: Any = None,
+        step: Any = 1,
+        *,
+        dtype: npt.DTypeLike | None = None,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns evenly spaced numbers from start, up to but without stop, as ``numpy.arange``.
+
+        Args:
+            start: the first number; the only argument is the stop, and the start then 0.
+            stop: the end.
+            step: the distance of neighbours, other than 0.
+            dtype: the element type; None for that of the arguments.
+            to: see `Destination`.
+        """
+        first, end, step = map(_number, (0, start, step) if stop is None else (start, stop, step))
+        if not step:
+            raise ZeroDivisionError("step is 0; give another")
+        kind = np.result_type(np.int64, *map(np.asarray, (first, end, step))) if dtype is None else parse_dtype(dtype)
+        count = _count(first, end, step)
+        ends = np.empty(2, kind)
+        with np.errstate(all="ignore"):
+            ends[0] = first
+            if count > 1:
+                ends[1] = first + step
+        return self._created("arange", ends[0, ...], ends[1, ...], to=to, size=count)
+
+    def linspace(
+        self,
+        start: Any,
+        stop: Any,
+        num: SupportsIndex = 50,
+        endpoint: bool = True,
+        retstep: bool = False,
+        dtype: npt.DTypeLike | None = None,
+        axis: int = 0,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns evenly spaced numbers from start to stop, as ``numpy.linspace``.
+
+        Args:
+            start: the first number, or an array of them.
+            stop: the last number, or an array of them; with ``endpoint=False`` the one after it.
+            num: how many.
+            endpoint: whether the last one is stop.
+            retstep: whether to return the distance of neighbours too.
+            dtype: the element type; None for float64, or complex128.
+            axis: the axis of the result along which they are, if start or stop is an array.
+            to: see `Destination`.
+        """
+        count = operator.index(num)
+        if count < 0:
+            raise ValueError(f"num={count}; give 0 or more")
+        first, last = (np.multiply(_values(each), 1.0) for each in (start, stop))
+        kind = np.result_type(first, last, float(count))
+        steps = count - 1 if endpoint else count
+        with np.errstate(all="ignore"):
+            delta = np.subtract(last, first, dtype=kind)
+            step = np.asarray(delta / steps if steps > 0 else delta * np.nan)
+        if first.ndim or last.ndim:
+            made = self._lines(first, delta, step, count, steps, axis, to)
+            if endpoint and count > 1:
+                index = self.reshape(self.arange(count), [-1] + [1] * delta.ndim)
+                made = self.moveaxis(made, axis, 0)
+                made = self.moveaxis(self.where(self.equal(index, count - 1), last, made), 0, axis)
+        else:
+            operands = [np.asarray(each, kind) for each in (first, step if steps > 0 else 0)]
+            operands += [np.asarray(last, kind)] * (endpoint and count > 1)
+            made = self._created("linspace", *operands, to=to, size=count)
+        if dtype is not None:
+            wanted = parse_dtype(dtype)
+            made = self.astype(self.floor(made) if wanted.kind in "iu" else made, wanted)
+        return (made, step[()]) if retstep else made
+
+    def _lines(self, first: Any, delta: Any, step: Any, count: int, steps: int, axis: int, to: Destination) -> Any:
+        index = self.reshape(self.arange(count, dtype=step.dtype, **to), [-1] + [1] * delta.ndim)
+        if steps <= 0:
+            product = self.multiply(index, delta)
+        elif np.any(step == 0):
+            product = self.multiply(self.divide(index, steps), delta)
+        else:
+            product = self.multiply(index, step)
+        return self.moveaxis(self.add(product, first), 0, axis)
+
+    def logspace(
+        self,
+        start: Any,
+        stop: Any,
+        num: SupportsIndex = 50,
+        endpoint: bool = True,
+        base: Any = 10.0,
+        dtype: npt.DTypeLike | None = None,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns numbers whose logarithms are evenly spaced, as ``numpy.logspace``."""
+        made = self.power(base, self.linspace(start, stop, num, endpoint, **to))
+        return made if dtype is None else self.astype(made, dtype)
+
+    def eye(
+        self,
+        N: SupportsIndex,  # noqa: N803  # NumPy's name
+        M: SupportsIndex | None = None,  # noqa: N803
+        /,
+        k: SupportsIndex = 0,
+        dtype: npt.DTypeLike = np.float64,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns ones on a diagonal and zeros elsewhere, as ``numpy.eye``.
+
+        Args:
+            N: the number of rows.
+            M: the number of columns; None for as many.
+            k: the diagonal; 0 for the main one, positive above it.
+            dtype: the element type.
+            to: see `Destination`.
+        """
+        shape = operator.index(N), operator.index(N if M is None else M)
+        diagonal = np.int64(max(min(operator.index(k), shape[1]), -shape[0]))
+        return self._created("eye", diagonal, to=to, shape=shape, dtype=parse_dtype(_or_default(dtype)).name)
+
+    def identity(self, n: SupportsIndex, dtype: npt.DTypeLike = np.float64, **to: Unpack[Destination]) -> Any:
+        """Returns the identity matrix of n rows, as ``numpy.identity``."""
+        return self.eye(n, dtype=dtype, **to)
+
+    def tri(
+        self,
+        N: SupportsIndex,  # noqa: N803  # NumPy's name
+        M: SupportsIndex | None = None,  # noqa: N803
+        k: int = 0,
+        dtype: npt.DTypeLike = np.float64,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns ones at and below a diagonal and zeros above it, as ``numpy.tri``."""
+        return self.tril(self.ones((N, N if M is None else M), dtype, **to), k)
+
+    def asarray(
+        self,
+        obj: OperandLike,
+        /,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        copy: bool | None = None,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns an array on the mesh of any array, number or nested lists of numbers, as ``numpy.asarray``.
+
+        Args:
+            obj: the array; one on the mesh stays where it is, unless there is a mesh or a spec.
+            dtype: the element type; None for its own.
+            copy: True for a copy in any case, False for an error if there must be one.
+            to: see `Destination`.
+
+        Raises:
+            ValueError: if there must be a copy and it is not allowed.
+        """
+        check_device(to)
+        wanted = None if dtype is None else parse_dtype(dtype)
+        here = find_remote_array(obj)
+        if here is None:
+            if copy is False:
+                raise ValueError("an array of this process cannot be on the mesh without a copy; leave out copy=False")
+            array = as_operand(obj, "obj")
+            array = array if wanted is None else array.astype(wanted)
+            return self._client._put_array(array, to.get("mesh"), to.get("spec"))
+        moves = to.get("mesh") is not None or to.get("spec") is not None
+        if wanted in (None, here.dtype) and not moves:
+            return self.copy(here) if copy else here
+        if copy is False:
+            raise ValueError("another element type or placement needs a copy; leave out copy=False")
+        made = here if wanted in (None, here.dtype) else self.astype(here, wanted)
+        return self._created("reshard", made, to=to) if moves else made
+
+    array = asarray
+
+    def from_dlpack(self, x: Any, /, *, copy: bool | None = None, **to: Unpack[Destination]) -> Any:
+        """Returns an array on the mesh of an array that supports DLPack, as ``numpy.from_dlpack``."""
+        return self.asarray(x, copy=copy, **to)
+
+    def meshgrid(self, *xi: OperandLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+        """Returns the coordinates of the points of a grid, as ``numpy.meshgrid``.
+
+        Args:
+            xi: [n] the coordinates along each axis.
+            copy: has no effect: results never change.
+            sparse: whether results have one element along the axes along which they are constant.
+            indexing: ``"xy"`` for a grid of rows and columns, ``"ij"`` for axes in the given sequence.
+
+        Raises:
+            ValueError: for another indexing.
+        """
+        if indexing not in ("xy", "ij"):
+            raise ValueError(f"indexing={indexing!r}; give 'xy' or 'ij'")
+        del copy
+        axes = list(range(len(xi)))
+        if indexing == "xy" and len(xi) > 1:
+            axes[:2] = 1, 0
+        sizes = [0] * len(xi)
+        for axis, each in zip(axes, xi, strict=True):
+            sizes[axis] = math.prod(type_of(each).shape)
+        made = []
+        for axis, each in zip(axes, xi, strict=True):
+            column = self.reshape(each, [-1 if i == axis else 1 for i in range(len(xi))])
+            made.append(column if sparse else self.broadcast_to(column, sizes))
+        return made
+
+    def fromfunction(
+        self, function: Callable[..., Any], shape: Sequence[int], *, dtype: npt.DTypeLike = np.float64, **kwargs: Any
+    ) -> Any:
+        """Returns a function of the indices of an array, as ``numpy.fromfunction``."""
+        return function(*self.meshgrid(*(self.arange(n, dtype=dtype) for n in shape), indexing="ij"), **kwargs)
+
+    def _created(self, name: str, *operands: Any, to: Destination, **parameters: Any) -> Any:
+        check_device(to)
+        mesh, spec = to.get("mesh"), to.get("spec")
+        return self.call(name, *operands, mesh=mesh, out_specs=None if spec is None else [spec], **parameters)
+
+
+def _or_default(dtype: npt.DTypeLike) -> npt.DTypeLike:
+    return np.float64 if dtype is None else dtype
+
+
+def _sizes(shape: Shape) -> tuple[int, ...]:
+    sizes = (shape,) if isinstance(shape, SupportsIndex) else shape
+    return tuple(map(operator.index, sizes))
+
+
+def _filled(value: OperandLike, dtype: npt.DTypeLike | None) -> Any:
+    array = np.asarray(value)
+    if dtype is None:
+        return as_operand(array, "fill_value")
+    kind = parse_dtype(dtype)
+    # An assignment refuses integers that the type does not hold, and a conversion does not.
+    made = np.empty(array.shape, kind)
+    made[...] = value
+    return made
+
+
+def _number(value: Any) -> Any:
+    array = find_remote_array(value)
+    return value if array is None else array.item()
+
+
+def _values(value: Any) -> Any:
+    array = find_remote_array(value)
+    return np.asarray(value if array is None else array.get())
+
+
+def _count(start: Any, stop: Any, step: Any) -> int:
+    """Returns the number of elements of `numpy.arange`, computed as it does."""
+    difference = stop - start
+    value = difference / step
+    if isinstance(value, complex | np.complexfloating):
+        return max(0, min(math.ceil(value.real), math.ceil(value.imag)))
+    if value == 0 and difference != 0:  # an underflow, or an infinite step
+        return 0 if math.copysign(1.0, value) < 0 else 1
+    if not math.isfinite(value):
+        raise ValueError(f"start={start}, stop={stop} and step={step} give no number of elements; give finite ones")
+    return int(max(0, math.ceil(value)))

@@ -1,0 +1,132 @@
+"""Arrays that `client.xp` creates on the mesh, which equal NumPy's."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+def same(ours, expected):
+    assert isinstance(ours, sc.RemoteArray)
+    expected = np.asarray(expected)
+    assert (ours.shape, ours.dtype) == (expected.shape, expected.dtype)
+    assert ours.get().tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+CALLS = [
+    lambda xp: xp.zeros(5),
+    lambda xp: xp.zeros((3, 0), np.int8),
+    lambda xp: xp.ones((2, 3), dtype="complex64"),
+    lambda xp: xp.full(4, 2.5, np.float32),
+    lambda xp: xp.full((2, 3), [1, 2, 3], np.int16),
+    lambda xp: xp.full((), True),
+    lambda xp: xp.arange(3.5),
+    lambda xp: xp.arange(9, 2, -0.7),
+    lambda xp: xp.arange(0.1, 500, 0.1, dtype=np.float32),
+    lambda xp: xp.arange(5, 5),
+    lambda xp: xp.arange(-3, 4, dtype=np.int8),
+    lambda xp: xp.linspace(0.1, 77.7, 4099),
+    lambda xp: xp.linspace(3, -2, 7, endpoint=False),
+    lambda xp: xp.linspace(0, 1j, 5),
+    lambda xp: xp.linspace(0, 9, 4, dtype=np.int32),
+    lambda xp: xp.linspace(2, 5, 1),
+    lambda xp: xp.eye(3, 5, k=-1, dtype=np.int32),
+    lambda xp: xp.identity(3, np.float32),
+    lambda xp: xp.tri(3, 4, 1),
+    lambda xp: xp.asarray([[1, 2], [3, 4]]),
+    lambda xp: xp.asarray(2.5, dtype=np.float32),
+    lambda xp: xp.fromfunction(lambda i, j: i + 2 * j, (3, 4)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_arrays_are_numpys(own, number):
+    ours = CALLS[number](own.xp)
+    assert not ours.committed
+    same(ours, CALLS[number](np))
+
+
+def test_lines_between_arrays_are_numpys(own):
+    for arguments in ({"num": 5}, {"num": 4, "axis": -1}, {"num": 4, "endpoint": False}, {"num": 1}):
+        start, stop = np.array([0.5, 1, 2]), np.array([[5.0], [2.0]])
+        ours, step = own.xp.linspace(start, stop, retstep=True, **arguments)
+        wanted, step_of_numpy = np.linspace(start, stop, retstep=True, **arguments)
+        np.testing.assert_allclose(ours.get(), wanted, rtol=1e-15)
+        np.testing.assert_array_equal(step, step_of_numpy)
+    np.testing.assert_allclose(own.xp.logspace(0, 3, 7).get(), np.logspace(0, 3, 7), rtol=1e-14)
+
+
+def test_meshes_and_specs_decide_where_arrays_are(own):
+    mesh = sc.Mesh(a=4, b=2)
+    for x in (
+        own.xp.zeros((9, 5), mesh=mesh),
+        own.xp.arange(9, mesh=mesh),
+        own.xp.eye(9, 5, mesh=mesh),
+        own.xp.asarray(np.zeros((9, 5)), mesh=mesh),
+    ):
+        assert x.committed
+        assert (x.mesh.axes, x.spec[0]) == (mesh.axes, ("a", "b"))
+    x = own.xp.linspace(0, 1, 11, spec=sc.P("x"))
+    assert x.committed
+    assert (x.mesh.size, x.spec) == (8, sc.P("x"))
+    assert own.xp.ones((4, 6), mesh=mesh, spec=sc.P(None, "b")).spec == sc.P(None, "b")
+
+
+def test_arrays_like_another_are_where_it_is(own):
+    h = own.put(np.zeros((5, 4), np.float32), mesh=sc.Mesh(x=4), spec=sc.P(None, "x"))
+    for ours, wanted in (
+        (np.zeros_like(h), np.zeros((5, 4), np.float32)),
+        (np.ones_like(h, dtype=int), np.ones((5, 4), int)),
+        (np.full_like(h, 3), np.full((5, 4), 3, np.float32)),
+        (own.xp.empty_like(h, ml_dtypes.bfloat16), np.zeros((5, 4), ml_dtypes.bfloat16)),
+    ):
+        same(ours, wanted)
+        assert ours.committed
+        assert (ours.mesh.size, ours.spec) == (4, sc.P(None, "x"))
+    same(own.xp.zeros_like(h, shape=(2,)), np.zeros(2, np.float32))
+    same(own.xp.zeros_like(np.arange(3)), np.zeros(3, int))
+
+
+def test_meshgrids_are_numpys(own):
+    x, y = own.xp.arange(3), own.put(np.linspace(0, 1, 4))
+    for options in ({}, {"indexing": "ij"}, {"sparse": True}):
+        ours, wanted = np.meshgrid(x, y, **options), np.meshgrid(np.arange(3), np.linspace(0, 1, 4), **options)
+        for each, expected in zip(ours, wanted, strict=True):
+            same(each, expected)
+
+
+def test_arrays_on_the_mesh_are_converted_there(own):
+    h = own.put(np.arange(6.0), mesh=sc.Mesh(x=2))
+    assert own.xp.asarray(h) is h
+    assert own.xp.asarray(h, copy=True) is not h
+    same(own.xp.asarray(h, dtype=np.int8), np.arange(6, dtype=np.int8))
+    assert own.xp.asarray(h, spec=sc.P(None)).spec == sc.P(None)
+    assert own.xp.asarray(h, mesh=sc.Mesh(x=4)).mesh.size == 4
+    with pytest.raises(ValueError, match="needs a copy"):
+        own.xp.asarray(h, dtype=np.int8, copy=False)
+    with pytest.raises(ValueError, match="without a copy"):
+        own.xp.asarray([1, 2], copy=False)
+    same(own.xp.full(3, own.xp.asarray(2.5)), np.full(3, 2.5))
+    same(own.xp.arange(own.xp.asarray(4)), np.arange(4))
+
+
+def test_wrong_arguments_are_refused(own):
+    with pytest.raises(ValueError, match="the only device is 'mesh'"):
+        own.xp.zeros(3, device="cpu")
+    with pytest.raises(ZeroDivisionError, match="step is 0"):
+        own.xp.arange(0, 3, 0)
+    with pytest.raises(ValueError, match="num=-1"):
+        own.xp.linspace(0, 1, -1)
+    with pytest.raises(OverflowError):
+        own.xp.full(3, 300, np.int8)
+    with pytest.raises(sc.InvalidParameterError):
+        own.xp.zeros((2, -3))
+    assert own.xp.zeros(3, device="mesh").shape == (3,)

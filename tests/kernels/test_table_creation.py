@@ -1,0 +1,96 @@
+"""Arrays that the devices create are NumPy's, bit for bit, in every layout, and nothing is sent."""
+
+import re
+
+import numpy as np
+import pytest
+
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
+LAYOUTS = [
+    ({"x": 1}, None),
+    ({"x": 8}, None),
+    ({"x": 3}, [("x",)]),
+    ({"a": 4, "b": 2}, [("b",)]),
+    ({"a": 2, "b": 2}, [(("b", "a"),)]),
+]
+STARTS = [(0, 1), (3, 2.5), (-7, -3), (0.1, 0.3), (-1e-3, 3.7)]
+
+
+def same_bits(actual, wanted):
+    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+    assert actual.tobytes() == wanted.tobytes()
+
+
+def test_arange_is_numpys(run):
+    size = 5003
+    for (start, step), (mesh, out_specs) in zip(STARTS, LAYOUTS, strict=True):
+        for dtype in (np.float64, np.int16) if isinstance(step, int) else (np.float16, np.float32):
+            ends = np.array([start, start + step], dtype)
+            wanted = np.arange(start, start + (size - 0.5) * step, step, dtype)[:size]
+            made = run(KERNELS["arange"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
+            same_bits(made, wanted)
+
+
+def test_arange_of_every_type(run, dtype):
+    size = 2 if dtype == np.bool_ else 8
+    made = run(KERNELS["arange"], *np.array([0, 1], dtype), mesh={"x": 3}, size=size)
+    np.testing.assert_array_equal(made.astype(complex), np.arange(size))
+    assert made.dtype == dtype
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.complex128])
+def test_linspace_is_numpys(run, kind):
+    for (start, step), (mesh, out_specs) in zip(STARTS, LAYOUTS, strict=True):
+        for size in (1, 4099):
+            first, last = (kind(each) for each in (start, start + 97 * step))
+            by = (last - first) / kind(max(size - 1, 1))
+            wanted = np.arange(size).astype(kind) * by + first
+            ends = [first, by] + [last] * (size > 1)
+            if size > 1:
+                wanted[-1] = last
+            made = run(KERNELS["linspace"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
+            same_bits(made, wanted)
+
+
+def test_eye_is_numpys(run, dtype):
+    shapes = [(0, 3), (1, 1), (5, 7), (9, 2), (70, 61)]
+    for k, shape, (mesh, _) in [*zip((0, 1, -2, 100, -(2**63)), shapes, LAYOUTS, strict=True)][dtype.itemsize % 2 :: 2]:
+        spec = [(None, tuple(mesh))] if k == -2 else ()
+        made = run(KERNELS["eye"], np.int64(k), mesh=mesh, out_specs=spec, shape=shape, dtype=dtype.name)
+        same_bits(made, np.eye(*shape, max(k, -(2**40)), dtype=np.int8).astype(dtype))
+
+
+def test_full_has_every_bit_of_its_value(run, values, dtype):
+    value = values.any((1,), dtype)[0]
+    for mesh, _ in LAYOUTS[3:4]:
+        same_bits(run(KERNELS["full"], np.asarray(value), mesh=mesh, shape=(7, 5)), np.full((7, 5), value))
+    made = run(
+        KERNELS["full_like"], np.zeros((7, 5), np.int8), np.asarray(value), mesh={"a": 2, "b": 2}, in_specs=[("b", "a")]
+    )
+    same_bits(made, np.full((7, 5), value))
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "parameters"),
+    [
+        ("full", [np.float32(1)], {"shape": (9, 3)}),
+        ("arange", [np.float32(1), np.float32(2)], {"size": 9}),
+        ("linspace", [np.float64(1), np.float64(2), np.float64(3)], {"size": 9}),
+        ("eye", [np.int64(1)], {"shape": (9, 3)}),
+    ],
+)
+def test_created_arrays_are_sharded_by_rows_and_nothing_is_sent(run, name, operands, parameters):
+    how = {"mesh": {"a": 2, "b": 4}, **parameters}
+    resolved = run.resolve(KERNELS[name], *operands, **how)
+    assert resolved.problem.out_specs[0][0] == ("a", "b")
+    assert not COLLECTIVE.search(run.program(KERNELS[name], *operands, **how).text)
+
+
+def test_the_values_of_scalars_are_operands(run):
+    before = len(run.programs)
+    for start in range(3):
+        run(KERNELS["arange"], np.int64(start), np.int64(start + 2), mesh={"x": 2}, size=77)
+    assert len(run.programs) == before + 1
