@@ -25,9 +25,11 @@ NEEDED = {
     "reps": 2,
     "repeats": 2,
     "pad_width": 1,
+    "size": 5,
 }
 OF_ONE = {
     "reshape": {"shape": -1},
+    "eye": {"shape": (3, 4)},
     "broadcast_to": {"shape": (2, 4, 4)},
     **{key: {"sizes": (4, 4), "steps": (1, 1)} for key in ("getitem", "setitem")},
 }

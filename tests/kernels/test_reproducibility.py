@@ -104,6 +104,14 @@ class Draw:
             return (x, np.arange(-60, 60)[:, None] % np.arange(50, 117)), {"axis": 0}
         if kernel.name == "astype":
             return (x,), {"dtype": "float32"}
+        if kernel.name in ("arange", "linspace"):
+            return tuple(x[: len(kernel.operands), 0]), {"size": 4097}
+        if kernel.name == "eye":
+            return (np.int64(3),), {"shape": SHAPE, "dtype": name}
+        if kernel.name.startswith("full"):
+            return (x[0, 0],) if kernel.name == "full" else (x, x[0, 0]), {
+                "shape": SHAPE
+            } if kernel.name == "full" else {}
         shapes, parameters = {**MOVES, **OTHERS}[kernel.name][0]
         return tuple(None if shape is None else self.array(shape, name) for shape in shapes), parameters
 

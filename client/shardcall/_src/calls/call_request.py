@@ -99,7 +99,7 @@ def prepare(
     if kind is not None and (message := memo.find(kind)) is not None:
         local = _local_operands(kernel, operands)
         if local is not None:
-            return CallRequest(message, local, _places(message))
+            return CallRequest(message, local, _names_devices(message))
     for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
@@ -122,7 +122,7 @@ def prepare(
     return CallRequest(message, values, commits)
 
 
-def _places(message: kernel_pb2.KernelCall) -> bool:
+def _names_devices(message: kernel_pb2.KernelCall) -> bool:
     """Returns whether a call without operands on the mesh names a mesh or a spec."""
     return message.HasField("mesh") or any(spec.HasField("spec") for spec in (*message.in_specs, *message.out_specs))
 

@@ -15,9 +15,9 @@ from shardcall._src.calls.pending_calls import PendingCall, PendingCalls, Submit
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.lease import Lease
+from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import (
     SHORT_TIMEOUT_S,
-    MeshPlacement,
     Owner,
     RemoteArray,
     SupportsRemoteArray,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardcall._src.types.arrays import Array
+from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.specs import PartitionSpec
 
 
@@ -23,3 +24,18 @@ class ArrayPlacement:
     spec: PartitionSpec
     padded_shape: tuple[int, ...]
     block_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MeshPlacement:
+    """The placement of an array and the mesh that it is placed on.
+
+    Attributes:
+        placement: the type, spec, padded shape and block shape.
+        mesh: the mesh, with its device ids.
+        device_bytes: the bytes on all devices, each copy counted.
+    """
+
+    placement: ArrayPlacement
+    mesh: Mesh
+    device_bytes: int

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
-from shardcall._src.device_arrays.placement import ArrayPlacement
+from shardcall._src.device_arrays.placement import ArrayPlacement, MeshPlacement
 from shardcall._src.display.drawing import Drawing
 from shardcall._src.functions.element_types import DType
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -44,21 +44,6 @@ class Where:
     def is_same(self, other: Where) -> bool:
         """Returns True if both are one server, which may have several addresses, and whose mesh may restart."""
         return self.address == other.address or self.epoch == other.epoch
-
-
-@dataclass(frozen=True)
-class MeshPlacement:
-    """The placement of an array and the mesh that it is placed on.
-
-    Attributes:
-        placement: the type, spec, padded shape and block shape.
-        mesh: the mesh, with its device ids.
-        device_bytes: the bytes on all devices, each copy counted.
-    """
-
-    placement: ArrayPlacement
-    mesh: Mesh
-    device_bytes: int
 
 
 class PendingResult(Protocol):
