@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_operators import ArrayOperators
-from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.placement import MeshPlacement
+from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.functions.element_types import DType
 from shardcall._src.transfer.download import Answer, broken
