@@ -100,13 +100,13 @@ def test_a_call_that_arrives_has_no_call_slot():
     calls: list[Any] = [Caller("a") for _ in range(2)]
     with ExitStack() as arriving:
         for call in calls:
-            arriving.enter_context(admission.admitted(call, works=True))
+            arriving.enter_context(admission.admitted(call, needs_slot=True))
         with pytest.raises(CallError, match="receives the operands of 2 calls"):
-            arriving.enter_context(admission.admitted(calls[0], works=True))
-    with admission.admitted(calls[0], works=True) as one, admission.admitted(calls[1], works=True) as two:
+            arriving.enter_context(admission.admitted(calls[0], needs_slot=True))
+    with admission.admitted(calls[0], needs_slot=True) as one, admission.admitted(calls[1], needs_slot=True) as two:
         one(False)
         two(False)
-        with admission.admitted(calls[0], works=True) as three:
+        with admission.admitted(calls[0], needs_slot=True) as three:
             assert admission.call_count == 3
             with pytest.raises(CallError, match="works on 2 calls"):
                 three(False)

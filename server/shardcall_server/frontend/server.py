@@ -106,26 +106,11 @@ class FrontEnd:
             settings.max_concurrent_calls, settings.calls_per_client, settings.calls_per_connection
         )
         self._floods = FloodGuard(self._telemetry.call_recorder.flooded)
-        threads = CallThreads(self._admission.capacity)
         # Each stream has a thread that reads and one that sends.
         self._stream_threads = CountedThreads(
             2 * settings.max_call_streams, 2 * settings.max_call_streams - 1, "stream"
         )
-        self._interceptor = CallInterceptor(
-            TimeLimits(settings.max_call_s, settings.stream_idle_s),
-            Gate(self._tokens),
-            self._admission,
-            threads,
-            self._telemetry.call_recorder,
-            self._floods,
-            self._stream_threads,
-        )
-        self._server = grpc.server(
-            threads,
-            interceptors=[self._interceptor, AuxiliaryRpcs(threads)],
-            options=grpc_options(settings),
-            maximum_concurrent_rpcs=threads.hard_limit,
-        )
+        self._server = self._make_server()
         self.address = listen(self._server, settings)
         self._sessions = open_session_sockets(session_names(self.address, settings.unix_socket), self._tokens)
         self._announce(False)
@@ -138,7 +123,38 @@ class FrontEnd:
         self._queue = make_queue(settings, lambda: self._supervisor.session, self._host_resources.array_table)
         self._hosts = Hosts(settings, self._announce_host) if settings.hosts else None
         self._host_server = HostServer(settings, self._hosts, self._tokens, self._floods) if self._hosts else None
-        self._supervisor = MeshSupervisor(
+        self._supervisor = self._make_supervisor()
+        info = self._register()
+        self._telemetry.expose(
+            info.usage,
+            self._supervisor.exit_counts,
+            self._autotuner,
+            self._host_resources.array_table.max_bytes,
+        )
+        self._server.start()
+        self._floods.watch(int(address.rpartition(":")[2]) for address in (self.address, self.hosts_address) if address)
+
+    def _make_server(self) -> grpc.Server:
+        settings, threads = self._settings, CallThreads(self._admission.capacity)
+        self._interceptor = CallInterceptor(
+            TimeLimits(settings.max_call_s, settings.stream_idle_s),
+            Gate(self._tokens),
+            self._admission,
+            threads,
+            self._telemetry.call_recorder,
+            self._floods,
+            self._stream_threads,
+        )
+        return grpc.server(
+            threads,
+            interceptors=[self._interceptor, AuxiliaryRpcs(threads)],
+            options=grpc_options(settings),
+            maximum_concurrent_rpcs=threads.hard_limit,
+        )
+
+    def _make_supervisor(self) -> MeshSupervisor:
+        settings = self._settings
+        return MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
             SupervisorConfig(
                 open_session=partial(_open_session, settings, Quarantine(), self._warm_up.program_dir),
@@ -150,15 +166,6 @@ class FrontEnd:
                 hosts=self._hosts,
             ),
         )
-        info = self._register()
-        self._telemetry.expose(
-            info.usage,
-            self._supervisor.exit_counts,
-            self._autotuner,
-            self._host_resources.array_table.max_bytes,
-        )
-        self._server.start()
-        self._floods.watch(int(address.rpartition(":")[2]) for address in (self.address, self.hosts_address) if address)
 
     def _discard_epoch(self, epoch: int) -> None:
         self._host_resources.array_table.remove_epoch(epoch)
@@ -216,15 +223,15 @@ class FrontEnd:
     def _make_call_streams(self, runner: KernelRunner) -> CallStreams:
         settings = self._settings
         services = StreamServices(
-            Gate(self._tokens),
-            self._admission,
-            self._interceptor.drain,
-            self._telemetry.call_recorder,
-            runner,
-            self._idempotency,
-            self._host_resources.array_table,
-            DeadlineTimer(),
-            lambda: self._supervisor.session,
+            gate=Gate(self._tokens),
+            admission=self._admission,
+            drain=self._interceptor.drain,
+            recorder=self._telemetry.call_recorder,
+            runner=runner,
+            idempotency=self._idempotency,
+            array_table=self._host_resources.array_table,
+            timer=DeadlineTimer(),
+            session=lambda: self._supervisor.session,
         )
         limits = StreamLimits(
             settings.max_streamed_calls, settings.max_streamed_bytes, MAX_PREPARED_CALLS, settings.max_call_s

@@ -23,32 +23,7 @@ def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], existing_ids: Sequence
     Raises:
         CallError: INVALID_MESH or NOT_ENOUGH_DEVICES.
     """
-    for name, size in mesh.axes:
-        if not _MESH_AXIS_NAME.fullmatch(name):
-            raise CallError(
-                Reason.INVALID_MESH,
-                f"{shorten(name)!r} is no name for a mesh axis; "
-                "use a letter or underscore, then at most 63 letters, digits and underscores",
-                field="mesh",
-            )
-        if size < 1:
-            raise CallError(
-                Reason.INVALID_MESH, f"mesh axis {name!r} has size {size}; a size is 1 or more", field="mesh"
-            )
-    if len(mesh.axes) > _MAX_MESH_AXES:
-        raise CallError(
-            Reason.INVALID_MESH,
-            f"the mesh has {len(mesh.axes)} axes; give at most {_MAX_MESH_AXES}",
-            field="mesh",
-        )
-    if not mesh.axes:
-        raise CallError(Reason.INVALID_MESH, "the mesh has no axes; give one, such as x=1 for one device", field="mesh")
-    if len(set(mesh.names)) < len(mesh.names):
-        raise CallError(
-            Reason.INVALID_MESH,
-            f"the mesh ({shorten(str(mesh))}) names an axis twice; axis names are unique",
-            field="mesh",
-        )
+    _check_mesh_axes(mesh)
     count = mesh.device_count
     if count > len(existing_ids):
         raise CallError(
@@ -79,6 +54,35 @@ def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], existing_ids: Sequence
             field="mesh.device_ids",
         )
     return ids
+
+
+def _check_mesh_axes(mesh: MeshAxes) -> None:
+    for name, size in mesh.axes:
+        if not _MESH_AXIS_NAME.fullmatch(name):
+            raise CallError(
+                Reason.INVALID_MESH,
+                f"{shorten(name)!r} is no name for a mesh axis; "
+                "use a letter or underscore, then at most 63 letters, digits and underscores",
+                field="mesh",
+            )
+        if size < 1:
+            raise CallError(
+                Reason.INVALID_MESH, f"mesh axis {name!r} has size {size}; a size is 1 or more", field="mesh"
+            )
+    if len(mesh.axes) > _MAX_MESH_AXES:
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"the mesh has {len(mesh.axes)} axes; give at most {_MAX_MESH_AXES}",
+            field="mesh",
+        )
+    if not mesh.axes:
+        raise CallError(Reason.INVALID_MESH, "the mesh has no axes; give one, such as x=1 for one device", field="mesh")
+    if len(set(mesh.names)) < len(mesh.names):
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"the mesh ({shorten(str(mesh))}) names an axis twice; axis names are unique",
+            field="mesh",
+        )
 
 
 def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAxes) -> Spec:

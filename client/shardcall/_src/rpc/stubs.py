@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,7 +14,10 @@ from shardcall.v1 import (
     array_service_pb2_grpc,
     kernel_service_pb2,
     kernel_service_pb2_grpc,
+    method_options_pb2,
+    profile_service_pb2,
     profile_service_pb2_grpc,
+    segment_service_pb2,
     segment_service_pb2_grpc,
     server_info_service_pb2_grpc,
 )
@@ -29,7 +33,7 @@ class Stubs:
     """A channel, and the stubs of its services.
 
     Attributes:
-        works: the methods with one message each way that take a call slot.
+        slot_methods: the unary methods that need a call slot, by the option `rules` of the contract.
         execute_stream: exchanges serialized messages, as do `get_array` and `put_array`, which carry chunks too.
         call_stream: exchanges serialized frames.
 
@@ -44,8 +48,13 @@ class Stubs:
         self.segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
         self.server = server_info_service_pb2_grpc.ServerInfoServiceStub(channel)
         self.profiles = profile_service_pb2_grpc.ProfileServiceStub(channel)
-        self.works = frozenset(
-            {self.kernels.Plan, self.kernels.Compile, self.kernels.Execute, self.segments.OpenSegment}
+        self.slot_methods = frozenset(
+            {
+                *_slot_methods(self.kernels, kernel_service_pb2),
+                *_slot_methods(self.arrays, array_service_pb2),
+                *_slot_methods(self.segments, segment_service_pb2),
+                *_slot_methods(self.profiles, profile_service_pb2),
+            }
         )
         self.execute_stream: _ExecuteStream = channel.stream_stream(
             _path(kernel_service_pb2, "KernelService", "ExecuteStream"),
@@ -69,6 +78,15 @@ class Stubs:
     def close(self) -> None:
         """Closes the channel and cancels the calls in flight."""
         self._channel.close()
+
+
+def _slot_methods(stub: object, module: Any) -> Iterator[Any]:
+    """Yields the unary methods of a stub that need a call slot."""
+    for service in module.DESCRIPTOR.services_by_name.values():
+        for method in service.methods:
+            is_unary = not (method.client_streaming or method.server_streaming)
+            if is_unary and method.GetOptions().Extensions[method_options_pb2.rules].needs_call_slot:
+                yield getattr(stub, method.name)
 
 
 def _path(module: Any, service: str, method: str) -> str:

@@ -118,7 +118,7 @@ class Transport:
         def send(attempt: Attempt) -> _Response:
             return cancellation.call_unary(method, request, attempt.timeout_s, attempt.metadata)
 
-        works = method in self._stubs.works
+        needs_slot = method in self._stubs.slot_methods
         return self._send(
             send,
             deadline,
@@ -126,7 +126,7 @@ class Transport:
             shares=shares,
             retryable=retryable,
             rerun=rerun,
-            works=works,
+            needs_slot=needs_slot,
             request_id=request_id,
         )
 
@@ -191,7 +191,7 @@ class Transport:
         request = profile_service_pb2.StopProfileRequest()
         method = self.stubs.profiles.StopProfile
         return self._stream(
-            lambda _: (method, request), lambda messages, _: read(messages), deadline, retryable=False, works=False
+            lambda _: (method, request), lambda messages, _: read(messages), deadline, retryable=False, needs_slot=False
         )
 
     def _send(
@@ -203,7 +203,7 @@ class Transport:
         shares: bool,
         retryable: bool,
         rerun: bool,
-        works: bool,
+        needs_slot: bool,
         request_id: str = "",
     ) -> _Value:
         """Sends an RPC, and again by the rules of `Retries`, within the deadline.
@@ -213,7 +213,7 @@ class Transport:
         request_id, repeated = request_id or new_request_id(), 0
         while True:
             try:
-                with self._call_slots.one(deadline) if works else nullcontext():
+                with self._call_slots.one(deadline) if needs_slot else nullcontext():
                     shown = self._token.show(deadline.remaining_s())
                     server_timeout_s, timeout_s = deadline.rpc_timeout()
                     attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
@@ -241,7 +241,7 @@ class Transport:
         shares: bool = False,
         retryable: bool = True,
         rerun: bool = False,
-        works: bool = True,
+        needs_slot: bool = True,
     ) -> _Value:
         def send(attempt: Attempt) -> _Value:
             # The meter is inside, so that Ctrl-C does not interrupt its output.
@@ -256,7 +256,9 @@ class Transport:
                     call.cancel()  # also stops gRPC's thread that reads the requests
                     raise
 
-        return self._send(send, deadline, kernel, shares=shares, retryable=retryable, rerun=rerun, works=works)
+        return self._send(
+            send, deadline, kernel, shares=shares, retryable=retryable, rerun=rerun, needs_slot=needs_slot
+        )
 
     @contextmanager
     def _translated(self, deadline: Deadline, kernel: str, request_id: str) -> Iterator[None]:

@@ -116,7 +116,18 @@ class Execution:
         transfers = NO_TRANSFERS
         if resident_arrays and (moved := find_transfers(entry.plan, operands, mesh.ready)):
             transfers = kernel_pb2.Plan(transfers=moved)
-        return Prepared(kind, completed, types, placements, mesh, version, entry, nbytes, device_bytes, transfers)
+        return Prepared(
+            kind=kind,
+            call=completed,
+            types=types,
+            placements=placements,
+            mesh=mesh,
+            version=version,
+            entry=entry,
+            nbytes=nbytes,
+            device_bytes=device_bytes,
+            transfers=transfers,
+        )
 
     async def start(
         self,

@@ -204,20 +204,20 @@ class Admission:
         return self.calls.taken + self._uploads.taken
 
     @contextmanager
-    def admitted(self, call: ServerCall, *, works: bool) -> Iterator[Advance]:
-        """Holds a slot for a call during the body: an upload slot and then a call slot if it ``works`` on arrays.
+    def admitted(self, call: ServerCall, *, needs_slot: bool) -> Iterator[Advance]:
+        """Holds a slot for a call during the body: an upload slot and then a call slot if it ``needs_slot``.
 
         Raises:
             CallError: SERVER_BUSY, QUOTA_EXCEEDED.
         """
-        arrival = self._uploads if works else self._control
+        arrival = self._uploads if needs_slot else self._control
         with ExitStack() as slots:
             arrival.acquire(call)
             arriving = slots.enter_context(ExitStack())
             arriving.callback(arrival.release, call)
 
             def advance(wait: bool) -> None:
-                if works:
+                if needs_slot:
                     if wait:
                         call.run(self.calls.wait(call))
                     else:

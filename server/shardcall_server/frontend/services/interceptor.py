@@ -205,7 +205,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
         with (
             self.drain.working(call.connection),
-            self._admission.admitted(call, works=kind.works) as advance,
+            self._admission.admitted(call, needs_slot=kind.needs_slot) as advance,
             self._deadline_timer.at(call.deadline + _GRACE_S, cut_off),
         ):
             yield self._arriving(call, requests, kind, advance)
@@ -266,12 +266,12 @@ class _Kind:
 
     Attributes:
         name: the method's name without its service, "Execute".
-        works: whether it works on arrays and needs a call slot.
+        needs_slot: whether it needs a call slot.
         streams: whether its requests are a stream.
     """
 
     name: str
-    works: bool
+    needs_slot: bool
     streams: bool
 
 
