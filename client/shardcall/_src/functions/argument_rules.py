@@ -14,13 +14,13 @@ from shardcall._src.functions.shape_rules import Parameters, Shape
 from shardcall._src.functions.subscripts import parse
 from shardcall._src.functions.type_rules import AVERAGES
 
-Operand: TypeAlias = tuple[Shape, DType]
+OperandType: TypeAlias = tuple[Shape, DType]
 """The shape and the element type of an operand."""
 
-Operands: TypeAlias = Sequence[Operand | None]
+OperandTypes: TypeAlias = Sequence[OperandType | None]
 """The operands of a call; None for one left out."""
 
-ArgumentRule: TypeAlias = Callable[[Operands, Parameters], bool]
+ArgumentRule: TypeAlias = Callable[[OperandTypes, Parameters], bool]
 """Returns True if a call's arguments are accepted; may raise any exception if they are not."""
 
 _MAX_ORDER = 1024
@@ -31,7 +31,7 @@ _KINDS = "biufc"  # a value of one kind fits into arrays of its own and of later
 def _reduction(name: str) -> ArgumentRule:
     index, chooses = name in ("argmax", "argmin"), name in ("argmax", "argmin", "max", "min")
 
-    def rule(operands: Operands, parameters: Parameters) -> bool:
+    def rule(operands: OperandTypes, parameters: Parameters) -> bool:
         ((x, dtype),), axis = _all(operands[:1]), parameters["axis"]
         _, where, initial = (*operands, None, None)[:3]
         of_scalar = not x and axis in (0, -1) and _is_integer(axis) and name not in AVERAGES
@@ -49,7 +49,7 @@ def _reduction(name: str) -> ArgumentRule:
     return rule
 
 
-def _diff(operands: Operands, parameters: Parameters) -> bool:
+def _diff(operands: OperandTypes, parameters: Parameters) -> bool:
     ((x, _),), edges = _all(operands[:1]), operands[1:]
     n, axis = parameters["n"], parameters["axis"]
     if not (_is_integer(n) and _is_integer(axis) and n >= 0):
@@ -63,7 +63,7 @@ def _diff(operands: Operands, parameters: Parameters) -> bool:
     return fit and (n <= _MAX_ORDER or rows <= n or 0 in _without(x, along))
 
 
-def _convolve(operands: Operands, parameters: Parameters) -> bool:
+def _convolve(operands: OperandTypes, parameters: Parameters) -> bool:
     ((x, _), (v, _)), axis, mode = _all(operands), parameters["axis"], parameters["mode"]
     (along,) = _counted(axis, len(x))
     modes = ("full", "same", "valid") if isinstance(mode, str) else range(3)
@@ -78,13 +78,13 @@ def _moved_axes(x: Shape, parameters: Parameters) -> list[int]:
     return [] if not axes or not shifts else axes * (len(shifts) if len(axes) == 1 else 1)
 
 
-def _roll(operands: Operands, parameters: Parameters) -> bool:
+def _roll(operands: OperandTypes, parameters: Parameters) -> bool:
     ((x, _),) = _all(operands)
     flat = parameters["axis"] is None
     return isinstance(_moved_axes((1,), {**parameters, "axis": 0}) if flat else _moved_axes(x, parameters), list)
 
 
-def _shift(operands: Operands, parameters: Parameters) -> bool:
+def _shift(operands: OperandTypes, parameters: Parameters) -> bool:
     ((x, dtype),), fill = _all(operands[:1]), operands[1]
     moved = _moved_axes(x, parameters)
     if parameters["mode"] == "periodic":
@@ -93,7 +93,7 @@ def _shift(operands: Operands, parameters: Parameters) -> bool:
     return bool(x) and parameters["mode"] == "fill" and fits and len(set(moved)) == len(moved)
 
 
-def _spacing(spacing: Sequence[Operand], axes: Sequence[int], allowed: Sequence[Sequence[Shape]]) -> bool:
+def _spacing(spacing: Sequence[OperandType], axes: Sequence[int], allowed: Sequence[Sequence[Shape]]) -> bool:
     """Accepts no spacing, a real scalar for all axes, or for each axis a real array of an allowed shape."""
     if any(dtype.kind in "bc" for _, dtype in spacing) or len(spacing) not in (0, 1, len(axes)):
         return False
@@ -101,27 +101,27 @@ def _spacing(spacing: Sequence[Operand], axes: Sequence[int], allowed: Sequence[
     return shapes in ([], [()]) or all(shape in each for shape, each in zip(shapes, allowed, strict=True))
 
 
-def _gradient(operands: Operands, parameters: Parameters) -> bool:
+def _gradient(operands: OperandTypes, parameters: Parameters) -> bool:
     (x, dtype), *spacing = _all(operands)
     axes, order = _counted(parameters["axis"], len(x)), parameters["edge_order"]
     is_valid = _is_integer(order) and order in (1, 2) and dtype.kind != "b" and bool(axes)
     return is_valid and all(x[i] > order for i in axes) and _spacing(spacing, axes, [((), (x[i],)) for i in axes])
 
 
-def _laplacian(operands: Operands, parameters: Parameters) -> bool:
+def _laplacian(operands: OperandTypes, parameters: Parameters) -> bool:
     (x, dtype), *spacing = _all(operands)
     axes = _counted(parameters["axes"], len(x))
     is_valid = parameters["boundary"] in ("periodic", "zero", "edge") and dtype.kind != "b" and bool(axes)
     return is_valid and _spacing(spacing, axes, [((),)] * len(axes))
 
 
-def _cumsum(operands: Operands, parameters: Parameters) -> bool:
+def _cumsum(operands: OperandTypes, parameters: Parameters) -> bool:
     ((x, dtype),), axis, into = _all(operands), parameters["axis"], parameters["dtype"]
     has_axis = axis is None or (_is_integer(axis) and bool(_counted(axis, max(len(x), 1))))
     return has_axis and (into is None or NAMED[into].kind == "c" or dtype.kind != "c")
 
 
-def _matmul(operands: Operands, parameters: Parameters) -> bool:
+def _matmul(operands: OperandTypes, parameters: Parameters) -> bool:
     (lhs, _), (rhs, _) = _all(operands)
     transposed = [parameters.get(f"transpose_{side}", False) for side in ("lhs", "rhs")]
     if not all(isinstance(each, bool) for each in transposed):
@@ -132,12 +132,12 @@ def _matmul(operands: Operands, parameters: Parameters) -> bool:
     return contracted[0] == contracted[1] and _product(operands, parameters)
 
 
-def _collective_matmul(operands: Operands, parameters: Parameters) -> bool:
+def _collective_matmul(operands: OperandTypes, parameters: Parameters) -> bool:
     is_named = isinstance(parameters["axis_name"], str)
     return is_named and all(len(shape) == 2 for shape, _ in _all(operands)) and _matmul(operands, parameters)
 
 
-def _einsum(operands: Operands, parameters: Parameters) -> bool:
+def _einsum(operands: OperandTypes, parameters: Parameters) -> bool:
     arrays = _all(operands)
     labels, _ = parse(parameters["subscripts"], [shape for shape, _ in arrays])
     sizes: dict[str, int] = {}
@@ -151,14 +151,14 @@ def _einsum(operands: Operands, parameters: Parameters) -> bool:
     return arrays == list(operands[: len(arrays)]) and _product(operands, parameters)
 
 
-def _product(operands: Operands, parameters: Parameters) -> bool:
+def _product(operands: OperandTypes, parameters: Parameters) -> bool:
     common = np.result_type(*(operand[1] for operand in operands if operand is not None))
     preferred = parameters.get("preferred_element_type")
     return preferred is None or np.promote_types(NAMED[preferred], common) == NAMED[preferred]
 
 
 def _random(types: Callable[[DType], bool], kinds: str) -> ArgumentRule:
-    def rule(operands: Operands, parameters: Parameters) -> bool:
+    def rule(operands: OperandTypes, parameters: Parameters) -> bool:
         sizes = _integers(parameters["shape"])
         seed, *bounds = (operand for operand in operands if operand is not None)
         return (
@@ -172,7 +172,7 @@ def _random(types: Callable[[DType], bool], kinds: str) -> ArgumentRule:
     return rule
 
 
-def _permutation(operands: Operands, parameters: Parameters) -> bool:
+def _permutation(operands: OperandTypes, parameters: Parameters) -> bool:
     (seed, (x, _)), axis = _all(operands), parameters["axis"]
     return _is_seed(seed) and _is_integer(axis) and bool(_counted(axis, len(x)))
 
@@ -180,7 +180,7 @@ def _permutation(operands: Operands, parameters: Parameters) -> bool:
 def _network(before: int) -> ArgumentRule:
     """Returns the rule of a network's function with so many operands before the layers: x, targets, rate."""
 
-    def rule(operands: Operands, _: Parameters) -> bool:
+    def rule(operands: OperandTypes, _: Parameters) -> bool:
         arrays = _all(operands)
         (x, *others), layers = ([shape for shape, _ in part] for part in (arrays[:before], arrays[before:]))
         batch, width = x
@@ -194,12 +194,12 @@ def _network(before: int) -> ArgumentRule:
     return rule
 
 
-def _transpose(operands: Operands, parameters: Parameters) -> bool:
+def _transpose(operands: OperandTypes, parameters: Parameters) -> bool:
     ((x, _),) = _all(operands)
     return len(_counted(parameters["axes"], len(x))) == len(x)
 
 
-def _all(operands: Operands) -> list[Operand]:
+def _all(operands: OperandTypes) -> list[OperandType]:
     return [operand for operand in operands if operand is not None]
 
 
@@ -236,7 +236,7 @@ def _counted(axes: Any, ndim: int) -> tuple[int, ...]:
     return counted
 
 
-def _is_seed(operand: Operand) -> bool:
+def _is_seed(operand: OperandType) -> bool:
     return not operand[0] and operand[1].kind in "iu"
 
 
