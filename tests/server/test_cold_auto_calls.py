@@ -13,8 +13,8 @@ from server.fake_calls import FakeCall
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch import execution as module
+from shardcall_server.frontend.dispatch.compiled_call import CallKind
 from shardcall_server.frontend.dispatch.execution import Execution
-from shardcall_server.frontend.dispatch.prepared_call import CallKind
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.programs import keys
 from shardcall_server.frontend.programs.program_cache import ProgramCache

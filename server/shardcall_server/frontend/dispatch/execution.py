@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from shardcall._src.types.blocks import device_label
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.frontend.dispatch.compiled_call import NO_TRANSFERS, CallKind, CompiledCall
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
-from shardcall_server.frontend.dispatch.prepared_call import NO_TRANSFERS, CallKind, Prepared
 from shardcall_server.frontend.dispatch.running import Running
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
@@ -44,7 +44,7 @@ class Execution:
         self._known_answers = known_answers
         self._settings = settings
 
-    async def prepare(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> Prepared:
+    async def prepare(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> CompiledCall:
         """Gets the program of a call; compiles it if necessary.
 
         Args:
@@ -54,25 +54,25 @@ class Execution:
             CallError: the call is invalid, its kernel failed the known-answer tests, or its deadline passed; the
                 compilation then continues.
         """
-        prepared = kind.recent
-        if prepared is None:
+        compiled = kind.recent
+        if compiled is None:
             self._check_size(count_bytes(operands))
         mesh = await self._supervisor.mesh(call)
-        if prepared is not None and prepared.applies_to(mesh, operands):
+        if compiled is not None and compiled.applies_to(mesh, operands):
             if (history := mesh.programs.call_history) is not None:
-                history.touch(prepared.call.key)
+                history.touch(compiled.call.key)
         else:
-            prepared = await self._resolve(call, kind, operands)
-            is_hit = prepared.entry.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
-            kind.recent = prepared if is_hit else None
-            return prepared
-        entry = prepared.entry
+            compiled = await self._resolve(call, kind, operands)
+            is_hit = compiled.entry.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
+            kind.recent = compiled if is_hit else None
+            return compiled
+        entry = compiled.entry
         call.set_program(entry.plan, entry.program.key, entry.answer)
         if not entry.program.trusted:
             self._known_answers.check(entry.program)
-        return prepared
+        return compiled
 
-    async def _resolve(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> Prepared:
+    async def _resolve(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> CompiledCall:
         """Returns a call whose program is compiled; compiles it if necessary."""
         types = tuple(operand.type for operand in operands)
         resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
@@ -116,7 +116,7 @@ class Execution:
         transfers = NO_TRANSFERS
         if resident_arrays and (moved := find_transfers(entry.plan, operands, mesh.ready)):
             transfers = kernel_pb2.Plan(transfers=moved)
-        return Prepared(
+        return CompiledCall(
             kind=kind,
             call=completed,
             types=types,
@@ -132,12 +132,12 @@ class Execution:
     async def start(
         self,
         call: ServerCall,
-        prepared: Prepared,
+        compiled: CompiledCall,
         operands: Sequence[OperandSource],
         buffers: CallBuffers,
         *,
         report_gathered: bool = False,
-    ) -> tuple[Running, Prepared]:
+    ) -> tuple[Running, CompiledCall]:
         """Sends a call whose operands are complete to the mesh, or to the next mesh if that one has ended.
 
         Args:
@@ -145,7 +145,7 @@ class Execution:
             report_gathered: whether the worker reports the progress of the results.
 
         Returns:
-            The command, and the call as it was sent: as it was prepared, or prepared again for the next mesh.
+            The command, and the call as it was sent: as it was passed, or prepared again for the next mesh.
 
         Raises:
             CallError: no memory for the results, or as `prepare`.
@@ -154,23 +154,23 @@ class Execution:
             buffers.region.reserve(buffers.region_bytes, lambda: call.check("reserving memory for the results"))
         again = False
         while True:
-            grant = await self._queue.acquire(call, prepared.device_bytes, share=prepared.launch_share, again=again)
+            grant = await self._queue.acquire(call, compiled.device_bytes, share=compiled.launch_share, again=again)
             running = Running(call, buffers, grant)
             command = link_pb2.Execute(
-                key_digest=prepared.entry.program.key,
+                key_digest=compiled.entry.program.key,
                 operands=buffers.operands,
                 results=buffers.results,
                 report_gathered=report_gathered,
             )
             try:
-                _send(prepared, link_pb2.FrontEndMessage(execute=command), running)
+                _send(compiled, link_pb2.FrontEndMessage(execute=command), running)
             except _ProgramGoneError:
                 again = True
-                prepared = await self.prepare(call, prepared.kind, operands)
+                compiled = await self.prepare(call, compiled.kind, operands)
                 continue
-            return running, prepared
+            return running, compiled
 
-    async def admit(self, call: ServerCall, prepared: Prepared) -> None:
+    async def admit(self, call: ServerCall, compiled: CompiledCall) -> None:
         """Checks whether a call can be executed, before memory is reserved for it.
 
         Waits for the known-answer tests of its program. Refuses a call whose program is quarantined, or for which the
@@ -179,21 +179,21 @@ class Execution:
         Raises:
             CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED, KERNEL_FAILED_KNOWN_ANSWERS.
         """
-        await self._known_answers.require(call, prepared.entry.program)
-        prepared.mesh.session.quarantine.check(prepared.entry.program.key)
-        self._queue.check(prepared.device_bytes)
+        await self._known_answers.require(call, compiled.entry.program)
+        compiled.mesh.session.quarantine.check(compiled.entry.program.key)
+        self._queue.check(compiled.device_bytes)
 
     async def compiled_text(
-        self, call: ServerCall, prepared: Prepared, operands: Sequence[OperandSource], limit_bytes: int
+        self, call: ServerCall, compiled: CompiledCall, operands: Sequence[OperandSource], limit_bytes: int
     ) -> str:
         """Returns the text of a call's compiled program, cut at a number of bytes."""
         while True:
             running = Running(call, CallBuffers())
-            command = link_pb2.GetCompiledText(key_digest=prepared.entry.program.key, max_bytes=limit_bytes)
+            command = link_pb2.GetCompiledText(key_digest=compiled.entry.program.key, max_bytes=limit_bytes)
             try:
-                _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command), running)
+                _send(compiled, link_pb2.FrontEndMessage(get_compiled_text=command), running)
             except _ProgramGoneError:
-                prepared = await self.prepare(call, prepared.kind, operands)
+                compiled = await self.prepare(call, compiled.kind, operands)
                 continue
             return (await running.answer()).compiled_text.text
 
@@ -312,14 +312,14 @@ class _ProgramGoneError(Exception):
     """The mesh does not hold the program any more: it was evicted, or the mesh ended."""
 
 
-def _send(prepared: Prepared, message: link_pb2.FrontEndMessage, running: Running) -> None:
+def _send(compiled: CompiledCall, message: link_pb2.FrontEndMessage, running: Running) -> None:
     """Sends a command that names a program; releases the grant of the command if that is gone."""
-    session, program = prepared.mesh.session, prepared.entry.program
+    session, program = compiled.mesh.session, compiled.entry.program
     try:
         with session.launch_lock:
             if not program.evicted:
-                prepared.mesh.programs.table.touch(program)
-                running.send(session, message, prepared.entry.plan if message.HasField("execute") else None)
+                compiled.mesh.programs.table.touch(program)
+                running.send(session, message, compiled.entry.plan if message.HasField("execute") else None)
                 return
     except SessionEndedError:
         raise _ProgramGoneError from None

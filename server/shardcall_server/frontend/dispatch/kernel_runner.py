@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeVar
 
 from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.dispatch.compiled_call import CallKind, CompiledCall
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, put_inline
-from shardcall_server.frontend.dispatch.prepared_call import CallKind, Prepared
 from shardcall_server.frontend.dispatch.results import Results, add_inline_results, commit
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource, count_moved
 from shardcall_server.frontend.memory.resident_array_table import (
@@ -76,7 +76,7 @@ class KernelRunner:
         inline: Sequence[bytes | None],
         launched: Callable[[Sequence[ResidentArray]], None] | None = None,
         reserve: Callable[[int], Awaitable[None]] | None = None,
-    ) -> tuple[kernel_service_pb2.ExecuteResponse, Prepared]:
+    ) -> tuple[kernel_service_pb2.ExecuteResponse, CompiledCall]:
         """Runs a kernel on arrays in one message.
 
         Args:
@@ -86,7 +86,7 @@ class KernelRunner:
             reserve: awaited with the number of bytes of the results in the response, before memory is allocated.
 
         Returns:
-            The response without its plan, and the prepared call, which has the plan.
+            The response without its plan, and the compiled call, which has the plan.
 
         Raises:
             CallError: the call failed, or an operand that was being computed did.
@@ -104,17 +104,17 @@ class KernelRunner:
         inline: Sequence[bytes | None],
         launched: Callable[[Sequence[ResidentArray]], None] | None,
         reserve: Callable[[int], Awaitable[None]] | None,
-    ) -> tuple[kernel_service_pb2.ExecuteResponse, Prepared]:
+    ) -> tuple[kernel_service_pb2.ExecuteResponse, CompiledCall]:
         buffers: CallBuffers | None = None
         kept: Sequence[Reservation] = ()
         try:
             self._refuse_large("operands", request.nbytes)
-            prepared = await self._execution.prepare(call, request.kind, request.operands)
-            program, nbytes = prepared.entry.program, prepared.nbytes
+            compiled = await self._execution.prepare(call, request.kind, request.operands)
+            program, nbytes = compiled.entry.program, compiled.nbytes
             if not program.trusted:
-                await self._execution.admit(call, prepared)
+                await self._execution.admit(call, compiled)
             if request.kind.keeps:
-                kept = self._reserve(call, request, prepared.entry)
+                kept = self._reserve(call, request, compiled.entry)
             elif reserve is not None:
                 self._refuse_large("results", nbytes.results)
                 await reserve(nbytes.results)
@@ -130,21 +130,21 @@ class KernelRunner:
                 self._refuse_large("results", nbytes.results)
             with call.phase("receive") if buffers.region is not None else _NO_PHASE:
                 put_inline(call, buffers, inline)
-            running, prepared = await self._execution.start(call, prepared, request.operands, buffers)
+            running, compiled = await self._execution.start(call, compiled, request.operands, buffers)
             if launched is not None and not request.handles:
                 launched(())
-            response = kernel_service_pb2.ExecuteResponse(cache=prepared.entry.answer)
+            response = kernel_service_pb2.ExecuteResponse(cache=compiled.entry.answer)
             if kept:
                 on_launch = launched if request.handles else None
                 check = partial(check_computed, call, request.operands)
-                sent = await commit(running, kept, prepared.entry, check, request.handles, on_launch)
+                sent = await commit(running, kept, compiled.entry, check, request.handles, on_launch)
                 response.results.extend(sent)
             else:
-                add_inline_results(response, prepared.entry, buffers, (await running.answer()).executed)
-                if prepared.uses_resident_arrays:
+                add_inline_results(response, compiled.entry, buffers, (await running.answer()).executed)
+                if compiled.uses_resident_arrays:
                     await check_computed(call, request.operands)
             if running.execute_s > _SLOW_S:
-                prepared.entry.program.is_slow = True
+                compiled.entry.program.is_slow = True
             count_moved(call, nbytes, buffers, keeps=bool(kept))
         finally:
             for reservation in kept:
@@ -152,21 +152,21 @@ class KernelRunner:
             if buffers is not None:
                 self._buffer_allocator.release(buffers)
         response.timing.CopyFrom(call.finish())
-        return response, prepared
+        return response, compiled
 
-    async def prepare(self, call: ServerCall, request: KernelRequest) -> Prepared:
+    async def prepare(self, call: ServerCall, request: KernelRequest) -> CompiledCall:
         """Returns a call whose program is compiled and may run now; raises CallError as `Execution` does."""
-        prepared = await self._execution.prepare(call, request.kind, request.operands)
-        await self._execution.admit(call, prepared)
-        return prepared
+        compiled = await self._execution.prepare(call, request.kind, request.operands)
+        await self._execution.admit(call, compiled)
+        return compiled
 
     @contextmanager
     def buffers(
-        self, call: ServerCall, request: KernelRequest, prepared: Prepared
+        self, call: ServerCall, request: KernelRequest, compiled: CompiledCall
     ) -> Iterator[tuple[Results, Sequence[Reservation]]]:
         """Allocates the buffers of a call, and reserves quota for kept results, during the body."""
-        types = prepared.entry.program.results
-        kept = self._reserve(call, request, prepared.entry) if request.kind.keeps else ()
+        types = compiled.entry.program.results
+        kept = self._reserve(call, request, compiled.entry) if request.kind.keeps else ()
         ids = [item.array_id for item in kept]
         try:
             with self._buffer_allocator.allocated(

@@ -13,11 +13,11 @@ from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
+from shardcall_server.frontend.dispatch.compiled_call import CallKind
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner, check_computed
 from shardcall_server.frontend.dispatch.operand_reader import check_operands, check_types, put_inline, read_header
-from shardcall_server.frontend.dispatch.prepared_call import CallKind
 from shardcall_server.frontend.dispatch.results import commit
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.call_buffers import OperandSource, count_bytes
@@ -75,22 +75,22 @@ class KernelServicer:
     ) -> kernel_service_pb2.PlanResponse:
         """Returns the plan of a call without running it."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
-        prepared = call.run(self._execution.prepare(call, CallKind(request.call), operands))
-        return kernel_service_pb2.PlanResponse(plan=prepared.plan, cache=prepared.entry.answer, timing=call.finish())
+        compiled = call.run(self._execution.prepare(call, CallKind(request.call), operands))
+        return kernel_service_pb2.PlanResponse(plan=compiled.plan, cache=compiled.entry.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
         self, request: kernel_service_pb2.CompileRequest, call: ServerCall
     ) -> kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
-        prepared = call.run(self._execution.prepare(call, CallKind(request.call), operands))
+        compiled = call.run(self._execution.prepare(call, CallKind(request.call), operands))
         text = ""
         if request.include_text:
             limit_bytes = self._settings.max_message_bytes - _TEXT_RESERVE_BYTES
-            text = call.run(self._execution.compiled_text(call, prepared, operands, limit_bytes))
+            text = call.run(self._execution.compiled_text(call, compiled, operands, limit_bytes))
         return kernel_service_pb2.CompileResponse(
-            plan=prepared.plan,
-            cache=prepared.entry.answer,
+            plan=compiled.plan,
+            cache=compiled.entry.answer,
             timing=call.finish(),
             compiled_text=text,
         )
@@ -106,11 +106,11 @@ class KernelServicer:
                 operands = check_operands(
                     request.operands, self._array_table, call.principal_name, may_stream=False, inline=inline
                 )
-            response, prepared = await self._runner.run(call, _request(request, operands), inline)
-            if prepared.nbytes.results > _SMALL_RESULT_BYTES:  # to be copied once less
-                response.MergeFromString(prepared.plan_field)
+            response, compiled = await self._runner.run(call, _request(request, operands), inline)
+            if compiled.nbytes.results > _SMALL_RESULT_BYTES:  # to be copied once less
+                response.MergeFromString(compiled.plan_field)
                 return response.SerializeToString()
-            return response.SerializeToString() + prepared.plan_field
+            return response.SerializeToString() + compiled.plan_field
 
         if not request.keep_results:
             return call.run(execute())
@@ -141,21 +141,21 @@ class KernelServicer:
     ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
         operands = check_operands(header.operands, self._array_table, call.principal_name, may_stream=True)
         request = _request(header, operands)
-        prepared = call.run(self._runner.prepare(call, request))
-        with self._runner.buffers(call, request, prepared) as (results, kept):
+        compiled = call.run(self._runner.prepare(call, request))
+        with self._runner.buffers(call, request, compiled) as (results, kept):
             operand_reader = self._runner.operand_reader(call, operands, results.buffers)
             with call.phase("receive"):
                 put_inline(call, results.buffers, _inline(header.operands))
                 operand_reader.take_chunks(header.operands, requests)
-            start = self._execution.start(call, prepared, operands, results.buffers, report_gathered=True)
-            running, prepared = call.run(start)
+            start = self._execution.start(call, compiled, operands, results.buffers, report_gathered=True)
+            running, compiled = call.run(start)
             # A failure of the kernel is then reported instead of the header.
             with running.deleted_unless_done([item.array_id for item in kept]) if kept else nullcontext():
                 running.wait_for(1)
                 call.run(check_computed(call, operands))
             check = partial(check_computed, call, operands)
-            sent = call.run(commit(running, kept, prepared.entry, check)) if kept else results.announced()
-            answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=prepared.plan, cache=prepared.entry.answer)
+            sent = call.run(commit(running, kept, compiled.entry, check)) if kept else results.announced()
+            answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=compiled.plan, cache=compiled.entry.answer)
             with call.phase("send"):
                 yield kernel_service_pb2.ExecuteStreamResponse(header=answer)
                 if not kept:

@@ -13,10 +13,10 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
+from shardcall_server.frontend.dispatch.compiled_call import CallKind
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
-from shardcall_server.frontend.dispatch.prepared_call import CallKind
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.observability.call_recorder import CallRecorder

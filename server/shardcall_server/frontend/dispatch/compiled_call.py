@@ -41,11 +41,11 @@ class CallKind:
         self.lease_id = lease_id
         self.refuse_transfers = refuse_transfers
         self.message = call.SerializeToString()
-        self.recent: Prepared | None = None
+        self.recent: CompiledCall | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class CompiledCall:
     """A call whose program is compiled, and all others of its kind whose operands have the same types and placements.
 
     Attributes:
