@@ -7,9 +7,13 @@ from collections.abc import Iterable
 
 from shardcall._src.functions.table import FUNCTIONS
 from shardcall.namespace.arithmetic import ArithmeticNamespace
+from shardcall.namespace.contractions import ContractionNamespace
 from shardcall.namespace.creation import CreationNamespace
 from shardcall.namespace.indexing import IndexingNamespace
+from shardcall.namespace.inspection import InspectionNamespace
+from shardcall.namespace.ranges import RangeNamespace
 from shardcall.namespace.shapes import ShapeNamespace
+from shardcall.namespace.standard import StandardNamespace
 
 _STANDARD = {
     **{name: name.replace("a", "arc", 1) for name in ("acos", "asin", "atan", "acosh", "asinh", "atanh")},
@@ -25,7 +29,16 @@ _STANDARD = {
 """The names of the Python array API standard, where they are not NumPy's names."""
 
 
-class Namespace(ArithmeticNamespace, CreationNamespace, IndexingNamespace, ShapeNamespace):
+class Namespace(
+    ArithmeticNamespace,
+    ContractionNamespace,
+    CreationNamespace,
+    IndexingNamespace,
+    InspectionNamespace,
+    RangeNamespace,
+    StandardNamespace,
+    ShapeNamespace,
+):
     """Functions of arrays with the names and arguments of NumPy and of the Python array API standard.
 
     Their results stay on the mesh, as those of `Client.submit`, and no function waits for its result. A function takes
@@ -42,7 +55,11 @@ class Namespace(ArithmeticNamespace, CreationNamespace, IndexingNamespace, Shape
 
 def _functions() -> Iterable[str]:
     for kind in (Namespace, *Namespace.__bases__):
-        yield from (name for name, value in vars(kind).items() if callable(value) and not name.startswith("_"))
+        yield from (
+            name
+            for name, value in vars(kind).items()
+            if callable(value) and not isinstance(value, type) and not name.startswith("_")
+        )
     for name in FUNCTIONS:
         if hasattr(Namespace, name):
             yield name

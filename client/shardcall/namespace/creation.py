@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, SupportsIndex, TypedDict, Unpack
+from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,30 +13,15 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.types.element_types import parse_dtype
-from shardcall._src.types.mesh import MeshLike
-from shardcall._src.types.specs import SpecLike
 from shardcall.namespace.base import type_of
+from shardcall.namespace.destinations import Destination
 from shardcall.namespace.inspection import check_device
-from shardcall.namespace.shapes import ShapeNamespace
+from shardcall.namespace.ranges import RangeNamespace
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
 
 
-class Destination(TypedDict, total=False):
-    """The keywords of functions that create arrays; all may be left out.
-
-    Attributes:
-        device: ``"mesh"`` or None, as the Python array API standard has it.
-        mesh: the devices; None for one device, or for the server's mesh if there is a spec.
-        spec: the sharding; None for the first axis, over all mesh axes.
-    """
-
-    device: str | None
-    mesh: MeshLike | None
-    spec: SpecLike | None
-
-
-class CreationNamespace(ShapeNamespace):
+class CreationNamespace(RangeNamespace):
     """Functions that create arrays, whose values are computed on the devices.
 
     Arrays that are created with a mesh or a spec are committed to its devices. The others move to the devices of a
@@ -134,108 +119,6 @@ class CreationNamespace(ShapeNamespace):
     ) -> Any:
         """Returns an array of zeros like another, which ``numpy.empty_like`` leaves open; see `full_like`."""
         return self.full_like(x, 0, dtype, shape=shape, **to)
-
-    def arange(
-        self,
-        start: Any,
-        /,
-        stop: Any = None,
-        step: Any = 1,
-        *,
-        dtype: npt.DTypeLike | None = None,
-        **to: Unpack[Destination],
-    ) -> Any:
-        """Returns evenly spaced numbers from start, up to but without stop, as ``numpy.arange``.
-
-        Args:
-            start: the first number; the only argument is the stop, and the start then 0.
-            stop: the end.
-            step: the distance of neighbours, other than 0.
-            dtype: the element type; None for that of the arguments.
-            to: see `Destination`.
-        """
-        first, end, step = map(_number, (0, start, step) if stop is None else (start, stop, step))
-        if not step:
-            raise ZeroDivisionError("step is 0; give another")
-        kind = np.result_type(np.int64, *map(np.asarray, (first, end, step))) if dtype is None else parse_dtype(dtype)
-        count = _count(first, end, step)
-        ends = np.empty(2, kind)
-        with np.errstate(all="ignore"):
-            ends[0] = first
-            if count > 1:
-                ends[1] = first + step
-        return self._created("arange", ends[0, ...], ends[1, ...], to=to, size=count)
-
-    def linspace(
-        self,
-        start: Any,
-        stop: Any,
-        num: SupportsIndex = 50,
-        endpoint: bool = True,
-        retstep: bool = False,
-        dtype: npt.DTypeLike | None = None,
-        axis: int = 0,
-        **to: Unpack[Destination],
-    ) -> Any:
-        """Returns evenly spaced numbers from start to stop, as ``numpy.linspace``.
-
-        Args:
-            start: the first number, or an array of them.
-            stop: the last number, or an array of them; with ``endpoint=False`` the one after it.
-            num: how many.
-            endpoint: whether the last one is stop.
-            retstep: whether to return the distance of neighbours too.
-            dtype: the element type; None for float64, or complex128.
-            axis: the axis of the result along which they are, if start or stop is an array.
-            to: see `Destination`.
-        """
-        count = operator.index(num)
-        if count < 0:
-            raise ValueError(f"num={count}; give 0 or more")
-        first, last = (np.multiply(_values(each), 1.0) for each in (start, stop))
-        kind = np.result_type(first, last, float(count))
-        steps = count - 1 if endpoint else count
-        with np.errstate(all="ignore"):
-            delta = np.subtract(last, first, dtype=kind)
-            step = np.asarray(delta / steps if steps > 0 else delta * np.nan)
-        if first.ndim or last.ndim:
-            made = self._lines(first, delta, step, count, steps, axis, to)
-            if endpoint and count > 1:
-                index = self.reshape(self.arange(count), [-1] + [1] * delta.ndim)
-                made = self.moveaxis(made, axis, 0)
-                made = self.moveaxis(self.where(self.equal(index, count - 1), last, made), 0, axis)
-        else:
-            operands = [np.asarray(each, kind) for each in (first, step if steps > 0 else 0)]
-            operands += [np.asarray(last, kind)] * (endpoint and count > 1)
-            made = self._created("linspace", *operands, to=to, size=count)
-        if dtype is not None:
-            wanted = parse_dtype(dtype)
-            made = self.astype(self.floor(made) if wanted.kind in "iu" else made, wanted)
-        return (made, step[()]) if retstep else made
-
-    def _lines(self, first: Any, delta: Any, step: Any, count: int, steps: int, axis: int, to: Destination) -> Any:
-        index = self.reshape(self.arange(count, dtype=step.dtype, **to), [-1] + [1] * delta.ndim)
-        if steps <= 0:
-            product = self.multiply(index, delta)
-        elif np.any(step == 0):
-            product = self.multiply(self.divide(index, steps), delta)
-        else:
-            product = self.multiply(index, step)
-        return self.moveaxis(self.add(product, first), 0, axis)
-
-    def logspace(
-        self,
-        start: Any,
-        stop: Any,
-        num: SupportsIndex = 50,
-        endpoint: bool = True,
-        base: Any = 10.0,
-        dtype: npt.DTypeLike | None = None,
-        **to: Unpack[Destination],
-    ) -> Any:
-        """Returns numbers whose logarithms are evenly spaced, as ``numpy.logspace``."""
-        made = self.power(base, self.linspace(start, stop, num, endpoint, **to))
-        return made if dtype is None else self.astype(made, dtype)
 
     def eye(
         self,
@@ -350,11 +233,6 @@ class CreationNamespace(ShapeNamespace):
         """Returns a function of the indices of an array, as ``numpy.fromfunction``."""
         return function(*self.meshgrid(*(self.arange(n, dtype=dtype) for n in shape), indexing="ij"), **kwargs)
 
-    def _created(self, name: str, *operands: Any, to: Destination, **parameters: Any) -> Any:
-        check_device(to)
-        mesh, spec = to.get("mesh"), to.get("spec")
-        return self.call(name, *operands, mesh=mesh, out_specs=None if spec is None else [spec], **parameters)
-
 
 def _or_default(dtype: npt.DTypeLike) -> npt.DTypeLike:
     return np.float64 if dtype is None else dtype
@@ -374,26 +252,3 @@ def _filled(value: OperandLike, dtype: npt.DTypeLike | None) -> Any:
     made = np.empty(array.shape, kind)
     made[...] = value
     return made
-
-
-def _number(value: Any) -> Any:
-    array = find_remote_array(value)
-    return value if array is None else array.item()
-
-
-def _values(value: Any) -> Any:
-    array = find_remote_array(value)
-    return np.asarray(value if array is None else array.get())
-
-
-def _count(start: Any, stop: Any, step: Any) -> int:
-    """Returns the number of elements of `numpy.arange`, computed as it does."""
-    difference = stop - start
-    value = difference / step
-    if isinstance(value, complex | np.complexfloating):
-        return max(0, min(math.ceil(value.real), math.ceil(value.imag)))
-    if value == 0 and difference != 0:  # an underflow, or an infinite step
-        return 0 if math.copysign(1.0, value) < 0 else 1
-    if not math.isfinite(value):
-        raise ValueError(f"start={start}, stop={stop} and step={step} give no number of elements; give finite ones")
-    return int(max(0, math.ceil(value)))

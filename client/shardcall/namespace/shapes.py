@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.functions.permutations import moved_axes, swapped_axes
 from shardcall.namespace.base import NamespaceBase, type_of
 
@@ -40,6 +39,16 @@ class ShapeNamespace(NamespaceBase):
         """Returns an array with axes at other positions, as ``numpy.moveaxis``."""
         return self.transpose(x, moved_axes(type_of(x).ndim, source, destination))
 
+    def broadcast_arrays(self, *arrays: OperandLike) -> tuple[Any, ...]:
+        """Returns arrays that have been broadcast to one shape, as ``numpy.broadcast_arrays``."""
+        shape = np.broadcast_shapes(*(type_of(array).shape for array in arrays))
+        return tuple(self.broadcast_to(array, shape) for array in arrays)
+
+    def unstack(self, x: OperandLike, /, *, axis: int = 0) -> tuple[Any, ...]:
+        """Returns the parts of an array along an axis, which they do not have, as ``numpy.unstack``."""
+        first = self.moveaxis(x, axis, 0)
+        return tuple(first[i] for i in range(type_of(x).shape[axis]))
+
     def shape(self, a: OperandLike) -> tuple[int, ...]:
         """Returns the size of each axis."""
         return type_of(a).shape
@@ -59,7 +68,3 @@ class ShapeNamespace(NamespaceBase):
     def isrealobj(self, x: OperandLike) -> bool:
         """Returns whether the element type is not complex."""
         return not self.iscomplexobj(x)
-
-    def result_type(self, *arrays_and_dtypes: Any) -> Any:
-        """Returns the element type of the arrays together, as ``numpy.result_type``."""
-        return np.result_type(*(item.dtype if isinstance(item, RemoteArray) else item for item in arrays_and_dtypes))

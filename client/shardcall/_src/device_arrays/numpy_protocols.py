@@ -118,7 +118,8 @@ def _parameters(run: Callable[..., Any]) -> frozenset[str]:
 
 @lru_cache(maxsize=512)
 def _parameter_names(run: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(inspect.signature(run).parameters)
+    parameters = inspect.signature(run).parameters.values()
+    return frozenset(each.name for each in parameters if each.kind is not inspect.Parameter.POSITIONAL_ONLY)
 
 
 @lru_cache(maxsize=256)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.placement import ArrayPlacement, MeshPlacement
+from shardcall._src.device_arrays.standard_methods import StandardMethods
 from shardcall._src.display.drawing import Drawing
 from shardcall._src.functions.element_types import DType
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -206,7 +207,7 @@ class Described:
         return block_grid(self.shape, self.spec, self.mesh)
 
 
-class RemoteArray(Described, ArrayOperators):
+class RemoteArray(Described, ArrayOperators, StandardMethods):
     """An array that stays on the mesh between calls, an operand of any kernel.
 
     Made by `Client.put`, `Client.submit` and by calls with ``keep=True``. It stays until `delete`, the end of a

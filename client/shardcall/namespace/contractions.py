@@ -1,0 +1,128 @@
+"""Products of arrays that are sums over axes, and products of all pairs of elements."""
+
+from __future__ import annotations
+
+import operator
+import string
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall.namespace.base import type_of
+from shardcall.namespace.shapes import ShapeNamespace
+
+Axes = SupportsIndex | Sequence[SupportsIndex]
+
+
+class ContractionNamespace(ShapeNamespace):
+    """Products that `matmul` and `einsum` compute, under NumPy's other names."""
+
+    def tensordot(self, a: OperandLike, b: OperandLike, /, axes: Any = 2) -> Any:
+        """Returns the sum of products over axes of both arrays, as ``numpy.tensordot``.
+
+        Args:
+            a: the first array.
+            b: the second array.
+            axes: the number of axes, the last ones of a and the first ones of b; or the axes of each.
+
+        Raises:
+            ValueError: if the axes are not of the same number and sizes.
+        """
+        of_a, of_b = _contracted(type_of(a).shape, type_of(b).shape, axes)
+        letters = iter(string.ascii_letters)
+        left = [next(letters) for _ in type_of(a).shape]
+        right = [next(letters) for _ in type_of(b).shape]
+        for i, j in zip(of_a, of_b, strict=True):
+            right[j] = left[i]
+        kept = [x for i, x in enumerate(left) if i not in of_a] + [y for j, y in enumerate(right) if j not in of_b]
+        return self.einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", a, b)
+
+    def vecdot(self, x1: OperandLike, x2: OperandLike, /, *, axis: int = -1) -> Any:
+        """Returns the sums over an axis of the conjugate of x1 times x2, as ``numpy.vecdot``.
+
+        Args:
+            x1: [..., n] an array.
+            x2: [..., n] an array that broadcasts with it along the other axes.
+            axis: the axis, counted from the last of each array.
+        """
+        sizes = [type_of(x).shape for x in (x1, x2)]
+        if any(not -len(shape) <= axis < len(shape) for shape in sizes) or sizes[0][axis] != sizes[1][axis]:
+            raise ValueError(f"x1 is of shape {sizes[0]} and x2 of {sizes[1]}; give as many elements along axis {axis}")
+        x1, x2 = (self.moveaxis(x, axis, -1) for x in (x1, x2))
+        if type_of(x1).dtype.kind == "c":
+            x1 = self.conjugate(x1)
+        return self.einsum("...i,...i->...", x1, x2)
+
+    def vdot(self, a: OperandLike, b: OperandLike, /) -> Any:
+        """Returns the sum of the conjugate of a times b, both flattened, as ``numpy.vdot``."""
+        return self.vecdot(self.ravel(a), self.ravel(b))
+
+    def inner(self, a: OperandLike, b: OperandLike, /) -> Any:
+        """Returns the sums of products over the last axes, as ``numpy.inner``."""
+        if not (type_of(a).ndim and type_of(b).ndim):
+            return self.multiply(a, b)
+        return self.tensordot(a, b, axes=(-1, -1))
+
+    def outer(self, a: OperandLike, b: OperandLike) -> Any:
+        """Returns the products of all pairs of elements, as ``numpy.outer``."""
+        return self.multiply(self.expand_dims(self.ravel(a), 1), self.expand_dims(self.ravel(b), 0))
+
+    def kron(self, a: OperandLike, b: OperandLike) -> Any:
+        """Returns an array of blocks, b times each element of a, as ``numpy.kron``."""
+        ndim = max(type_of(a).ndim, type_of(b).ndim)
+        left, right = ((1,) * (ndim - type_of(x).ndim) + type_of(x).shape for x in (a, b))
+        a = self.reshape(a, [size for n in left for size in (n, 1)])
+        b = self.reshape(b, [size for n in right for size in (1, n)])
+        return self.reshape(self.multiply(a, b), [n * m for n, m in zip(left, right, strict=True)])
+
+    def cross(
+        self, a: OperandLike, b: OperandLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+    ) -> Any:
+        """Returns the cross products of vectors of three elements, as ``numpy.cross``.
+
+        Args:
+            a: [..., 3] the first vectors.
+            b: [..., 3] the second vectors.
+            axisa: the axis of a that holds a vector.
+            axisb: the axis of b that holds a vector.
+            axisc: the axis of the result that holds a vector.
+            axis: all three.
+
+        Raises:
+            ValueError: if the vectors do not have three elements.
+        """
+        if axis is not None:
+            axisa = axisb = axisc = axis
+        a, b = self.moveaxis(a, axisa, 0), self.moveaxis(b, axisb, 0)
+        if not type_of(a).shape[0] == type_of(b).shape[0] == 3:
+            raise ValueError(
+                f"vectors have {type_of(a).shape[0]} and {type_of(b).shape[0]} elements; cross takes vectors of 3"
+            )
+        of_a, of_b = self._components(a), self._components(b)
+        parts = [
+            self.subtract(self.multiply(of_a[i - 2], of_b[i - 1]), self.multiply(of_a[i - 1], of_b[i - 2]))
+            for i in range(3)
+        ]
+        return self.stack(parts, axis=axisc)
+
+    def _components(self, x: OperandLike) -> list[Any]:
+        return [self.take(x, i, axis=0) for i in range(3)]
+
+
+def _contracted(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list[int], list[int]]:
+    """Returns the axes of each array over which `tensordot` sums."""
+    if isinstance(axes, SupportsIndex):
+        count = operator.index(axes)
+        if not 0 <= count <= min(len(a), len(b)):
+            raise ValueError(
+                f"axes={count}, and the arrays have {len(a)} and {len(b)} axes; give 0 or more, at most these"
+            )
+        pair: Sequence[Sequence[SupportsIndex]] = (range(len(a) - count, len(a)), range(count))
+    else:
+        pair = tuple((each,) if isinstance(each, SupportsIndex) else tuple(each) for each in axes)
+    of_a, of_b = (
+        [operator.index(i) % max(len(shape), 1) for i in each] for shape, each in zip((a, b), pair, strict=True)
+    )
+    if [a[i] for i in of_a] != [b[j] for j in of_b]:
+        raise ValueError(f"the arrays are of shapes {a} and {b}, and axes={axes}; give axes of the same sizes")
+    return of_a, of_b

@@ -1,0 +1,80 @@
+"""Products, broadcasting and the keywords of the standard, of arrays on the mesh, as NumPy computes them."""
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+RANDOM = np.random.default_rng(3)
+X, Y = RANDOM.normal(size=(13, 6)), RANDOM.normal(size=(6, 13))
+Z = RANDOM.normal(size=(5, 3)) + 1j * RANDOM.normal(size=(5, 3))
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def put(own):
+    arrays = {id(x): own.put(x, mesh=sc.Mesh(x=8)) for x in (X, Y, Z)}
+    return lambda x: arrays[id(x)]
+
+
+def same(ours, expected):
+    assert isinstance(ours, sc.RemoteArray)
+    assert (ours.shape, ours.dtype) == (np.shape(expected), expected.dtype)
+    np.testing.assert_allclose(ours.get(), expected, rtol=1e-12, atol=1e-12)
+
+
+CALLS = [
+    lambda put: np.tensordot(put(X), put(Y), 1),
+    lambda put: np.tensordot(put(X), put(X), axes=([0, 1], [0, 1])),
+    lambda put: np.inner(put(X), put(X)),
+    lambda put: np.outer(put(X), put(Y)[0]),
+    lambda put: np.vdot(put(Z), put(Z)),
+    lambda put: np.vecdot(put(Z), put(Z)),
+    lambda put: np.kron(put(X), put(Z)),
+    lambda put: np.cross(put(Z), put(Z)[::-1]),
+    lambda put: np.broadcast_arrays(put(X), put(Y)[0, :6])[1],
+    lambda put: np.unstack(put(X), axis=1)[2],
+    lambda put: np.var(put(X), axis=0, ddof=1),
+    lambda put: np.std(put(X), correction=1),
+    lambda put: np.sort(put(X), axis=0, stable=True),
+    lambda put: np.astype(put(X), np.float32),
+    lambda put: np.reshape(put(X), (6, 13), copy=True),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_functions_of_numpy_run_on_the_mesh(put, number):
+    same(CALLS[number](put), CALLS[number](lambda x: x))
+
+
+def test_descending_sorts_keep_the_sequence_of_equal_elements(own):
+    x = np.array([3, 1, 2, 3, 1, 2, 0], float)
+    h = own.put(x, mesh=sc.Mesh(x=2))
+    same(own.xp.sort(h, descending=True), np.sort(x)[::-1])
+    same(own.xp.argsort(h, descending=True), np.argsort(-x, stable=True))
+
+
+def test_arrays_say_where_they_are(own, put):
+    h = put(X)
+    assert h.device == own.xp.__array_namespace_info__().default_device()
+    assert h.to_device(h.device) is h
+    with pytest.raises(ValueError, match="the only device is 'mesh'"):
+        h.to_device("cpu")
+    assert own.xp.from_dlpack(h) is h
+    assert own.xp.astype(h, np.float64, copy=False) is h
+    assert np.shape(h) == X.shape
+    assert np.result_type(h, np.float32) == np.float64
+
+
+def test_dlpack_has_a_copy(client):
+    h = client.put(X)
+    assert h.__dlpack_device__() == (1, 0)
+    np.testing.assert_array_equal(np.from_dlpack(h), X)
+    with pytest.raises(BufferError, match="the values are on the mesh"):
+        h.__dlpack__(copy=False)
