@@ -42,7 +42,7 @@ _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _RENAMED = {"a_min": "min", "a_max": "max"}
 
 
-def spell_ufunc(ufunc: np.ufunc, name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Call:
+def bind_ufunc(ufunc: np.ufunc, name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Call:
     """Returns the client's call for a ufunc's call.
 
     Raises:
@@ -59,7 +59,7 @@ def spell_ufunc(ufunc: np.ufunc, name: str, args: Sequence[Any], keywords: Mappi
     return Call(args[: ufunc.nin], finish=_scalar)
 
 
-def spell_function(
+def bind_function(
     function: Callable[..., Any], name: str, args: Sequence[Any], keywords: Mapping[str, Any], method: Any
 ) -> Call:
     """Returns the client's call for a function's call.

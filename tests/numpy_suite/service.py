@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy._core.umath
 from numpy_suite import scope
-from numpy_suite.numpy_calls import Call, placement, spell_function, spell_ufunc
+from numpy_suite.numpy_calls import Call, bind_function, bind_ufunc, placement
 from numpy_suite.sampling import Sampling
 from numpy_suite.scope import OutOfScopeError
 
@@ -122,9 +122,9 @@ class RemoteFunction:
         if SERVICE.warnings_expected:
             raise OutOfScopeError(scope.WARNINGS)
         if isinstance(self._function, np.ufunc):
-            call = spell_ufunc(self._function, self._name, args, keywords)
+            call = bind_ufunc(self._function, self._name, args, keywords)
         else:
-            call = spell_function(self._function, self._name, args, keywords, self._method())
+            call = bind_function(self._function, self._name, args, keywords, self._method())
         arrays = call.operands[1:] if self._name == "einsum" else call.operands
         chosen = (call.keywords.get(word) for word in ("where", "initial"))
         scope.check_operands(self._name, [*arrays, *(value for value in chosen if value is not None)])

@@ -184,8 +184,9 @@ def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
         ("shardcall_server.known_answers", ("mesh", "frontend", "agent")),
         ("shardcall_server.mesh", ("frontend", "agent")),
         ("shardcall_server.frontend", ("agent",)),
-        ("shardcall._src", ("client", "connection", "compiled", "local_server", "methods", "aio", "cli")),
-        ("shardcall.methods", ("client", "connection", "compiled", "local_server", "aio", "cli")),
+        ("shardcall._src", ("client", "connection", "compiled", "local_server", "methods", "namespace", "aio", "cli")),
+        ("shardcall.methods", ("client", "connection", "compiled", "local_server", "namespace", "aio", "cli")),
+        ("shardcall.namespace", ("client", "connection", "compiled", "local_server", "aio", "cli")),
         ("shardcall.aio", ("cli",)),
     ],
 )
