@@ -113,7 +113,8 @@ class Client(KernelMethods[Result], Submission):
         Args:
             name: the name of the kernel, such as `kernels` lists.
             operands: array-likes, and arrays on the mesh, in the kernel's order; None leaves out an optional one.
-            mesh: the devices to run on; None for those of the first operand on the mesh, else the server's choice.
+            mesh: the devices to run on; None for those of the first committed operand (`RemoteArray.committed`),
+                else of the largest operand on the mesh, else the server's choice.
             in_specs: the sharding of each operand; None, or a shorter list, for its own on the mesh, else the kernel's
                 choice.
             out_specs: the sharding of each result; None, or a shorter list, for the kernel's choice.

@@ -23,7 +23,8 @@ class Options(TypedDict, total=False):
     """The keywords of every method that runs a kernel; all may be left out.
 
     Attributes:
-        mesh: the devices to run on; None for those of the first operand on the mesh, else the server's choice.
+        mesh: the devices to run on; None for those of the first committed operand (`RemoteArray.committed`), else of
+            the largest operand on the mesh, else the server's choice.
         out_spec: the sharding of the result; None for the function's default.
         strategy: the name of a strategy; ``"auto"`` leaves the choice to the server.
         keep: leave the results on the mesh, each as a `shardcall.RemoteArray`.

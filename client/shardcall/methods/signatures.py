@@ -17,7 +17,8 @@ _OPTIONS: Mapping[str, tuple[str, Any, str]] = {
     "mesh": (
         "MeshLike | None",
         None,
-        "the devices to run on; None for those of the first operand on the mesh, else the server's choice.",
+        "the devices to run on; None for those of the first committed operand, else of the largest operand on the "
+        "mesh, else the server's choice.",
     ),
     "strategy": ("str", AUTO, 'the name of a strategy; ``"auto"`` leaves the choice to the server.'),
     "keep": ("bool", False, "leave the results on the mesh, each as a `shardcall.RemoteArray`."),
