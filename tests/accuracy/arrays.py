@@ -16,6 +16,7 @@ _COMPLEX_ROWS = ((complex(1, np.inf),), (complex(np.inf, np.nan),))
 _PERIOD = 4096
 """After how many elements special ones repeat."""
 _MOST = 4099
+SCANS = ("cumsum", "cumprod")
 
 
 class Values:
@@ -154,17 +155,17 @@ def _gradients(values: Values, x: np.ndarray, devices: int) -> Iterator[Case]:
 def sums(values: Values, n: int, devices: int) -> Iterator[Case]:
     """Reductions and running sums along rows; over several devices along the sharded axis."""
     dtype, x = values.dtype, values.rows(n)
-    for name in ("sum", "prod", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "cumsum"):
+    for name in ("sum", "prod", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", *SCANS):
         if dtype.name.endswith("int4") and name in ("mean", "var", "std"):
             continue
-        in_range = _near_one(values, x) if name == "prod" else x
+        in_range = _near_one(values, x) if name in ("prod", "cumprod") else x
         reduced = _reduced(name, in_range)
         if reduced is not None:
             axis = {"axis": 0} if devices > 1 else {"axis": 1}
             operand, reference, scale = in_range, *reduced
             if devices > 1:  # rows over devices, and what is reduced with them
                 operand = np.ascontiguousarray(in_range.T)
-                reference = reference.T if name == "cumsum" else reference
+                reference = reference.T if name in SCANS else reference
                 scale = scale.T if scale is not None and name == "cumsum" else scale
             yield Case(name, dtype.name, name, (operand,), (reference,), (scale,), axis, (), devices)
 
@@ -204,7 +205,7 @@ def _reduced_integers(name: str, x: np.ndarray, result: np.dtype) -> tuple[np.nd
         reduced = _reduced(name, x.astype(np.float64))
         assert reduced is not None
         return reduced[0], None
-    if name in ("sum", "prod", "cumsum"):
+    if name in ("sum", "prod", *SCANS):
         return _wrapped(
             getattr(np, name)(widened(x.astype(np.int64) if x.dtype == np.bool_ else x), axis=1), result
         ), None
@@ -286,6 +287,47 @@ def _sorts(x: np.ndarray, devices: int) -> Iterator[Case]:
         ("take_along_axis", (x, indices), np.take_along_axis(x, indices, 0)),
     ):
         yield Case(kernel, name, kernel, operands, (expected,), (None,), {"axis": 0}, (), devices)
+    among = x[indices[:, 0], 0]
+    wide = among.astype(complex if x.dtype.kind == "c" else float)
+    positions = np.searchsorted(wide, x.astype(wide.dtype))
+    yield Case("searchsorted", name, "searchsorted", (among, x), (positions,), (None,), {}, (), devices)
+
+
+def counts(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """Counts of integers, and values of a function that is linear between points."""
+    name, x = values.dtype.name, values.normal(n)
+    if x.dtype.kind in "biu":
+        x = abs(x)
+        how = {"length": 8}
+        expected = np.bincount(x.astype(np.int64), minlength=8)[:8]
+        yield Case("bincount", name, "bincount", (x,), (expected,), (None,), how, (), devices)
+    if x.dtype.kind != "f":
+        return
+    xp, fp = np.linspace(-2, 2, 65), np.cos(np.arange(65.0))
+    wide = x.astype(np.longdouble)
+    before = np.clip(np.searchsorted(xp, x, "right") - 1, 0, 63)
+    low, high = fp[before].astype(np.longdouble), fp[before + 1]
+    step = (high - low) * (wide - xp[before]) / (xp[before + 1].astype(np.longdouble) - xp[before])
+    reference = np.where(wide < xp[0], fp[0], np.where(wide >= xp[-1], fp[-1], low + step))
+    scale = np.maximum(abs(low), abs(high))
+    yield Case("interp", name, "interp", (x, xp, fp), (reference,), (scale,), {}, (), devices)
+
+
+def transforms(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """Fourier transforms; errors are in units of the root of the sum of squares."""
+    name, x = values.dtype.name, values.normal(n)
+    if x.dtype.kind not in "fc":
+        return
+    wide = widened(x)
+    norm = np.sqrt(np.sum(_magnitude(x) ** 2))
+    for kernel in ("fft", "ifft", "rfft", "irfft"):
+        if kernel == "rfft" and x.dtype.kind == "c":
+            continue
+        if kernel == "irfft" and n == 1:
+            continue
+        reference = getattr(np.fft, kernel)(wide)
+        scale = np.full(reference.shape, norm / (len(reference) if kernel[0] == "i" else 1))
+        yield Case(kernel, name, kernel, (x,), (reference,), (scale,), {}, (), devices)
 
 
 def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
@@ -293,7 +335,7 @@ def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[C
     several = [(_MOST, devices)] if devices > 1 else []
     for size, among in [*((size, 1) for size in sizes), *several]:
         values = Values(dtype)
-        for family in (differences, sums, products, moves):
+        for family in (differences, sums, products, moves, counts, transforms):
             yield from family(values, size, among)
         if dtype.name in ("bfloat16", "float16", "float32", "float64"):
             yield from network_cases(values, size, among)
@@ -302,6 +344,6 @@ def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[C
 ROWS_OF_BITS = (
     *("copy", "reshard", "transpose", "roll", "shift", "getitem", "reshape", "expand_dims", "squeeze", "broadcast_to"),
     *("flip", "concatenate", "stack", "astype", "tile", "repeat", "tril", "triu", "diagonal", "pad"),
-    *("sort", "argsort", "take", "take_along_axis"),
+    *("sort", "argsort", "take", "take_along_axis", "searchsorted"),
 )
 """Rows whose results are compared as bits."""

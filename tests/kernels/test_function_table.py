@@ -94,6 +94,14 @@ CASES = {
     "arange": [((), (), {"size": 9}), ((), (), {"size": 0})],
     "linspace": [((), (), None, {"size": 9}), ((), (), (), {"size": 1})],
     "eye": [((), {"shape": (3, 5)}), ((), {"shape": (0, 2), "dtype": "int8"})],
+    "cumprod": [(CUBE, {}), (CUBE, {"axis": -2}), ((), {}), ((), {"axis": 0}), (CUBE, {"dtype": "complex128"})],
+    "searchsorted": [((5,), CUBE, {}), ((5,), (), {"side": "right"}), ((0,), (3,), {})],
+    "bincount": [((5,), None, {"length": 7}), ((5,), (5,), {"length": 0})],
+    "interp": [(CUBE, (5,), (5,), None, None, {}), ((), (3,), (3,), (), (), {})],
+    **{
+        name: [(CUBE, {}), (CUBE, {"n": 7, "axis": 0, "norm": "ortho"}), ((5,), {"n": 2})]
+        for name in ("fft", "ifft", "rfft", "irfft")
+    },
     **dict.fromkeys(UNARY, ((CUBE,), ((),))),
     **dict.fromkeys(BINARY, PAIR_SHAPES),
     **{

@@ -101,6 +101,7 @@ EXCEPTIONS = {
     r"(?i)(^|_)runs?(?=_|$)|Runs?(?=[A-Z]|$)": "to run a program, and its runs",
     r"(?i)(^|_)order(?=_|$)": "the order of a derivative, of axes or of a memory layout",
     r"true_divide": "NumPy's name",
+    r"^(array_|h|v|d)?split$": "NumPy's names",
     r"^repeats$": "the parameter of numpy.repeat",
     r"(?i)(^|_)functions$": "mathematical functions; the table of functions",
     r"(?i)(^|_)warm_?up(?=_|$)|WarmUp": "warm-up is the term",

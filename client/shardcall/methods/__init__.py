@@ -13,6 +13,7 @@ from shardcall.methods.reductions import Reductions
 from shardcall.methods.scans import Scans
 from shardcall.methods.shapes import Shapes
 from shardcall.methods.sorting import Sorting
+from shardcall.methods.statistics import Samples
 
 
 class KernelMethods(
@@ -26,6 +27,7 @@ class KernelMethods(
     Layouts[Outcome],
     Shapes[Outcome],
     Sorting[Outcome],
+    Samples[Outcome],
 ):
     """The methods of kernels, with the names and defaults of their NumPy equivalents.
 

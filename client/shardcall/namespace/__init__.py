@@ -8,12 +8,18 @@ from collections.abc import Iterable
 from shardcall._src.functions.table import FUNCTIONS
 from shardcall.namespace.arithmetic import ArithmeticNamespace
 from shardcall.namespace.contractions import ContractionNamespace
+from shardcall.namespace.counting import CountingNamespace
 from shardcall.namespace.creation import CreationNamespace
+from shardcall.namespace.fft import FftNamespace
 from shardcall.namespace.indexing import IndexingNamespace
 from shardcall.namespace.inspection import InspectionNamespace
+from shardcall.namespace.joins import JoinsNamespace
+from shardcall.namespace.numeric import NumericNamespace
+from shardcall.namespace.quantiles import QuantilesNamespace
 from shardcall.namespace.ranges import RangeNamespace
 from shardcall.namespace.shapes import ShapeNamespace
 from shardcall.namespace.standard import StandardNamespace
+from shardcall.namespace.statistics import StatisticsNamespace
 
 _STANDARD = {
     **{name: name.replace("a", "arc", 1) for name in ("acos", "asin", "atan", "acosh", "asinh", "atanh")},
@@ -38,6 +44,11 @@ class Namespace(
     RangeNamespace,
     StandardNamespace,
     ShapeNamespace,
+    StatisticsNamespace,
+    QuantilesNamespace,
+    NumericNamespace,
+    JoinsNamespace,
+    CountingNamespace,
 ):
     """Functions of arrays with the names and arguments of NumPy and of the Python array API standard.
 
@@ -46,6 +57,11 @@ class Namespace(
     """
 
     pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
+
+    @property
+    def fft(self) -> FftNamespace:
+        """Fourier transforms."""
+        return FftNamespace(self)
 
     @property
     def function_names(self) -> frozenset[str]:
@@ -67,4 +83,4 @@ def _functions() -> Iterable[str]:
 
 for _name, _numpy in _STANDARD.items():
     setattr(Namespace, _name, getattr(Namespace, _numpy))
-_NAMES = frozenset(_functions())
+_NAMES = frozenset([*_functions(), "fft"])

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall.namespace.base import NamespaceBase, type_of
 
 
@@ -62,13 +59,13 @@ class ArithmeticNamespace(NamespaceBase):
         self, a: OperandLike, b: OperandLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Any:
         """Returns where two arrays are equal within tolerances, as ``numpy.isclose``."""
-        on_b: Any = self if isinstance(b, RemoteArray) else np  # values of this process have no place on the mesh
+        on_b = self._of(b)
         bound = on_b.add(on_b.multiply(on_b.absolute(b), rtol), atol)
         near = self.less_equal(self.absolute(self.subtract(a, b)), bound)
         close = self.logical_or(self.logical_and(near, on_b.isfinite(b)), self.equal(a, b))
         if not equal_nan:
             return close
-        on_a: Any = self if isinstance(a, RemoteArray) else np
+        on_a = self._of(a)
         return self.logical_or(close, self.logical_and(on_a.isnan(a), on_b.isnan(b)))
 
     def allclose(

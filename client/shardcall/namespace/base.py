@@ -44,7 +44,16 @@ class NamespaceBase(KernelMethods[Any]):
         """Submits a call of any kernel, as `Client.submit`."""
         return self._client.submit(name, *operands, **arguments)
 
+    def _of(self, a: OperandLike) -> Any:
+        """Returns the functions of an array: these for one on the mesh, else NumPy's, whose results move silently."""
+        return self if isinstance(a, RemoteArray) else np
+
 
 def type_of(a: OperandLike) -> Array:
     """Returns the shape and element type of an array on the mesh, an array of this process or a number."""
     return a.type if isinstance(a, RemoteArray) else arrays.type_of(np.asarray(a))
+
+
+def part_of(a: OperandLike, key: Any) -> Any:
+    """Returns the elements of an array at an index: on the mesh if the array is there, else of this process."""
+    return a[key] if isinstance(a, RemoteArray) else np.asarray(a)[key]

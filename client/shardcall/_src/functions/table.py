@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardcall._src.functions import axis_rules, creation_rules, layout_rules, shape_rules, type_rules
+from shardcall._src.functions import (
+    axis_rules,
+    creation_rules,
+    layout_rules,
+    rows_fft,
+    rows_statistics,
+    shape_rules,
+    type_rules,
+)
 from shardcall._src.functions.function import REQUIRED, Function, Operand
 from shardcall._src.functions.shape_rules import ShapeRule
 
@@ -149,6 +157,8 @@ def _functions() -> Iterator[Function]:
     yield from _layouts()
     yield from _along_axes()
     yield from _creations()
+    yield from rows_statistics.rows()
+    yield from rows_fft.rows()
 
 
 def _layouts() -> Iterator[Function]:

@@ -1,0 +1,186 @@
+"""Histograms, counts of integers, and positions among sorted numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.types.arrays import NDArray
+from shardcall.namespace.base import NamespaceBase, part_of, type_of
+from shardcall.namespace.statistics import can_be_nan
+
+
+class CountingNamespace(NamespaceBase):
+    """Counts and positions of numbers."""
+
+    def searchsorted(  # type: ignore[override]  # with NumPy's fourth argument in place of options
+        self, a: OperandLike, v: OperandLike, side: str = "left", sorter: OperandLike | None = None
+    ) -> Any:
+        """Returns the positions at which numbers keep an array sorted, as ``numpy.searchsorted``.
+
+        Args:
+            a: [size] the array, sorted or in the order of ``sorter``.
+            v: [...] the numbers.
+            side: the position among equal numbers, ``"left"`` or ``"right"`` of them.
+            sorter: [size] the indices that sort ``a``; None if it is sorted.
+        """
+        if sorter is not None:
+            a = self.take(a, sorter)
+        return self.call("searchsorted", a, v, side=side)
+
+    def digitize(self, x: OperandLike, bins: OperandLike, right: bool = False) -> Any:
+        """Returns the index of the bin of each number, as ``numpy.digitize``; waits for bins that are on the mesh.
+
+        Args:
+            x: [...] the numbers, real.
+            bins: [bins] the edges, ascending or descending.
+            right: whether bins include their right edges and not their left ones.
+
+        Raises:
+            ValueError: for edges in another order.
+            TypeError: for complex numbers.
+        """
+        if type_of(x).dtype.kind == "c":
+            raise TypeError("x is of complex numbers; give real numbers")
+        if type_of(bins).ndim != 1:
+            raise ValueError(f"bins is of shape {type_of(bins).shape}; give an array of one axis")
+        side = "left" if right else "right"
+        on_bins = self._of(bins)
+        steps = on_bins.diff(bins)
+        if bool(on_bins.all(on_bins.greater_equal(steps, 0))):
+            return self.searchsorted(bins, x, side)
+        if not bool(on_bins.all(on_bins.less_equal(steps, 0))):
+            raise ValueError("bins is neither ascending nor descending; sort it")
+        return self.subtract(type_of(bins).shape[0], self.searchsorted(on_bins.flip(bins), x, side))
+
+    def bincount(self, x: OperandLike, /, weights: OperandLike | None = None, minlength: int = 0) -> Any:
+        """Returns how often each integer occurs, as ``numpy.bincount``; waits for the largest one.
+
+        Args:
+            x: [size] integers, 0 or more.
+            weights: [size] what to add for each of them; None for 1.
+            minlength: the least number of counts.
+
+        Raises:
+            ValueError: for negative integers, and arrays of other shapes.
+        """
+        if minlength < 0:
+            raise ValueError(f"minlength={minlength}; give 0 or more")
+        length = minlength
+        if type_of(x).dtype.kind in "biu" and 0 not in type_of(x).shape:
+            least, most = (int(i) for i in self.stack([self.min(x), self.max(x)]).get())
+            if least < 0:
+                raise ValueError(f"x has the negative integer {least}; give integers of 0 or more")
+            length = max(minlength, most + 1)
+        return self.call("bincount", x, weights, length=length)
+
+    def histogram_bin_edges(
+        self, a: OperandLike, bins: Any = 10, range: tuple[float, float] | None = None,  # noqa: A002  # NumPy's name
+        weights: OperandLike | None = None,
+    ) -> NDArray:  # fmt: skip
+        """Returns the edges of a histogram, of this process, as ``numpy.histogram_bin_edges``.
+
+        It waits for the extremes of ``a`` if there is no range. ``bins`` is a number, or the edges, of this process.
+
+        Raises:
+            TypeError: for the name of an estimator in place of a number of bins, and edges on the mesh.
+        """
+        if isinstance(bins, str | RemoteArray):
+            raise TypeError(
+                f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges of this process. For "
+                "estimators call numpy.histogram_bin_edges(a.get(), bins)"
+            )
+        dtype = type_of(a).dtype
+        if np.ndim(bins):
+            return np.histogram_bin_edges(np.empty(0, dtype), bins)
+        if range is None and 0 not in type_of(a).shape:
+            sample = self.stack([self.min(a), self.max(a)]).get()
+        else:
+            sample = np.empty(0, dtype)
+        return np.histogram_bin_edges(sample, bins, range)
+
+    def histogram(
+        self, a: OperandLike, bins: Any = 10, range: tuple[float, float] | None = None,  # noqa: A002  # NumPy's name
+        density: bool | None = None, weights: OperandLike | None = None,
+    ) -> tuple[Any, NDArray]:  # fmt: skip
+        """Returns how many numbers are in each bin, and the edges of the bins, as ``numpy.histogram``.
+
+        Args:
+            a: [...] the numbers, real.
+            bins: the number of bins, or their edges, of this process.
+            range: the first and the last edge; None for the least and the greatest number, for which it waits.
+            density: divide by the width of each bin and by the sum.
+            weights: [...] what to add for each number; None for 1.
+
+        Returns:
+            The counts, on the mesh, and the edges, of this process.
+        """
+        edges = self.histogram_bin_edges(a, bins, range)
+        if weights is not None and type_of(weights).shape != type_of(a).shape:
+            raise ValueError(f"weights is of shape {type_of(weights).shape}; give one for each of {type_of(a).shape}")
+        if type_of(a).dtype == np.bool_:
+            a = self.astype(a, np.uint8)
+        flat = self.reshape(a, -1)
+        positions = self.subtract(self.searchsorted(edges, flat, "right"), 1)
+        is_last = self.equal(flat, edges[-1])
+        indices = self.where(is_last, len(edges) - 2, positions)
+        if can_be_nan(flat):
+            indices = self.where(self.isnan(flat), -1, indices)
+        counts = self._sums(
+            indices, None if weights is None else self._of(weights).reshape(weights, -1), len(edges) - 1
+        )
+        if not density:
+            return counts, edges
+        widths = np.diff(edges).astype(float)
+        return self.divide(self.divide(counts, widths), self.sum(counts)), edges
+
+    def interp(  # type: ignore[override]  # with NumPy's last argument in place of options
+        self, x: OperandLike, xp: OperandLike, fp: OperandLike, left: OperandLike | None = None,
+        right: OperandLike | None = None, period: float | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the values of a function that is linear between points, as ``numpy.interp``.
+
+        Args:
+            x: [...] where to evaluate the function.
+            xp: [points] the coordinates; ascending, unless there is a period.
+            fp: [points] the values.
+            left: [] the value left of all points; None for the first one.
+            right: [] the value right of all points; None for the last one.
+            period: the period of the function; None if it has none.
+
+        Raises:
+            ValueError: for a period of 0.
+        """
+        if period is None:
+            return self.call("interp", x, xp, fp, left, right)
+        if not period:
+            raise ValueError("period=0; give another one, or None")
+        period = abs(period)
+        of_x, of_xp = self._of(x), self._of(xp)
+        at = of_x.remainder(of_x.astype(np.asarray(x) if of_x is np else x, np.float64), period)
+        folded = of_xp.remainder(of_xp.astype(np.asarray(xp) if of_xp is np else xp, np.float64), period)
+        permutation = of_xp.argsort(folded)
+        of_fp = self if self in (of_xp, self._of(fp)) else np
+        folded, values = of_xp.take(folded, permutation), of_fp.take(fp, permutation)
+        before, after = part_of(folded, slice(-1, None)), part_of(folded, slice(0, 1))
+        coordinates = of_xp.concatenate([of_xp.subtract(before, period), folded, of_xp.add(after, period)])
+        values = of_fp.concatenate([part_of(values, slice(-1, None)), values, part_of(values, slice(0, 1))])
+        return self.call("interp", at, coordinates, values)
+
+    def _sums(self, indices: Any, weights: Any, length: int) -> Any:
+        """Returns the sums of the weights of bins, in the type of ``numpy.histogram``."""
+        if weights is None:
+            return self.call("bincount", indices, None, length=length)
+        dtype = type_of(weights).dtype
+        if dtype.kind == "c":
+            of_weights = self._of(weights)
+            parts = [
+                self.call("bincount", indices, part(weights), length=length)
+                for part in (of_weights.real, of_weights.imag)
+            ]
+            return self.add(parts[0], self.multiply(parts[1], 1j))
+        sums = self.call("bincount", indices, weights, length=length)
+        return sums if dtype == np.float64 else self.astype(sums, dtype)

@@ -1,0 +1,301 @@
+"""Statistics: reductions that leave out NaN, weighted averages, covariances, and sums of exponentials."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.functions.element_types import is_float
+from shardcall.namespace.base import NamespaceBase, type_of
+
+
+def can_be_nan(x: OperandLike) -> bool:
+    """Returns whether an array can hold NaN."""
+    dtype = type_of(x).dtype
+    return dtype.kind == "c" or is_float(dtype)
+
+
+class StatisticsNamespace(NamespaceBase):
+    """Statistics of the elements along axes."""
+
+    def nansum(
+        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
+        initial: OperandLike | None = None, where: OperandLike | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the sum over axes with NaN as 0, as ``numpy.nansum``."""
+        how = {"keepdims": keepdims, "initial": initial, "where": where}
+        return self.sum(self._filled(x, 0), axis, dtype, **how)  # type: ignore[arg-type]
+
+    def nanprod(
+        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
+        initial: OperandLike | None = None, where: OperandLike | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the product over axes with NaN as 1, as ``numpy.nanprod``."""
+        how = {"keepdims": keepdims, "initial": initial, "where": where}
+        return self.prod(self._filled(x, 1), axis, dtype, **how)  # type: ignore[arg-type]
+
+    def nanmax(
+        self, x: OperandLike, axis: Any = None, *, keepdims: bool = False,
+        initial: OperandLike | None = None, where: OperandLike | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the maximum over axes without NaN, as ``numpy.nanmax``; NaN where there is nothing else."""
+        return self._extreme(self.max, -math.inf, x, axis, keepdims=keepdims, initial=initial, where=where)
+
+    def nanmin(
+        self, x: OperandLike, axis: Any = None, *, keepdims: bool = False,
+        initial: OperandLike | None = None, where: OperandLike | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the minimum over axes without NaN, as ``numpy.nanmin``; NaN where there is nothing else."""
+        return self._extreme(self.min, math.inf, x, axis, keepdims=keepdims, initial=initial, where=where)
+
+    def nanargmax(self, x: OperandLike, axis: int | None = None, *, keepdims: bool = False) -> Any:
+        """Returns the index of the maximum without NaN, as ``numpy.nanargmax``; waits to see that there is one.
+
+        Raises:
+            ValueError: for a slice of NaN alone.
+        """
+        return self.argmax(self._comparable(x, axis, -math.inf), axis, keepdims=keepdims)
+
+    def nanargmin(self, x: OperandLike, axis: int | None = None, *, keepdims: bool = False) -> Any:
+        """Returns the index of the minimum without NaN, as ``numpy.nanargmin``; waits to see that there is one.
+
+        Raises:
+            ValueError: for a slice of NaN alone.
+        """
+        return self.argmin(self._comparable(x, axis, math.inf), axis, keepdims=keepdims)
+
+    def nanmean(
+        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
+        where: OperandLike | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the mean over axes without NaN, as ``numpy.nanmean``; NaN where there is nothing else."""
+        if not can_be_nan(x):
+            return self.mean(x, axis, dtype, keepdims=keepdims, where=where)
+        total = self.sum(self._filled(x, 0), axis, dtype, keepdims=keepdims, where=where)
+        return self._over_count(total, self._count(x, axis, keepdims, where))
+
+    def nanvar(
+        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, ddof: float = 0, *,
+        keepdims: bool = False, where: OperandLike | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the variance over axes without NaN, as ``numpy.nanvar``; NaN for no more elements than ``ddof``."""
+        if dtype is not None:
+            x = self.astype(x, dtype)
+        if not can_be_nan(x):
+            return self.var(x, axis, ddof, keepdims=keepdims, where=where)
+        mean = self.nanmean(x, axis, keepdims=True, where=where)
+        apart = self.where(self.isnan(x), 0, self.subtract(x, mean))
+        squares = self.square(apart)
+        if type_of(x).dtype.kind == "c":
+            squares = self.add(self.square(self.real(apart)), self.square(self.imag(apart)))
+        total = self.sum(squares, axis, keepdims=keepdims, where=where)
+        freedom = self.subtract(self._count(x, axis, keepdims, where), ddof)
+        return self.where(self.less_equal(freedom, 0), math.nan, self._over_count(total, freedom))
+
+    def nanstd(
+        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, ddof: float = 0, *,
+        keepdims: bool = False, where: OperandLike | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the standard deviation over axes without NaN, as ``numpy.nanstd``."""
+        return self.sqrt(self.nanvar(x, axis, dtype, ddof, keepdims=keepdims, where=where))
+
+    def nancumsum(self, x: OperandLike, axis: int | None = None, dtype: npt.DTypeLike | None = None) -> Any:
+        """Returns the running sum along an axis with NaN as 0, as ``numpy.nancumsum``."""
+        return self.cumsum(self._filled(x, 0), axis, dtype)
+
+    def average(
+        self, a: OperandLike, axis: Any = None, weights: OperandLike | None = None, returned: bool = False, *,
+        keepdims: bool = False,
+    ) -> Any:  # fmt: skip
+        """Returns the weighted mean over axes, as ``numpy.average``.
+
+        Args:
+            a: [...] the array.
+            axis: the axis or axes; None for all.
+            weights: of the shape of ``a``, or of its axes ``axis``; None for equal weights. Weights on the mesh whose
+                sum is zero give NaN or infinity.
+            returned: return the sum of the weights as well.
+            keepdims: keep the reduced axes, with one element each.
+
+        Raises:
+            ValueError: for weights of another shape.
+            ZeroDivisionError: for weights of this process whose sum is zero.
+        """
+        if weights is None:
+            mean = self.mean(a, axis, keepdims=keepdims)
+            count = math.prod(type_of(a).shape) // max(math.prod(type_of(mean).shape), 1)
+            return (mean, self._constant(mean, count)) if returned else mean
+        factors = self._weights(a, axis, weights)
+        if not isinstance(factors, RemoteArray) and np.any(np.sum(factors, axis) == 0):
+            raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
+        product = self.multiply(a, factors)
+        dtype = type_of(product).dtype
+        if dtype.kind in "biu":
+            product, dtype = self.astype(product, np.float64), np.dtype(np.float64)
+        scale = self._of(factors).sum(factors, axis, dtype, keepdims=keepdims)
+        mean = self.divide(self.sum(product, axis, keepdims=keepdims), scale)
+        return (mean, self.broadcast_to(scale, type_of(mean).shape)) if returned else mean
+
+    def cov(
+        self, m: OperandLike, y: OperandLike | None = None, rowvar: bool = True, bias: bool = False,
+        ddof: int | None = None, fweights: npt.ArrayLike | None = None, aweights: npt.ArrayLike | None = None,
+        *, dtype: npt.DTypeLike | None = None,
+    ) -> Any:  # fmt: skip
+        """Returns the covariances of variables, as ``numpy.cov``; the weights are arrays of this process.
+
+        Raises:
+            ValueError: for arrays of more than two axes, and for weights that NumPy refuses.
+        """
+        x = self._variables(m, rowvar)
+        common = np.result_type(type_of(m).dtype, *([] if y is None else [type_of(y).dtype]), np.float64)
+        if y is not None:
+            x = self.concatenate([x, self._variables(y, rowvar)], 0)
+        x = self.astype(x, common if dtype is None else dtype)
+        weights, factor = _weighing(type_of(x).shape[1], bias, ddof, fweights, aweights)
+        if weights is None:
+            x = weighted = self.subtract(x, self.mean(x, 1, keepdims=True))
+        else:
+            row = weights.astype(type_of(x).dtype)
+            mean = self.divide(self.sum(self.multiply(x, row), 1, keepdims=True), row.sum())
+            x = self.subtract(x, mean)
+            weighted = self.multiply(x, row)
+        product = self.matmul(x, self.conjugate(self.transpose(weighted)))
+        return self.squeeze(self.multiply(product, 1 / factor if factor else math.inf))
+
+    def corrcoef(
+        self, x: OperandLike, y: OperandLike | None = None, rowvar: bool = True, *, dtype: npt.DTypeLike | None = None
+    ) -> Any:
+        """Returns the correlations of variables, as ``numpy.corrcoef``."""
+        covariance = self.cov(x, y, rowvar, dtype=dtype)
+        if not type_of(covariance).ndim:
+            return self.divide(covariance, covariance)
+        deviation = self.sqrt(self.real(self.diagonal(covariance)))
+        scaled = self.divide(self.divide(covariance, self.expand_dims(deviation, 1)), deviation)
+        if type_of(scaled).dtype.kind != "c":
+            return self.clip(scaled, -1, 1)
+        parts = [self.clip(part, -1, 1) for part in (self.real(scaled), self.imag(scaled))]
+        return self.add(parts[0], self.multiply(parts[1], 1j))
+
+    def logsumexp(self, x: OperandLike, axis: Any = None, b: OperandLike | None = None, keepdims: bool = False) -> Any:
+        """Returns the logarithm of the sum of exponentials over axes, as ``scipy.special.logsumexp``.
+
+        Args:
+            x: [...] the exponents, real.
+            axis: the axis or axes; None for all.
+            b: the factors of the exponentials; None for 1.
+            keepdims: keep the reduced axes, with one element each.
+        """
+        x = self._inexact(x)
+        if b is not None:
+            x = self.where(self._of(b).equal(b, 0), -math.inf, x)
+        highest = self.max(x, axis, keepdims=True, initial=-math.inf)
+        highest = self.where(self.isfinite(highest), highest, 0)
+        terms = self.exp(self.subtract(x, highest))
+        total = self.log(self.sum(terms if b is None else self.multiply(terms, b), axis, keepdims=keepdims))
+        if not keepdims:
+            highest = self.squeeze(highest, _axes(axis, type_of(x).ndim))
+        return self.add(total, highest)
+
+    def softmax(self, x: OperandLike, axis: Any = None) -> Any:
+        """Returns exponentials divided by their sum over axes, as ``scipy.special.softmax``."""
+        x = self._inexact(x)
+        terms = self.exp(self.subtract(x, self.max(x, axis, keepdims=True)))
+        return self.divide(terms, self.sum(terms, axis, keepdims=True))
+
+    def log_softmax(self, x: OperandLike, axis: Any = None) -> Any:
+        """Returns the logarithm of `softmax`, as ``scipy.special.log_softmax``."""
+        x = self._inexact(x)
+        highest = self.max(x, axis, keepdims=True)
+        apart = self.subtract(x, self.where(self.isfinite(highest), highest, 0))
+        return self.subtract(apart, self.log(self.sum(self.exp(apart), axis, keepdims=True)))
+
+    def _filled(self, x: OperandLike, value: float) -> Any:
+        return self.where(self.isnan(x), value, x) if can_be_nan(x) else x
+
+    def _inexact(self, x: OperandLike) -> Any:
+        return x if can_be_nan(x) else self.astype(x, np.float64)
+
+    def _constant(self, like: OperandLike, value: float) -> Any:
+        return self.where(self.logical_or(like, True), value, like)
+
+    def _count(self, x: OperandLike, axis: Any, keepdims: bool, where: OperandLike | None) -> Any:
+        return self.sum(self.logical_not(self.isnan(x)), axis, np.int64, keepdims=keepdims, where=where)
+
+    def _over_count(self, total: Any, count: Any) -> Any:
+        """Returns a quotient in the type of its dividend, divided in float64 as NumPy divides by integers."""
+        return self.astype(self.divide(total, count), type_of(total).dtype)
+
+    def _extreme(self, function: Any, lowest: float, x: OperandLike, axis: Any, *, initial: Any, **how: Any) -> Any:
+        if not can_be_nan(x):
+            return function(x, axis, initial=initial, **how)
+        result = function(self._filled(x, lowest), axis, initial=initial, **how)
+        if initial is not None:
+            return result
+        return self.where(self.all(self.isnan(x), axis, keepdims=how["keepdims"]), math.nan, result)
+
+    def _comparable(self, x: OperandLike, axis: int | None, lowest: float) -> Any:
+        if not can_be_nan(x):
+            return x
+        if type_of(x).shape and bool(self.any(self.all(self.isnan(x), axis))):
+            raise ValueError("x has a slice of NaN alone, which has no index of an extreme element")
+        return self._filled(x, lowest)
+
+    def _weights(self, a: OperandLike, axis: Any, weights: OperandLike) -> Any:
+        """Returns weights that broadcast with the array."""
+        shape, own = type_of(a).shape, type_of(weights).shape
+        if own == shape:
+            return weights if isinstance(weights, RemoteArray) else np.asarray(weights)
+        if axis is None:
+            raise TypeError(
+                f"weights is of shape {own} and a of {shape}; name their axis, or give one for each element"
+            )
+        axes = _axes(axis, len(shape))
+        if own != tuple(shape[i] for i in axes):
+            raise ValueError(f"weights is of shape {own} and a of {shape}; give one for each element along axis={axis}")
+        by_axis = [axes.index(i) for i in sorted(axes)]
+        sizes = [size if i in axes else 1 for i, size in enumerate(shape)]
+        of_weights = self._of(weights)
+        return of_weights.reshape(of_weights.transpose(weights, by_axis), sizes)
+
+    def _variables(self, x: OperandLike, rowvar: bool) -> Any:
+        """Returns variables as the rows of a matrix."""
+        ndim = type_of(x).ndim
+        if ndim > 2:
+            raise ValueError(f"an array of variables has {ndim} axes; give two at most")
+        if ndim < 2:
+            return self.reshape(x, (1, -1))
+        return x if rowvar else self.transpose(x)
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(i % max(ndim, 1) for i in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+def _weighing(
+    count: int, bias: bool, ddof: int | None, fweights: npt.ArrayLike | None, aweights: npt.ArrayLike | None
+) -> tuple[np.ndarray[Any, Any] | None, float]:
+    """Returns the weights of the observations, None for equal ones, and the divisor of their products."""
+    freedom = (0 if bias else 1) if ddof is None else ddof
+    if freedom != int(freedom):
+        raise ValueError(f"ddof={ddof} is not an integer")
+    if fweights is None and aweights is None:
+        return None, max(count - freedom, 0)
+    parts = [None if each is None else np.asarray(each, float) for each in (fweights, aweights)]
+    for name, part in zip(("fweights", "aweights"), parts, strict=True):
+        if part is not None and (part.shape != (count,) or (part < 0).any()):
+            raise ValueError(f"{name} is of shape {part.shape}; give {count} numbers of 0 or more")
+    if parts[0] is not None and (parts[0] != np.around(parts[0])).any():
+        raise TypeError("fweights counts observations; give integers")
+    frequencies, importance = (np.ones(count) if part is None else part for part in parts)
+    weights = frequencies * importance
+    total = weights.sum()
+    if not freedom or parts[1] is None:
+        return weights, max(total - freedom, 0)
+    return weights, max(total - freedom * (weights * importance).sum() / total, 0)

@@ -1,0 +1,187 @@
+"""Statistics, joins and Fourier transforms of arrays on the mesh by NumPy's functions, which equal NumPy's results."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+RANDOM = np.random.default_rng(18)
+X = RANDOM.normal(size=(13, 20))
+HOLES = X.copy()
+HOLES[2, 3:9], HOLES[:, 5], HOLES[0, 0] = np.nan, np.nan, np.inf
+ARRAYS = {
+    "float64": HOLES,
+    "float32": HOLES.astype(np.float32),
+    "float16": HOLES.astype(np.float16),
+    "int64": RANDOM.integers(-9, 30, (13, 20)),
+    "complex128": X + 1j * X[::-1],
+}
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+def same(ours, expected):
+    if isinstance(expected, tuple | list):
+        for each, wanted in zip(ours, expected, strict=True):
+            same(each, wanted)
+        return
+    made, expected = np.asarray(ours.get() if isinstance(ours, sc.RemoteArray) else ours), np.asarray(expected)
+    assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
+    small = expected.dtype.itemsize <= 4 or expected.dtype == np.complex64
+    tolerance = 4e-3 if expected.dtype == np.float16 else 2e-5 if small else 1e-11
+    np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance)
+
+
+REDUCTIONS = ("nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd", "median", "nanmedian")
+METHODS = ("lower", "higher", "nearest", "midpoint", "interpolated_inverted_cdf", "hazen", "weibull")
+SHORT = {
+    "nansum": lambda x: np.nansum(x, axis=0),
+    "nanmax": lambda x: np.nanmax(x, axis=1),
+    "nanvar": lambda x: np.nanvar(x, axis=0),
+    "nanargmin": lambda x: np.nanargmin(x, axis=1),
+    "median": lambda x: np.median(x, axis=0),
+    "nanmedian": lambda x: np.nanmedian(x, axis=1),
+    "quantile": lambda x: np.quantile(x, [0, 0.3, 1], axis=1),
+    "cov": lambda x: np.cov(x[:4]),
+    "histogram": lambda x: np.histogram(x, 7, (-2, 2)),
+    "vstack": lambda x: np.vstack([x, X]),
+    "fft2": np.fft.fft2,
+}
+LONG = {
+    **{f"{n} {a}": lambda x, n=n, a=a: getattr(np, n)(x, axis=a) for n in REDUCTIONS for a in (None, 0, 1, (0, 1))},
+    **{f"{n}, kept": lambda x, n=n: getattr(np, n)(x, axis=1, keepdims=True) for n in REDUCTIONS},
+    **{f"quantile {m}": lambda x, m=m: np.quantile(x, [0, 0.1, 0.5, 0.77, 1], axis=0, method=m) for m in METHODS},
+    "quantile unbiased": lambda x: np.quantile(x, 0.3, method="median_unbiased"),
+    "quantile normal": lambda x: np.quantile(x, 0.3, method="normal_unbiased"),
+    "percentile": lambda x: np.percentile(x, [30, 60], axis=(0, 1), keepdims=True),
+    "nanargmax": np.nanargmax,
+    "nancumsum": lambda x: np.nancumsum(x, 0),
+    "average": lambda x: np.average(x, axis=0, weights=np.arange(1, 14)),
+    "average with the weights": lambda x: np.average(x, axis=1, weights=abs(X), returned=True),
+    "average of equal weights": lambda x: np.average(x, returned=True),
+    "cov of columns": lambda x: np.cov(x, rowvar=False, ddof=0),
+    "cov with weights": lambda x: np.cov(x, fweights=np.arange(1, 21), aweights=np.arange(1, 21) / 3),
+    "cov of two": lambda x: np.cov(x, X),
+    "cov of one": lambda x: np.cov(x[0]),
+    "corrcoef": np.corrcoef,
+    "trapezoid": lambda x: np.trapezoid(x, axis=0),
+    "trapezoid of coordinates": lambda x: np.trapezoid(x, np.arange(20.0) ** 2),
+    "ediff1d": lambda x: np.ediff1d(x, to_end=[1, 2], to_begin=3),
+    "unwrap": lambda x: np.unwrap(x * 5, axis=0),
+    "nan_to_num": np.nan_to_num,
+    "nan_to_num with numbers": lambda x: np.nan_to_num(x, nan=3, posinf=7),
+    "sinc": np.sinc,
+    "heaviside": lambda x: np.heaviside(x, 0.5),
+    "divmod": lambda x: np.divmod(x, 3),
+    "modf": np.modf,
+    "fix": np.fix,
+    "isneginf": np.isneginf,
+    "isposinf": np.isposinf,
+    "cumulative_sum": lambda x: np.cumulative_sum(x, axis=0, include_initial=True),
+    "cumulative_prod": lambda x: np.cumulative_prod(x, axis=1, include_initial=True),
+    "cumprod": lambda x: np.cumprod(x / 2),
+    **{n: lambda x, n=n: getattr(np, n)([x, X]) for n in ("hstack", "dstack", "column_stack")},
+    **{f"{n} of rows": lambda x, n=n: getattr(np, n)([x[0], X[0]]) for n in ("hstack", "dstack", "column_stack")},
+    "array_split": lambda x: np.array_split(x, 2),
+    "irfftn": np.fft.irfftn,
+    "split": lambda x: np.split(x, 4, axis=1),
+    "hsplit": lambda x: np.hsplit(x, [3, 7]),
+    "vsplit": lambda x: np.vsplit(x, [3, 7]),
+    "unstack": lambda x: np.unstack(x, axis=0)[:2],
+    "fliplr": np.fliplr,
+    "flipud": np.flipud,
+    **{f"rot90 {k}": lambda x, k=k: np.rot90(x, k) for k in range(4)},
+    "atleast_3d": lambda x: np.atleast_3d(x, x[0]),
+    "atleast_1d": lambda x: np.atleast_1d(x[0, 0]),
+    "searchsorted": lambda x: np.searchsorted(X[0], x, side="right", sorter=np.argsort(X[0])),
+    "digitize": lambda x: np.digitize(x, [-1, 0, 1.5, 9]),
+    "digitize, descending": lambda x: np.digitize(x, [9, 2, 0, -1.0], right=True),
+    "histogram of edges": lambda x: np.histogram(x, [-3, -1, 0, 0.5, 0.5, 2], density=True),
+    "histogram of weights": lambda x: np.histogram(x, 5, (-2, 2), weights=X.astype(np.float32)),
+    "interp": lambda x: np.interp(x, [-1, 0, 0.5, 2], [3, 5, -1, 9.0], left=-7),
+    "interp of a period": lambda x: np.interp(x, [-1, 0, 0.5, 2], [3, 5, -1, 9.0], period=3.3),
+    **{n: lambda x, n=n: getattr(np.fft, n)(x) for n in ("ifftn", "rfftn", "ifft2", "rfft2", "irfft2")},
+    "hfft": lambda x: np.fft.hfft(x, n=7),
+    "ihfft": lambda x: np.fft.ihfft(x, n=30, norm="forward"),
+    "fftn": lambda x: np.fft.fftn(x, (8, 30), axes=(0, 1), norm="ortho"),
+    "fftshift": np.fft.fftshift,
+    "ifftshift": lambda x: np.fft.ifftshift(x, axes=1),
+}
+
+
+def outcome(function, x):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return function(x)
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            return error
+
+
+def check(client, x, spec, function):
+    wanted = outcome(function, x)
+    made = outcome(function, client.put(x, mesh=sc.Mesh(x=8), spec=spec))
+    if isinstance(wanted, Exception):
+        assert isinstance(made, TypeError | ValueError | ZeroDivisionError)
+    else:
+        same(made, wanted)
+
+
+@pytest.mark.parametrize("function", SHORT.values(), ids=SHORT)
+def test_functions_are_numpys(own, function):
+    check(own, HOLES, sc.P("x"), function)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, "x")], ids=str)
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("function", [*SHORT.values(), *LONG.values()], ids=[*SHORT, *LONG])
+def test_functions_are_numpys_in_every_layout(own, name, spec, function):
+    check(own, ARRAYS[name], spec, function)
+
+
+def test_counts_wait_for_the_largest_integer(own):
+    x = RANDOM.integers(0, 20, 4099)
+    h = own.put(x, mesh=sc.Mesh(x=8))
+    same(np.bincount(h), np.bincount(x))
+    with pytest.raises(ValueError, match="negative integer"):
+        np.bincount(h - 5)
+    same(np.histogram(h * 0.1), np.histogram(x * 0.1))
+
+
+def test_softmax_and_logsumexp_are_scipys(own):
+    x = np.array([[1.0, -np.inf, 1000.0], [-np.inf, -np.inf, -np.inf]])
+    h = own.put(x, mesh=sc.Mesh(x=2))
+    same(own.xp.logsumexp(h, 1), np.array([1000.0, -np.inf]))
+    same(own.xp.logsumexp(h, 1, b=2.0, keepdims=True), np.array([[1000.0 + np.log(2)], [-np.inf]]))
+    same(own.xp.softmax(h[:1], 1), np.array([[0.0, 0, 1]]))
+    same(own.xp.log_softmax(h[0]), np.array([-999.0, -np.inf, 0]))
+    same(own.xp.logsumexp(own.put(np.array([1, 2]))), np.log(np.exp([1, 2]).sum()))
+
+
+def test_wrong_arguments_are_refused(own):
+    h = own.put(X, mesh=sc.Mesh(x=8))
+    for call, error, says in (
+        (lambda: np.quantile(h, 2), ValueError, "from 0 to 1"),
+        (lambda: np.quantile(h, h), TypeError, "pass q.get"),
+        (lambda: np.quantile(h, 0.5, method="best"), ValueError, "method='best' is not one of"),
+        (lambda: np.median(h, axis=3), np.exceptions.AxisError, "name axes of x"),
+        (lambda: np.average(h, weights=[1, 2]), TypeError, "name their axis"),
+        (lambda: np.average(h, 0, weights=np.zeros(13)), ZeroDivisionError, "sum of zero"),
+        (lambda: np.nanargmax(h * np.nan, 1), ValueError, "NaN alone"),
+        (lambda: np.histogram(h, "auto"), TypeError, "estimators"),
+        (lambda: np.digitize(h, [1, 3, 2]), ValueError, "sort it"),
+        (lambda: np.split(h, 3), ValueError, "use array_split"),
+        (lambda: np.fft.fft(h, axis=2), sc.AxisError, "axis=2"),
+        (lambda: np.fft.fftn(h, (3,), axes=(0, 1)), ValueError, "one size for each axis"),
+        (lambda: np.interp(h, [0, 1], [0, 1], period=0), ValueError, "period=0"),
+    ):
+        with pytest.raises(error, match=says):
+            call()
