@@ -26,7 +26,7 @@ node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 node_example := $(call stamp,examples/node/node_modules,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -60,6 +60,9 @@ test-hosts: $(venv) ## run every kernel's tests on 2 hosts of 4 devices and on 4
 # The classes of NumPy's tests are shared out one by one: its files are few and long.
 test-numpy: $(venv) ## run NumPy's own tests of the functions that the client has, over sharded arrays
 	@$(run) -m pytest tests/numpy_suite $(in_parallel) --dist loadscope $(ARGS)
+
+test-array-api: $(venv) ## run the tests of the array API standard (ARGS="--sharded --full": sharded arrays, 40 examples each)
+	@$(run) tests/array_api/suite.py $(ARGS)
 
 accuracy: $(venv) ## measure every kernel against extended precision and write docs/accuracy.md (ARGS=--quick: few sizes)
 	@cd tests && ../$(run) -m accuracy $(ARGS)

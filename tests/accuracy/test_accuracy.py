@@ -26,7 +26,14 @@ COLUMNS = [c if c in QUICK else pytest.param(c, marks=pytest.mark.long) for c in
 TARGETS = {"sinh": 4, "cosh": 4, "tanh": 2, "cbrt": 2}
 TARGETS |= dict.fromkeys(("gradient, steps of 0.3", "gradient, coordinates"), 4)
 DRAWN = {"uniform", "normal", "randint", "permutation"}
-CREATED = {"full", "full_like", "arange", "linspace", "eye"}  # tests/kernels/test_table_creation.py compares every bit
+CREATED = {
+    "full",
+    "full_like",
+    "arange",
+    "linspace",
+    "eye",
+    "nextafter",
+}  # tests/kernels/test_table_creation.py compares every bit
 
 
 def check(cases):

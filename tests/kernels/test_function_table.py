@@ -91,6 +91,7 @@ CASES = {
     "take_along_axis": [(CUBE, (2, 3, 7), {}), (CUBE, (1, 2, 5), {"axis": 1})],
     "full": [((), {"shape": CUBE}), ((), {"shape": 4})],
     "full_like": [(CUBE, (), {}), ((), (), {})],
+    "nextafter": PAIR_SHAPES,
     "arange": [((), (), {"size": 9}), ((), (), {"size": 0})],
     "linspace": [((), (), None, {"size": 9}), ((), (), (), {"size": 1})],
     "eye": [((), {"shape": (3, 5)}), ((), {"shape": (0, 2), "dtype": "int8"})],

@@ -94,3 +94,21 @@ def test_the_values_of_scalars_are_operands(run):
     for start in range(3):
         run(KERNELS["arange"], np.int64(start), np.int64(start + 2), mesh={"x": 2}, size=77)
     assert len(run.programs) == before + 1
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_nextafter_is_numpys(run, values, element_types, name):
+    dtype = next(kind for kind in element_types if kind.name == name)
+    x, y = (values.any((13, 5), dtype) for _ in range(2))
+    ends = np.array([0, -0.0, np.inf, -np.inf, np.nan], dtype)
+    x[0], y[1], x[2] = ends, ends, np.nextafter(dtype.type(0), dtype.type(1))
+    y[2], y[3], x[4] = ends, x[3], -x[2]
+    y[4] = 1
+    wanted = np.nextafter(x, y)
+    for mesh, spec in (({"x": 3}, ["x", None]), ({"a": 2, "b": 2}, [("b", "a"), None])):
+        made = run(KERNELS["nextafter"], x, y, mesh=mesh, in_specs=[spec], padding=np.nan)
+        np.testing.assert_array_equal(made.astype(np.float64), wanted.astype(np.float64))
+        number = ~np.isnan(wanted.astype(np.float64))
+        np.testing.assert_array_equal(np.signbit(made[number]), np.signbit(wanted[number]))
+    made = run(KERNELS["nextafter"], x, y[0], mesh={"x": 2})
+    np.testing.assert_array_equal(made.astype(np.float64), np.nextafter(x, y[0]).astype(np.float64))

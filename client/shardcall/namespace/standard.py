@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
+from shardcall._src.device_arrays.scalars import typed
 from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import NamespaceBase, type_of
 from shardcall.namespace.inspection import check_device
@@ -126,3 +127,7 @@ class StandardNamespace(NamespaceBase):
         """Returns the standard deviation over axes, as ``numpy.std``; arguments are those of `var`."""
         ddof = ddof if correction is None else correction
         return super().std(x, axis, ddof=ddof, keepdims=keepdims, **options)
+
+    def nextafter(self, x1: OperandLike, x2: OperandLike, /, **options: Any) -> Any:
+        """Returns the next number from each element of x1 towards that of x2, as ``numpy.nextafter``."""
+        return self.call("nextafter", *typed("nextafter", (x1, x2)), **options)

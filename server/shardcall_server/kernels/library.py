@@ -21,6 +21,7 @@ from shardcall_server.kernels.roll import Roll
 from shardcall_server.kernels.shift import Shift
 from shardcall_server.kernels.table_axes import rows as axis_rows
 from shardcall_server.kernels.table_creation import rows as creation_rows
+from shardcall_server.kernels.table_elements import rows as element_rows
 from shardcall_server.kernels.table_fft import rows as fft_rows
 from shardcall_server.kernels.table_kernel import table_kernel
 from shardcall_server.kernels.table_layouts import rows as layout_rows
@@ -56,7 +57,15 @@ def kernels() -> tuple[Kernel, ...]:
         Transpose(),
         *map(
             table_kernel,
-            (*slice_rows(), *layout_rows(), *axis_rows(), *creation_rows(), *statistics_rows(), *fft_rows()),
+            (
+                *slice_rows(),
+                *layout_rows(),
+                *axis_rows(),
+                *creation_rows(),
+                *element_rows(),
+                *statistics_rows(),
+                *fft_rows(),
+            ),
         ),
     )
     return (*single, GraphKernel({kernel.name: kernel for kernel in single}))

@@ -9,6 +9,7 @@ from typing import Any
 from shardcall._src.functions import (
     axis_rules,
     creation_rules,
+    element_rules,
     layout_rules,
     rows_fft,
     rows_statistics,
@@ -159,6 +160,7 @@ def _functions() -> Iterator[Function]:
     yield from _creations()
     yield from rows_statistics.rows()
     yield from rows_fft.rows()
+    yield from _elements()
 
 
 def _layouts() -> Iterator[Function]:
@@ -205,6 +207,12 @@ def _creations() -> Iterator[Function]:
     yield Function("arange", (start, second), size, own.sequence_type, own.sequence, rows)
     yield Function("linspace", (start, Operand("step"), last), size, own.linspace_type, own.sequence, rows)
     yield Function("eye", (Operand("k"),), {"shape": REQUIRED, "dtype": "float64"}, own.eye_type, own.eye, rows)
+
+
+def _elements() -> Iterator[Function]:
+    own, spec = element_rules, "that of ``x`` along the axes that it keeps"
+    operands = _X, Operand("y", spec="y_spec")
+    yield Function("nextafter", operands, {}, own.nextafter_type, own.broadcast, spec)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})

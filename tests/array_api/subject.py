@@ -1,0 +1,33 @@
+"""The namespace that the tests of the array API standard test: that of a client of a server with 8 devices."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import Any
+
+import shardcall as sc
+from shardcall.namespace import Namespace
+
+_MESH = sc.Mesh(x=8)
+
+
+class ShardedNamespace(Namespace):
+    """A namespace that shards every array that it creates over 8 devices, by its first axis."""
+
+    def _created(self, name: str, *operands: Any, to: Any, **parameters: Any) -> Any:
+        return super()._created(name, *operands, to=to if name == "full_like" else _sharded(to), **parameters)
+
+    def asarray(self, obj: Any, /, dtype: Any = None, *, copy: bool | None = None, **to: Any) -> Any:
+        """As of its base; arrays on the mesh stay where they are."""
+        where = to if isinstance(obj, sc.RemoteArray) else _sharded(to)
+        return super().asarray(obj, dtype, copy=copy, **where)
+
+
+def _sharded(to: Any) -> Any:
+    return to if to.get("mesh") or to.get("spec") else {**to, "mesh": _MESH}
+
+
+client = sc.local(devices=8)
+atexit.register(client.close)
+xp = ShardedNamespace(client) if os.environ.get("SHARDCALL_TESTS_PLACEMENT") == "sharded" else client.xp
