@@ -92,13 +92,13 @@ class FftNamespace:
         """Returns the inverse of `rfft2`, as ``numpy.fft.irfft2``."""
         return self.irfftn(a, s, axes, norm)
 
-    def fftfreq(self, n: int, d: float = 1.0, *, dtype: npt.DTypeLike | None = None) -> Any:
+    def fftfreq(self, n: int, d: float = 1.0, *, dtype: npt.DTypeLike | None = None, device: str | None = None) -> Any:
         """Returns the frequencies of a transform of n points at distances of d, as ``numpy.fft.fftfreq``."""
-        return self._xp.copy(np.fft.fftfreq(n, d).astype(dtype or np.float64))
+        return self._xp.asarray(np.fft.fftfreq(n, d), dtype, device=device)
 
-    def rfftfreq(self, n: int, d: float = 1.0, *, dtype: npt.DTypeLike | None = None) -> Any:
+    def rfftfreq(self, n: int, d: float = 1.0, *, dtype: npt.DTypeLike | None = None, device: str | None = None) -> Any:
         """Returns the frequencies that are not negative of n points at distances of d, as ``numpy.fft.rfftfreq``."""
-        return self._xp.copy(np.fft.rfftfreq(n, d).astype(dtype or np.float64))
+        return self._xp.asarray(np.fft.rfftfreq(n, d), dtype, device=device)
 
     def fftshift(self, x: OperandLike, axes: int | Axes = None) -> Any:
         """Returns the frequencies with zero in the middle of axes, all by default, as ``numpy.fft.fftshift``."""
