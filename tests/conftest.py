@@ -185,22 +185,10 @@ def server() -> Iterator[ServerProcess]:
         yield running
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs the tests marked ``both_transports`` with clients whose small calls are streamed, and unary RPCs."""
-    if metafunc.definition.get_closest_marker("both_transports") and "client" in metafunc.fixturenames:
-        metafunc.parametrize("client", [True, False], ids=["stream", "unary"], indirect=True)
-
-
-@pytest.fixture(params=[True, False], ids=["stream", "unary"])
-def call_stream(request: pytest.FixtureRequest) -> bool:
-    """The argument of `shardcall.connect`: small calls are streamed, or unary RPCs."""
-    return bool(request.param)
-
-
 @pytest.fixture(scope="session")
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[sc.Client]:
+def client(server: ServerProcess) -> Iterator[sc.Client]:
     """A client of the shared server."""
-    with sc.connect(server.address, call_stream=getattr(request, "param", True)) as connected:
+    with sc.connect(server.address) as connected:
         yield connected
 
 

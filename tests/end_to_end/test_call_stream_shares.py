@@ -17,6 +17,8 @@ from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error
 
 import shardcall as sc
 
+pytestmark = pytest.mark.one_transport("it tests call streams")
+
 X = np.arange(8.0) ** 2
 COLUMN, ROW = np.arange(256.0)[:, None], np.arange(256.0)[None, :]
 TABLE = COLUMN + ROW  # 512 KiB

@@ -20,6 +20,8 @@ from faults.restarting import RestartingServer
 
 import shardcall as sc
 
+pytestmark = pytest.mark.one_transport("it tests call streams")
+
 CALLERS = 32
 TIMEOUT_S = 120.0
 
