@@ -111,3 +111,14 @@ def test_types_stand_for_arrays_where_no_values_are_needed():
 def test_names_are_strings_that_travel(arguments):
     with pytest.raises(shardcall.InvalidRequestError):
         prepare(operands=[], keywords={}, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "says"),
+    [({"keep": True}, "submit always stay on the mesh"), ({"out": np.zeros(2)}, "what the call returns")],
+)
+def test_keywords_of_other_methods_are_refused_with_advice(keyword, says):
+    (name,) = keyword
+    with pytest.raises(shardcall.UnknownParameterError, match=f"^{name}= was given to a call of 'add'; .*{says}"):
+        prepare("add", [1.0, 2.0], keyword)
+    assert prepare("own_kernel", [1.0], {"keep": True}).message.parameters["keep"].bool_value

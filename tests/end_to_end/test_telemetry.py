@@ -162,6 +162,31 @@ def test_a_call_is_in_the_log_by_the_id_that_its_client_knows(observed, call_str
     assert compiled["key"] == served["key"]
 
 
+@pytest.mark.one_transport("submitted calls wait for their answers without a stream")
+def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
+    running, _, log = observed
+    before = len(list(log_lines(log)))
+    with sc.connect(running.address) as client:
+        bad = client.submit("power", client.submit("add", [1, 2], 1), -1)
+        for _ in range(20):
+            bad = client.submit("add", bad, 1)
+        with pytest.raises(sc.InvalidOperandError):
+            bad.get()
+        until(lambda: sum(line["event"] == "call failed" for line in list(log_lines(log))[before:]) == 21)
+    first, *others = [line for line in list(log_lines(log))[before:] if line["event"] == "call failed"]
+    assert (first["kernel"], first["level"], first["reason"]) == ("power", "info", "INVALID_VALUE")
+    assert {(line["level"], line["reason"]) for line in others} == {("debug", "INVALID_VALUE")}
+
+
+def test_a_call_that_is_refused_before_its_kernel_is_known_names_none(observed):
+    running, _, log = observed
+    before = len(list(log_lines(log)))
+    with sc.connect(running.address) as client, pytest.raises(sc.KernelNotFoundError):
+        client.call("nosuch")
+    (failed,) = [line for line in list(log_lines(log))[before:] if line["event"] == "call failed"]
+    assert "kernel" not in failed
+
+
 def test_the_log_holds_no_token_no_path_and_no_values(observed):
     running, _, log = observed
     secret = "tell-nobody-" * 3

@@ -246,6 +246,21 @@ def test_a_killed_worker_says_nothing_of_the_test_in_progress(runner, start):
     assert runs(following) == ["trig"]
 
 
+def test_a_test_that_the_end_of_the_server_interrupts_is_not_reported(runner, start):
+    worker = host()
+    usually = worker.answer
+    worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
+    mesh = start(runner, worker)
+    with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
+        waiting = thread.submit(require, runner, program("sin", "trig"))
+        until(lambda: any(message.HasField("run_known_answer") for message in worker.got))
+        mesh.session.shut_down(PATIENCE_S)
+        mesh.exit_reason.result(PATIENCE_S)
+        start(runner, host())
+        waiting.result(PATIENCE_S)
+    assert not [line for line in logs if line["event"] == "a known-answer test was not run"]
+
+
 def test_a_test_that_cannot_be_run_is_abandoned_after_some_attempts(runner, start):
     worker = host()
     usually = worker.answer

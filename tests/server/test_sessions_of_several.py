@@ -363,6 +363,16 @@ def test_a_shutdown_waits_for_every_worker(run):
     assert [worker.commands[-1][0] for worker in mesh.workers] == ["shutdown", "shutdown"]
 
 
+def test_a_call_that_a_shutdown_interrupts_is_told_so(run):
+    mesh = run(FakeWorker("a", but("execute")))
+    answer = mesh.execute()
+    mesh.session.shut_down(PATIENCE_S)
+    with pytest.raises(CallError, match="the server shut down while it worked on this call") as caught:
+        answer.result(PATIENCE_S)
+    assert caught.value.reason is Reason.MESH_RESTARTED
+    assert "ended" not in caught.value.metadata
+
+
 def test_a_run_is_timed_by_count_where_several_must_agree(run):
     measured = but("measure", {"measured": measure_pb2.Measured(run_seconds=[1.0])})
     mesh = run(FakeWorker("a", measured), FakeWorker("b", measured))

@@ -117,7 +117,7 @@ def check_operands(kernel: Kernel, requested: Sequence[ArrayType | None]) -> tup
         if operand is None and (info.repeated or not info.optional):
             raise CallError(
                 Reason.OPERAND_COUNT,
-                f"kernel {kernel.name!r} needs operand {info.name!r}, which was left out; give an array",
+                f"kernel {kernel.name!r} needs operand {info.name!r}, which is None or was left out; give an array",
                 field=info.name,
             )
     return operands

@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 
 from shardcall._src.functions.function import Function
 from shardcall._src.functions.table import FUNCTIONS
-from shardcall._src.types.errors import InvalidOperandError, InvalidRequestError, OperandCountError
+from shardcall._src.types.errors import (
+    InvalidOperandError,
+    InvalidRequestError,
+    OperandCountError,
+    UnknownParameterError,
+)
 from shardcall._src.types.specs import SpecLike
 
 _FIELD = re.compile(r"(?:operand |(?P<list>in_specs|out_specs)\[)(?P<index>\d{1,9})\]?")
@@ -53,6 +58,21 @@ def check_required(kernel: str, operands: Sequence[object]) -> None:
             )
 
 
+_KEYWORDS_OF_OTHERS = {
+    "keep": "the results of submit always stay on the mesh, and plan and compile have none; leave it out",
+    "out": "results are new arrays; leave it out, and use what the call returns",
+}
+"""Keywords that callers know from other methods or from NumPy."""
+
+
+def _check_keywords(function: Function, keywords: Mapping[str, Any]) -> None:
+    for name, advice in _KEYWORDS_OF_OTHERS.items():
+        if name in keywords and name not in function.parameters:
+            raise UnknownParameterError(
+                f"{name}= was given to a call of {function.name!r}; {advice}", field=name, reason="UNKNOWN_PARAMETER"
+            )
+
+
 class BoundArguments(NamedTuple):
     """The parts of a call as the protocol has them; operands that are None are left out."""
 
@@ -75,10 +95,12 @@ def bind(
     Raises:
         InvalidOperandError: if an operand is passed both by position and by name.
         InvalidRequestError: if a spec is passed both by name and in ``in_specs`` or ``out_specs``.
+        UnknownParameterError: for ``keep=`` or ``out=`` of a kernel in the table.
     """
     parameters = dict(keywords)
     if function := FUNCTIONS.get(kernel):
         operands = _bind_operands(function, operands, parameters)
+        _check_keywords(function, parameters)
         in_specs = _bind_specs("in_specs", function.in_specs, in_specs, parameters)
         out_specs = _bind_specs("out_specs", function.out_specs, out_specs, parameters)
     return BoundArguments(_trim(operands), in_specs, out_specs, parameters)

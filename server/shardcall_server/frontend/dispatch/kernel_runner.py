@@ -251,6 +251,7 @@ async def wait_computed(call: ServerCall, computed: Promise[T], handle: bytes, f
     try:
         return await call.wait(computed, "waiting for an operand")
     except CallError as error:
-        if error.reason is Reason.MESH_RESTARTED:
+        call.is_dependent = computed.done() and computed.exception() is error
+        if call.is_dependent and error.reason is Reason.MESH_RESTARTED:
             raise array_lost(handle, field) from None
         raise

@@ -98,6 +98,8 @@ class CallRecorder:
             self._tracer.record(method, call, code, reason)
         if reason is not None:
             log = self._log.warning if reason in _WORTH_A_WARNING else self._log.info
+            if call.is_dependent:  # a chain of any length has one line
+                log = self._log.debug
             log("call failed", **_facts(method, call), code=code.name, reason=reason.value)
         elif self._log.is_enabled_for(logging.DEBUG):
             self._log.debug("call", **_facts(method, call), received_bytes=call.received_bytes, key=call.key[:12])
@@ -107,4 +109,5 @@ def _facts(method: str, call: ServerCall) -> dict[str, object]:
     # The address of a Unix socket would be a path of the client.
     owner = "unix" if call.owner.startswith("unix:") else shorten(call.owner)
     total_s = round(call.timing.total_seconds, 6)
-    return {"method": method, "kernel": call.kernel, "owner": owner, "total_s": total_s}
+    kernel = {"kernel": call.kernel} if call.kernel else {}  # it may be refused before the kernel is known
+    return {"method": method, **kernel, "owner": owner, "total_s": total_s}

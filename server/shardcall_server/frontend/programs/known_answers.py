@@ -191,7 +191,8 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         except SessionEndedError:
             test.attempts -= 1  # the next mesh has it
         except CallError as error:
-            self._count_failure(session, test, error)
+            if not session.is_shut_down:
+                self._count_failure(session, test, error)
         else:
             ran = answer.known_answer_run
             failures = {failure.kernel: failure.detail for failure in ran.failures}

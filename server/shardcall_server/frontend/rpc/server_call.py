@@ -70,6 +70,7 @@ class ServerCall:
         sent_bytes: bytes of arrays sent in messages.
         shared_bytes: bytes of arrays in the caller's segment, operands and results.
         timing: the timing when `finish` was last called.
+        is_dependent: whether it failed because another call has failed, whose result is its operand.
         cut_off_by: the error with which `cut_off` ended the call; None if it did not.
 
     Raises:
@@ -98,6 +99,7 @@ class ServerCall:
         self.cache_hit: bool | None = None
         self.received_bytes = self.sent_bytes = self.shared_bytes = 0
         self.cut_off_by: CallError | None = None
+        self.is_dependent = False
         self.limit_s = limit_s
         self.deadline = self._started + limit_s
 

@@ -223,6 +223,7 @@ class ArrayClaim:
         resident_arrays: list[ResidentArray | None] = []
         for i, source in enumerate(self._sources):
             if isinstance(source, CallError):
+                call.is_dependent = True
                 raise source
             resident: ResidentArray | None
             if isinstance(source, Promise):

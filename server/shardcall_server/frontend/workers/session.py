@@ -72,6 +72,8 @@ class MeshSession:
         self._over = threading.Event()
         self._fault: BaseException | None = None
         self._stop: StopRequest | None = None
+        self.is_shut_down = False
+        """True once `shut_down` was called."""
         self.batch = Batch(self.connections)
         """Gathers the commands that a thread sends in its body into shared writes to the links."""
         self._oom_kills = oom_kills()
@@ -318,7 +320,13 @@ class MeshSession:
             self.quarantine.count(key)
         for command in lost:
             own = self._stop.error if self._stop is not None and command is self._stop.culprit else None
-            command.answer.set_exception(own or mesh_restarted(reason.kind, is_suspect=reason.is_suspect(command)))
+            if own is None:
+                own = (
+                    _shut_down_error()
+                    if self.is_shut_down
+                    else mesh_restarted(reason.kind, is_suspect=reason.is_suspect(command))
+                )
+            command.answer.set_exception(own)
         if not self.ready.done():
             self.ready.set_exception(
                 CallError(Reason.MESH_NOT_READY, f"the mesh ended before it was ready: {reason.text}")
@@ -343,6 +351,7 @@ class MeshSession:
 
     def shut_down(self, timeout_s: float) -> None:
         """Asks the workers to exit after the commands that they have launched, and kills those that do not."""
+        self.is_shut_down = True
         self.notify(link_pb2.FrontEndMessage(shutdown=link_pb2.Shutdown()))
         deadline = time.monotonic() + timeout_s
         for connection in self.connections:
@@ -375,4 +384,12 @@ def mesh_restarted(kind: ExitKind | None = None, *, is_suspect: bool = False) ->
         f"the mesh restarted while it worked on this call{why}, and its result is lost; "
         "the call may be repeated, since kernels change nothing",
         metadata=metadata,
+    )
+
+
+def _shut_down_error() -> CallError:
+    return CallError(
+        Reason.MESH_RESTARTED,
+        "the server shut down while it worked on this call, and its result is lost; the call may be repeated when the "
+        "server runs again, since kernels change nothing",
     )
