@@ -1,6 +1,7 @@
 """Arrays that the caller, the server or both no longer have, and those on another server."""
 
 import gc
+import threading
 
 import grpc
 import numpy as np
@@ -62,6 +63,24 @@ def test_objects_in_a_cycle_are_collected_when_capacity_is_exhausted(memory, abo
         assert client.put([2.0]).get() == [2.0]
     finally:
         gc.enable()
+
+
+def test_a_deletion_by_the_leases_thread_is_waited_for_when_capacity_is_exhausted(memory, abort, client):
+    """It has begun before the put and ends after its refusal."""
+    deleting, refused = threading.Event(), threading.Event()
+
+    def before(request, context):
+        if type(request).__name__ == "DeleteArraysRequest":
+            deleting.set()
+            assert refused.wait(60)
+        elif getattr(request, "lease_id", b"") and memory.stored:
+            refused.set()
+            abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "RESIDENT_LIMIT")
+
+    memory.before = before
+    client.put([1.0])
+    assert deleting.wait(60)
+    assert client.put([2.0]).get() == [2.0]
 
 
 def test_a_call_without_capacity_is_not_repeated_in_vain(memory, abort, client):

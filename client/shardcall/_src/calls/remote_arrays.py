@@ -280,13 +280,15 @@ class RemoteArrays:
     def call_after_deleting(self, call: Callable[[], _Value], until: Deadline) -> _Value:
         """Makes a call that leaves arrays on the mesh, after deleting those whose objects the caller has dropped."""
         self._delete_dropped(until)
+        deletions = self._lease.deletions
         try:
             return call()
         except ResourceExhaustedError as error:
             if error.reason != _RESIDENT_LIMIT:
                 raise
             gc.collect()  # objects in cycles, such as a traceback's, are lost too
-            if not self._delete_dropped(until):
+            # The lease's thread may have deleted them, or be doing so.
+            if not self._delete_dropped(until) and not self._lease.wait_deleted(deletions, until.remaining_s()):
                 raise
         return call()
 

@@ -11,7 +11,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.errors import ShardcallError
@@ -21,6 +23,7 @@ _ID_BYTES = 32
 _RENEWALS = 4
 _COLLECTION_S = 0.25
 
+_Item = TypeVar("_Item")
 Renew = Callable[[bytes], object]
 Delete = Callable[[list[bytes]], object]
 
@@ -71,7 +74,11 @@ class Lease:
         self._begun = 0
         self._making: set[int] = set()
         self._thread: threading.Thread | None = None
+        self._deletion_ended = threading.Condition(self._lock)
+        self.deletions = 0
+        """The number of deletions of dropped arrays that have ended."""
         self._lost: SimpleQueue[bytes] = SimpleQueue()  # the handles of the objects that the caller has dropped
+        self._woken: SimpleQueue[None] = SimpleQueue()  # for the thread: something was lost, or the lease is closed
         self._unchecked: set[bytes] = set()  # those that have been read from `_lost`
         self._closing = threading.Event()
         if self._closed:
@@ -113,9 +120,8 @@ class Lease:
         array = leased.array() if leased is not None else None
         if array is None:
             array = make()
-        lost = self._lost
-        # A weak reference calls back at any point of any thread: a put waits for no lock.
-        self._arrays[handle] = _LeasedArray(weakref.ref(array, lambda _: lost.put(handle)), listed_at)
+        on_lost = partial(_note_lost, self._lost, self._woken, handle)
+        self._arrays[handle] = _LeasedArray(weakref.ref(array, on_lost), listed_at)
         if self._thread is None and not self._closing.is_set():
             self._thread = threading.Thread(target=self._renew_until_closed, name="shardcall-lease", daemon=True)
             self._thread.start()
@@ -154,7 +160,20 @@ class Lease:
         finally:
             with self._lock:
                 self._dying.difference_update(dropped)
+                self.deletions += bool(dropped)
+                self._deletion_ended.notify_all()
         return bool(dropped)
+
+    def wait_deleted(self, since: int, timeout_s: float) -> bool:
+        """Returns True if dropped arrays were deleted; waits for a deletion that another thread has begun.
+
+        Args:
+            since: an earlier value of `deletions`.
+            timeout_s: the limit of the wait in seconds.
+        """
+        with self._lock:
+            self._deletion_ended.wait_for(lambda: self.deletions > since or not self._dying, timeout_s)
+            return self.deletions > since
 
     def release(self, handles: Iterable[bytes]) -> list[RemoteArray]:
         """Removes arrays that are no longer on the mesh; returns the objects that the caller still has."""
@@ -166,15 +185,13 @@ class Lease:
         """Stops the thread; returns the handles of all arrays, and the objects that the caller still has."""
         self._closed = True
         self._closing.set()
-        self._lost.put(b"")
+        self._woken.put(None)
         with self._lock:
             held, self._arrays = self._arrays, {}
         return list(held), _objects(held.values())
 
     def _dropped(self) -> list[bytes]:
-        with contextlib.suppress(Empty):
-            while True:
-                self._unchecked.add(self._lost.get_nowait())
+        self._unchecked.update(_empty(self._lost))
         oldest = min(self._making, default=math.inf)
         held = {handle: self._arrays[handle] for handle in self._unchecked & self._arrays.keys()}
         lost = {handle: leased for handle, leased in held.items() if leased.array() is None}
@@ -203,14 +220,27 @@ class Lease:
         due = time.monotonic() + self._interval_s
         while (left_s := due - time.monotonic()) > 0 and not self._closing.is_set():
             with contextlib.suppress(Empty):
-                handle = self._lost.get(timeout=left_s)
-                with self._lock:
-                    self._unchecked.add(handle)
+                self._woken.get(timeout=left_s)
                 self._closing.wait(min(self._collection_s, left_s))
+                _empty(self._woken)
                 if not self._closing.is_set():
                     with contextlib.suppress(ShardcallError):  # tried again in the next round
                         self.delete_dropped(self._delete)
         return not self._closing.is_set()
+
+
+def _note_lost(lost: SimpleQueue[bytes], woken: SimpleQueue[None], handle: bytes, _: object) -> None:
+    """Notes that the object of an array was dropped, at any point of any thread: a put waits for no lock."""
+    lost.put(handle)
+    woken.put(None)
+
+
+def _empty(queue: SimpleQueue[_Item]) -> list[_Item]:
+    items = []
+    with contextlib.suppress(Empty):
+        while True:
+            items.append(queue.get_nowait())
+    return items
 
 
 def _objects(held: Iterable[_LeasedArray]) -> list[RemoteArray]:
