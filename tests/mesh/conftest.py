@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jax
 import pytest
 
+from shardcall_server.authoring.runner import use_virtual_devices
 from shardcall_server.mesh.placement import ParallelCopier
 
-DEVICES = 8
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", DEVICES)
-jax.config.update("jax_enable_x64", True)
+use_virtual_devices()  # with the flags of a worker, which other tests of this process need
 
 
 @pytest.fixture
