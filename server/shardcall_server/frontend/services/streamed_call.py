@@ -192,6 +192,12 @@ def _request(
             if sources is None:
                 sources = [*prepared.sources]
             sources[i] = OperandSource(resident.type, resident=resident)
+        elif source == "handle":
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"operand {i} has an empty handle; send that of an array, or no source for an omitted operand",
+                field=f"operand {i}",
+            )
         elif (source == "inline") != (kind is not None):
             raise CallError(
                 Reason.MALFORMED_REQUEST,
