@@ -22,7 +22,7 @@ __all__ = ["call_stream", "pytest_generate_tests", "transport"]
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs tests over both transports: with ``--full`` those that may run over either, otherwise those marked."""
     marked = metafunc.definition.get_closest_marker("both_transports") is not None
-    if (marked or metafunc.config.getoption("full")) and _has_choice(metafunc.definition):
+    if (marked or metafunc.config.getoption("full")) and _runs_over_either(metafunc.definition):
         metafunc.parametrize("transport", TRANSPORTS, indirect=True)
 
 
@@ -31,7 +31,9 @@ def transport(request: pytest.FixtureRequest) -> Iterator[str]:
     """The transport of the test: "stream" or "unary"."""
     chosen = getattr(request, "param", None)
     if chosen is None:
-        chosen = TRANSPORTS[crc32(request.node.nodeid.encode()) % 2] if _has_choice(request.node) else TRANSPORTS[0]
+        chosen = (
+            TRANSPORTS[crc32(request.node.nodeid.encode()) % 2] if _runs_over_either(request.node) else TRANSPORTS[0]
+        )
     with pytest.MonkeyPatch.context() as patches:
         if chosen == "unary":  # as if the server had refused the stream
             patches.setattr(CallStream, "is_refused", property(lambda _: True))
@@ -44,6 +46,6 @@ def call_stream(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def _has_choice(item: pytest.Item) -> bool:
+def _runs_over_either(item: pytest.Item) -> bool:
     chosen = any(item.get_closest_marker(name) for name in ("one_transport", "fuzz", "soak"))
     return not chosen and "call_stream" not in item.fixturenames  # type: ignore[attr-defined]

@@ -178,7 +178,7 @@ def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
     assert {(line["level"], line["reason"]) for line in others} == {("debug", "INVALID_VALUE")}
 
 
-def test_a_call_that_is_refused_before_its_kernel_is_known_names_none(observed):
+def test_a_call_of_no_kernel_of_the_mesh_names_none_in_the_log(observed):
     running, _, log = observed
     before = len(list(log_lines(log)))
     with sc.connect(running.address) as client, pytest.raises(sc.KernelNotFoundError):

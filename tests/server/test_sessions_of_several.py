@@ -363,7 +363,7 @@ def test_a_shutdown_waits_for_every_worker(run):
     assert [worker.commands[-1][0] for worker in mesh.workers] == ["shutdown", "shutdown"]
 
 
-def test_a_call_that_a_shutdown_interrupts_is_told_so(run):
+def test_a_call_that_a_shutdown_interrupts_has_an_error_that_says_so(run):
     mesh = run(FakeWorker("a", but("execute")))
     answer = mesh.execute()
     mesh.session.shut_down(PATIENCE_S)
