@@ -6,6 +6,7 @@ every index is computed by itself. Each device sends and receives (D - 1) / D of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import jax
@@ -37,19 +38,31 @@ def exchanged_refusal(row: Row, problem: Problem) -> str | None:
 def exchanged_program(row: Row, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     """Returns the program that exchanges the axes of the main operand, and those of the result back."""
     inner = required(_exchanged(row, problem))
-    main = sum(operand is not None for operand in problem.operands[: row.main])
-    out_spec, made = required(problem.out_specs[0]), required(inner.out_specs[0])
-    x, result = required(problem.operands[row.main]), problem.results[0]
-    has, needs = required(problem.in_specs[row.main]), required(inner.in_specs[row.main])
+    present = [k for k, operand in enumerate(problem.operands) if operand is not None]
+    out_spec, made, result = required(problem.out_specs[0]), required(inner.out_specs[0]), problem.results[0]
     program = blocks_program(row, inner, mesh)
 
+    def exchanged(array: jax.Array, k: int) -> jax.Array:
+        has, needs = required(problem.in_specs[k]), required(inner.in_specs[k])
+        return _sharded_as(array, required(problem.operands[k]).shape, has, needs, problem.mesh, mesh)
+
     def on_arrays(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        exchanged = list(arrays)
-        exchanged[main] = _sharded_as(arrays[main], x.shape, has, needs, problem.mesh, mesh)
-        made_of, *flags = program(*exchanged)
-        return (_sharded_as(made_of, result.shape, made, out_spec, problem.mesh, mesh), *flags)
+        of_result, *flags = program(*(exchanged(array, k) for array, k in zip(arrays, present, strict=True)))
+        return (_sharded_as(of_result, result.shape, made, out_spec, problem.mesh, mesh), *flags)
 
     return on_arrays
+
+
+def can_exchange(problem: Problem, targets: Sequence[int | None]) -> bool:
+    """Returns True if the first operand has an axis that can be sharded instead of any other."""
+    shape, spec = required(problem.operands[0]).shape, required(problem.in_specs[0])
+    return bool(_free_axes(targets, spec, shape, max(map(problem.mesh.size, spec), default=1)))
+
+
+def _free_axes(targets: Sequence[int | None], spec: Sequence[object], shape: Sequence[int], devices: int) -> list[int]:
+    """Returns the aligned axes that are not sharded; of fewer elements most devices would have none."""
+    aligned = [i for i, target in enumerate(targets) if target is not None]
+    return [i for i in aligned if not spec[i] and 2 * shape[i] >= devices]
 
 
 def _exchanged(row: Row, problem: Problem) -> Problem | None:
@@ -59,14 +72,16 @@ def _exchanged(row: Row, problem: Problem) -> Problem | None:
     targets, shape = alignment_of(row, call_of(problem))[row.main], required(problem.operands[row.main]).shape
     made = list(needed)
     for names in [names for names, kept in zip(spec, needed, strict=True) if names != kept]:
-        least = problem.mesh.size(names) / 2  # of fewer elements most devices would have none
-        free = [i for i, target in enumerate(targets) if target is not None and not made[i] and shape[i] >= least]
-        if not free:
+        if not (free := _free_axes(targets, made, shape, problem.mesh.size(names))):
             return None
         made[max(free, key=lambda i: shape[i])] = names
-    inner = replace(
-        problem, in_specs=tuple(tuple(made) if k == row.main else s for k, s in enumerate(problem.in_specs))
+    in_specs = tuple(tuple(made) if k == row.main else s for k, s in enumerate(problem.in_specs))
+    needs = local_specs(row, replace(problem, in_specs=in_specs, out_specs=(None,))).operands
+    served = tuple(
+        needed if spec is not None and needed is not None and _moved_axes(spec, needed) else spec
+        for spec, needed in zip(in_specs, needs, strict=True)
     )
+    inner = replace(problem, in_specs=served)
     result = local_specs(row, replace(inner, out_specs=(None,))).result
     out_spec = required(problem.out_specs[0])
     # Where the axes cannot be exchanged back, the compiler moves the result.

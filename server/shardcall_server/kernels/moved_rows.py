@@ -1,20 +1,22 @@
 """Exchange of rows of which only the run knows the first.
 
 Every device needs as many rows, from ``firsts[d] + shift`` on; ``firsts`` are known when the program is compiled and
-``shift``, from 0 to a known maximum, is the same on all devices. What each may need at any shift is an interval of
-rows that is known too. Where it is long, the shifts fall into intervals, and all devices take the same branch.
+``shift``, from 0 to a known maximum, is the same on all devices. Arrays are integers: see `bits`. What each may need
+at any shift is an interval of rows that is known too. Where it is long, the shifts fall into intervals, and all devices
+take the same branch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shardcall_server.kernels.blocks import index_type, rows
+from shardcall_server.kernels.blocks import index_type, ppermute, rows
 from shardcall_server.kernels.exchange import Exchange, ShardedAxis
 
 MAX_BRANCHES = 8
@@ -64,10 +66,9 @@ class MovedRows:
         """The most rows that a device receives."""
         return sum(self.margins) if self.has_margins else self.count + min(self.branch_rows, self.highest)
 
-    def __call__(self, block: jax.Array, shift: jax.Array) -> jax.Array:
+    def __call__(self, block: jax.Array, shift: jax.Array | int = 0) -> jax.Array:
         """Returns the rows ``[count, …]`` that the running device needs, from its block ``[B, …]``."""
-        kind = index_type(self.along.rows + self.highest + self.count)
-        shift = shift.astype(kind)
+        shift = jnp.asarray(shift, index_type(self.along.rows + self.highest + self.count))
         if self.has_margins:
             return self._from_margins(block, shift)
         if self.highest < self.branch_rows:
@@ -81,11 +82,33 @@ class MovedRows:
         return lambda block, shift: self._from_windows(lowest, highest, block, shift)
 
     def _from_windows(self, lowest: int, highest: int, block: jax.Array, shift: jax.Array) -> jax.Array:
-        """Returns the rows, for shifts from ``lowest`` to ``highest``."""
-        length = self.count + highest - lowest
-        windows = [(first + lowest, first + lowest + length) for first in self.firsts]
-        window = Exchange.of(self.along, windows, "none")(block)
-        return rows(window, shift - lowest, self.count, self.along.axis) if highest > lowest else window
+        """Returns the rows, for shifts from ``lowest`` to ``highest``: a part of consecutive blocks."""
+        axis, size, length = self.along.axis, self.along.block, self.count + highest - lowest
+        starts = [first + lowest for first in self.firsts]
+        sources = [start // size for start in starts]
+        most = max((start + length - 1) // size - source for start, source in zip(starts, sources, strict=True))
+        # The first block ends with rows that are needed, those behind it begin with some.
+        unused = min(start % size for start in starts)
+        parts = [self._received(rows(block, unused, size - unused, axis), sources)]
+        for k in range(1, most + 1):
+            needed = max(start + length - (source + k) * size for start, source in zip(starts, sources, strict=True))
+            part = rows(block, 0, min(size, needed), axis)
+            parts.append(self._received(part, [source + k for source in sources]))
+        offset = self.along.pick([start % size - unused - lowest for start in starts])
+        return rows(_joined(parts, axis), shift + offset, self.count, axis)
+
+    def _received(self, part: jax.Array, sources: Sequence[int]) -> jax.Array:
+        """Returns the part of each device's source; zeros where there is no such device."""
+        rounds: list[list[tuple[int, int]]] = []
+        for pair in ((source, target) for target, source in enumerate(sources) if 0 <= source < self.along.devices):
+            free = next((pairs for pairs in rounds if all(pair[0] != source for source, _ in pairs)), None)
+            if free is None:
+                rounds.append([pair])
+            else:
+                free.append(pair)
+        received = [ppermute(part, self.along.axis_names, self.along.mesh, pairs) for pairs in rounds]
+        # A device that receives nothing in a round has zeros.
+        return reduce(jnp.bitwise_or, received) if received else jnp.zeros_like(part)
 
     def _from_margins(self, block: jax.Array, shift: jax.Array) -> jax.Array:
         """Returns the rows; those that are in the block at every shift are read from it alone, in one pass."""

@@ -52,6 +52,20 @@ class SlicedAxis:
         """Rows of one block of the result, padding included."""
         return -(-self.count // self.along.devices) if self.is_sharded else self.count
 
+    @property
+    def is_sum(self) -> bool:
+        """True if the slice is the sum of what the devices have of it."""
+        received = self._moved_rows().received_rows + (self.along.block if self.step < 0 else 0)
+        # An element of a sum is written, sent and read.
+        return not self.is_sharded or received > 2 * self.count
+
+    @property
+    def is_cheap(self) -> bool:
+        """True if the devices send margins of their blocks, or less than an all-to-all would."""
+        if not self.count or self.along.devices == 1:
+            return True
+        return self.is_sum or self._moved_rows().has_margins
+
     def __call__(self, block: jax.Array, start: jax.Array) -> jax.Array:
         """Returns the running device's block of the slice, ``[block, …]``, from its block of integers."""
         axis = self.along.axis
@@ -60,11 +74,9 @@ class SlicedAxis:
         lowest = lowest_index(start, self.along.rows, self.count, self.step)
         if self.along.devices == 1:
             return _strided(rows(block, lowest, self.reach + 1, axis), self.step, axis)
-        moved, highest = self._moved_rows(), self.along.rows - self.reach - 1
-        received = moved.received_rows + (self.along.block if self.step < 0 else 0)
-        # An element of a sum is written, sent and read.
-        if not self.is_sharded or received > 2 * self.count:
+        if self.is_sum:
             return self._summed(block, lowest)
+        moved, highest = self._moved_rows(), self.along.rows - self.reach - 1
         if self.step < 0:
             last = self.along.devices - 1
             pairs = [(device, last - device) for device in range(last + 1)]

@@ -14,6 +14,7 @@ from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.element_types import convert, widen
 from shardcall_server.kernels.kernel import required
 from shardcall_server.kernels.ordering import order_key
+from shardcall_server.kernels.table_extracts import along_of, take_of
 from shardcall_server.kernels.table_row import AlignedAxes, Call, IndexCheck, ResultBlock, Row
 
 _ANY = "The array, of any rank and element type."
@@ -79,13 +80,17 @@ def _valid(indices: jax.Array, count: int) -> jax.Array:
     return jnp.where(wide < 0, wide + count, wide)
 
 
+def _valid_of(indices: jax.Array, count: int) -> jax.Array:
+    return _valid(widen(indices, np.dtype(indices.dtype)), count)
+
+
 def _take_count(call: Call) -> int:
     return math.prod(call.x) if call["axis"] is None else call.x[call["axis"]]
 
 
 def _take(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x, indices = map(required, operands)
-    taken = _valid(widen(indices, np.dtype(indices.dtype)), _take_count(block.call))
+    taken = _valid_of(indices, _take_count(block.call))
 
     def move(bits: jax.Array) -> jax.Array:
         if 0 in block.shape:
@@ -108,7 +113,7 @@ def _along_aligned(call: Call) -> AlignedAxes:
 def _along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x, indices = map(required, operands)
     axis, count = block["axis"], block.call.x[block["axis"]]
-    taken = jnp.broadcast_to(_valid(widen(indices, np.dtype(indices.dtype)), count), block.shape)
+    taken = jnp.broadcast_to(_valid_of(indices, count), block.shape)
     shape = [count if i == axis else size for i, size in enumerate(block.shape)]
 
     def move(bits: jax.Array) -> jax.Array:
@@ -151,6 +156,7 @@ def rows() -> tuple[Row, ...]:
             {"axis": _FLAT},
             _take_aligned,
             checks=(IndexCheck(1, _take_count),),
+            exchanged=take_of(_valid_of),
         ),
         Row(
             "take_along_axis",
@@ -160,5 +166,6 @@ def rows() -> tuple[Row, ...]:
             {"axis": "Along which axis; negative axes count from the last."},
             _along_aligned,
             checks=(IndexCheck(1, lambda call: call.x[call["axis"]]),),
+            exchanged=along_of(_valid_of),
         ),
     )

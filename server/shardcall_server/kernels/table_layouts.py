@@ -17,6 +17,9 @@ from shardcall_server.kernels.element_types import convert, narrow, widen
 from shardcall_server.kernels.kernel import required
 from shardcall_server.kernels.ordering import is_nonzero
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.table_exchanges import CONCATENATE, FLIP, PAD
+from shardcall_server.kernels.table_extracts import DIAGONAL, TRACE
+from shardcall_server.kernels.table_resized import REPEAT, RESHAPE
 from shardcall_server.kernels.table_row import AlignedAxes, Body, Call, ResultBlock, Row
 
 _ANY = "The array, of any rank and element type."
@@ -216,6 +219,7 @@ def rows() -> tuple[Row, ...]:
             _reshape_targets,
             parameters={"shape": "The shape; one size may be -1, which stands for what is left."},
             origins=_reshape_origins,
+            exchanged=RESHAPE,
         ),
         _row(
             "expand_dims",
@@ -247,6 +251,7 @@ def rows() -> tuple[Row, ...]:
             _but_axes,
             parameters=axis,
             origins=_every,
+            exchanged=FLIP,
         ),
         Row(
             "concatenate",
@@ -256,6 +261,7 @@ def rows() -> tuple[Row, ...]:
             {"axis": "Along which axis; negative axes count from the last. None: the arrays are flattened."},
             _concatenate_aligned,
             _of_axis,
+            exchanged=CONCATENATE,
         ),
         Row(
             "stack",
@@ -288,6 +294,7 @@ def rows() -> tuple[Row, ...]:
             _repeat_targets,
             parameters={"repeats": "How often each row occurs.", **flat},
             origins=_of_axis,
+            exchanged=REPEAT,
         ),
         *(
             _row(
@@ -306,6 +313,7 @@ def rows() -> tuple[Row, ...]:
             _move(_diagonal_of),
             _diagonal_targets,
             parameters=diagonals,
+            exchanged=DIAGONAL,
         ),
         _row(
             "trace",
@@ -314,6 +322,7 @@ def rows() -> tuple[Row, ...]:
             _diagonal_targets,
             parameters={**diagonals, "dtype": "The element type of the sums, by name; None for that of numpy.sum."},
             reproducibility=Reproducibility.INTEGERS,
+            exchanged=TRACE,
         ),
         Row(
             "pad",
@@ -326,5 +335,6 @@ def rows() -> tuple[Row, ...]:
             },
             _one(_pad_targets, 1),
             _every,
+            exchanged=PAD,
         ),
     )

@@ -13,6 +13,7 @@ from shardcall._src.functions import checks, layout_rules
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.element_types import convert, widen
 from shardcall_server.kernels.exchange import ShardedAxis
+from shardcall_server.kernels.exchanged_axes import can_exchange
 from shardcall_server.kernels.kernel import Problem, required
 from shardcall_server.kernels.layout import MeshAxes, format_spec
 from shardcall_server.kernels.ordering import is_nonzero
@@ -75,8 +76,11 @@ def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
 
 
 def _getitem_specs(problem: Problem) -> LocalSpecs | str:
-    spec = required(problem.in_specs[0])
-    origins = _getitem_origins(call_of(problem))
+    spec, call = required(problem.in_specs[0]), call_of(problem)
+    slices = [_sliced(call, along.axis, along) for along in _alongs(problem) if not _is_complete(call, along.axis)]
+    if not all(each.is_cheap for each in slices) and can_exchange(problem, _getitem_aligned(call)[0]):
+        return "the devices would send as many rows as their blocks have, and exchange another axis in less time"
+    origins = _getitem_origins(call)
     return LocalSpecs((spec, ((),)), tuple(() if origin is None else spec[origin] for origin in origins))
 
 
