@@ -190,7 +190,8 @@ class CumSum(Kernel[CumSumParameters]):
         ),
         Strategy(
             "gspmd",
-            "The running sum of the unsharded array, partitioned by the compiler. Serves every layout.",
+            "The running sum of the unsharded array, partitioned by the compiler, which gathers x along a sharded "
+            "axis. Serves every layout.",
             lambda _: None,
             _gspmd,
         ),

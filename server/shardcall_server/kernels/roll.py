@@ -59,7 +59,13 @@ class Roll(StencilKernel[ShiftParameters]):
     )
     strategies = (
         replace(Shift.strategies[0], refusal=_halo_refusal),
-        Strategy(Shift.strategies[1].name, Shift.strategies[1].documentation, lambda _: None, _gspmd),
+        Strategy(
+            Shift.strategies[1].name,
+            "The unsharded computation, partitioned by the compiler; an x that is flattened is gathered where another "
+            "axis than the first is sharded. Serves every layout.",
+            lambda _: None,
+            _gspmd,
+        ),
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ShiftParameters]:

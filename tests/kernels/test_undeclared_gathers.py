@@ -1,0 +1,161 @@
+"""No function gathers a complete operand onto every device unless its strategy says so.
+
+A collective of the size of an operand is a gather of it: an all-gather, or an all-reduce of what each device has. An
+all-to-all of the size of its blocks moves all of it too.
+"""
+
+import re
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import pytest
+from kernels.test_function_table import CASES
+
+from shardcall._src.functions.element_types import NAMED
+from shardcall._src.functions.table import FUNCTIONS
+from shardcall_server.compilation.program import build_mesh, named_sharding
+from shardcall_server.errors import CallError
+from shardcall_server.kernels.element_types import held_type
+from shardcall_server.kernels.layout import ArrayType, padded_shape
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+DECLARED = re.compile(r"gather|exchange parts|all-to-all|every device gets")
+LEAST_BYTES = 1 << 10
+COLLECTIVE = re.compile(r" = (.*?) (all-gather|all-reduce|all-to-all)(?:-start)?\(.*?op_name=\"([^\"]*)\"")
+ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")
+LAYOUTS = [
+    ({"x": 8}, ("x",)),
+    ({"x": 8}, (None, "x")),
+    ({"a": 2, "b": 4}, ("a", "b")),
+    ({"a": 2, "b": 4}, (("b", "a"),)),
+]
+CALLS = {  # of functions whose calls of the other tests cannot be enlarged
+    "reshape": [((61, 40), {"shape": (61 * 40,)})],
+    "getitem": [((61, 40), (2,), {"sizes": (59, 40), "steps": (1, 1)})],
+    "setitem": [((61, 40), (), (2,), {"sizes": (59, 40), "steps": (1, 1)})],
+    "broadcast_to": [((61, 40), {"shape": (3, 61, 40)})],
+    "squeeze": [((1, 61, 40), {})],
+    "flip": [((61, 40), {"axis": 0})],
+    "concatenate": [((61, 40), (3, 40), {"axis": 0})],
+    "repeat": [((61, 40), {"repeats": 2, "axis": 0})],
+    "pad": [((61, 40), None, {"pad_width": 2})],
+    "take": [((61, 40), (3,), {"axis": 0})],
+    "take_along_axis": [((61, 40), (3, 40), {"axis": 0})],
+    "diagonal": [((61, 40), {})],
+    "trace": [((61, 40), {})],
+}
+
+
+def calls(name: str) -> Iterator[tuple[list[ArrayType | None], dict[str, object]]]:
+    """Calls of a function whose operands have axes of 16 elements and more."""
+    for case in CALLS.get(name, CASES[name]):
+        *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
+        if name not in CALLS:
+            shapes = [None if s is None else tuple(8 * n if n > 1 else n for n in s) for s in shapes]
+        for dtype in ("float32", "int32"):
+            types = [None if s is None else ArrayType(s, NAMED[dtype]) for s in shapes]
+            if name in ("getitem", "setitem", "take", "take_along_axis"):
+                types[-1] = ArrayType(shapes[-1], NAMED["int64"])
+            yield types, parameters
+
+
+def resolved(run, name, mesh, spec):
+    """The first call that is not refused."""
+    for types, parameters in calls(name):
+        specs = [None if t is None else [*spec, *[None] * t.ndim][: t.ndim] for t in types]
+        if name in ("getitem", "setitem", "take", "take_along_axis"):
+            specs[-1] = None
+        if name.startswith("mlp"):  # the layers of a network are gathered by its products
+            specs[1:] = [None if t is None else [None] * t.ndim for t in types[1:]]
+        try:
+            return run.resolve(KERNELS[name], *types, mesh=mesh, in_specs=specs, **parameters)
+        except CallError:
+            continue
+    return None
+
+
+def size_of(text: str) -> int:
+    """The bytes of a type in a compiled text; of several their sum."""
+    found = ARRAY.findall(text)
+    return sum(max(1, int(bits or 8) // 8) * int(np.prod([int(n) for n in s.split(",") if n])) for _, bits, s in found)
+
+
+def gathers(text: str, calls) -> Iterator[tuple[str, str]]:
+    """The collectives of a compiled text that are as large as a sharded operand of their call, by the call's name."""
+    for result, collective, scope in COLLECTIVE.findall(text):
+        name = next((name for name in calls if f"of_{name}/" in scope), None)
+        if name is None:
+            continue
+        problem, size = calls[name].problem, size_of(result)
+        if collective == "all-reduce" and name.startswith("mlp"):
+            continue  # the sums of gradients, as large as the layers
+        for operand, spec in zip(problem.operands, problem.in_specs, strict=True):
+            if operand is None or spec is None or not any(spec) or operand.nbytes < LEAST_BYTES:
+                continue
+            devices = problem.mesh.size([name for names in spec for name in names])
+            if size >= operand.nbytes / (devices if collective == "all-to-all" else 1):
+                yield name, f"{collective} of {result} of {operand}"
+
+
+def compiled_text(calls) -> str:
+    """The compiled text of several calls on one mesh, as one program, in which each has its scope."""
+    first = next(iter(calls.values()))
+    mesh = build_mesh(first.problem.mesh, first.device_ids)
+    arguments, results = {}, {}
+    for name, call in calls.items():
+        problem = call.problem
+        arguments[name] = [
+            jax.ShapeDtypeStruct(
+                padded_shape(o.shape, s, problem.mesh), held_type(o.dtype), sharding=named_sharding(mesh, s)
+            )
+            for o, s in zip(problem.operands, problem.in_specs, strict=True)
+            if o is not None
+        ]
+        results[name] = [None if spec is None else named_sharding(mesh, spec) for spec in problem.out_specs]
+    programs = {name: call.strategy.build(call.problem, mesh) for name, call in calls.items()}
+
+    def together(operands):
+        made = {}
+        for name, arrays in operands.items():
+            with jax.named_scope(f"of_{name}"):
+                made[name] = list(programs[name](*arrays))[: len(calls[name].problem.results)]
+        return made
+
+    return jax.jit(together, out_shardings=results).lower(arguments).compile().as_text()
+
+
+def check(run, names, mesh, spec):
+    able = {name: call for name in names if (call := resolved(run, name, mesh, spec)) is not None}
+    found = dict(gathers(compiled_text(able), able)) if able else {}
+    hidden = {
+        name: (able[name].strategy.name, what)
+        for name, what in found.items()
+        if not DECLARED.search(able[name].strategy.documentation)
+    }
+    assert not hidden
+    return able
+
+
+NAMES = sorted(FUNCTIONS)
+PARTS = [NAMES[i::6] for i in range(6)]
+
+
+@pytest.mark.parametrize("part", range(len(PARTS)))
+def test_no_operand_is_gathered_unless_the_strategy_says_so(run, part):
+    able = check(run, PARTS[part], *LAYOUTS[0])
+    assert set(able) == set(PARTS[part])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
+@pytest.mark.parametrize("part", range(len(PARTS)))
+def test_no_operand_is_gathered_in_any_layout(run, part, mesh, spec):
+    check(run, PARTS[part], mesh, spec)
+
+
+def test_a_gather_is_found(run):
+    x = ArrayType((64, 40), np.dtype("float32"))
+    call = run.resolve(KERNELS["sort"], x, mesh={"x": 8}, axis=0, strategy="one_device")
+    assert list(gathers(compiled_text({"sort": call}), {"sort": call}))
