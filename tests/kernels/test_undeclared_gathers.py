@@ -78,8 +78,8 @@ def resolved(run, name, mesh, spec):
 
 def size_of(text: str) -> int:
     """The bytes of a type in a compiled text; of several their sum."""
-    found = ARRAY.findall(text)
-    return sum(max(1, int(bits or 8) // 8) * int(np.prod([int(n) for n in s.split(",") if n])) for _, bits, s in found)
+    arrays = ARRAY.findall(text)
+    return sum(max(1, int(bits or 8) // 8) * int(np.prod([int(n) for n in s.split(",") if n])) for _, bits, s in arrays)
 
 
 def gathers(text: str, calls) -> Iterator[tuple[str, str]]:
@@ -128,10 +128,10 @@ def compiled_text(calls) -> str:
 
 def check(run, names, mesh, spec):
     able = {name: call for name in names if (call := resolved(run, name, mesh, spec)) is not None}
-    found = dict(gathers(compiled_text(able), able)) if able else {}
+    gathered = dict(gathers(compiled_text(able), able)) if able else {}
     hidden = {
         name: (able[name].strategy.name, what)
-        for name, what in found.items()
+        for name, what in gathered.items()
         if not DECLARED.search(able[name].strategy.documentation)
     }
     assert not hidden
@@ -155,7 +155,7 @@ def test_no_operand_is_gathered_in_any_layout(run, part, mesh, spec):
     check(run, PARTS[part], mesh, spec)
 
 
-def test_a_gather_is_found(run):
+def test_a_gather_is_noticed(run):
     x = ArrayType((64, 40), np.dtype("float32"))
     call = run.resolve(KERNELS["sort"], x, mesh={"x": 8}, axis=0, strategy="one_device")
     assert list(gathers(compiled_text({"sort": call}), {"sort": call}))

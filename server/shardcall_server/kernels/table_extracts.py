@@ -66,8 +66,8 @@ def _trace(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | 
     own = matrices[..., row, column]
     if block.dtype == np.bool_:
         are = jnp.any(is_nonzero(widen(own, np.dtype(own.dtype))) & is_own, axis=-1)
-        found: jax.Array = lax.psum(are.astype(np.int32), names) > 0
-        return found
+        is_any: jax.Array = lax.psum(are.astype(np.int32), names) > 0
+        return is_any
     wide = widen(own, block.dtype)
     sums = jnp.sum(jnp.where(is_own, wide, jnp.zeros((), wide.dtype)), axis=-1, dtype=wide.dtype)
     return narrow(lax.psum(sums, names), block.dtype)
