@@ -21,7 +21,7 @@ _MAX_PARAMETERS = 64
 _MAX_NAMES = 16
 _MAX_MESH_AXES = 16
 _MAX_DEVICE_IDS = 1 << 14
-_MAX_TEXT = MOST_CHARACTERS
+_MAX_TEXT = 4096
 
 
 def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
@@ -33,6 +33,7 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
     specs = [*call.in_specs[: MAX_OPERANDS + 1], *call.out_specs[: MAX_OPERANDS + 1]]
     entries = [entry for s in specs for entry in s.spec.entries[: MAX_RANK + 1]]
     values = call.parameters.values() if len(call.parameters) <= _MAX_PARAMETERS else ()
+    max_text = MOST_CHARACTERS if call.kernel == "graph" else _MAX_TEXT  # its parameter is a graph
     for field, noun, count, limit in (
         ("operands", "operands", operand_count, MAX_OPERANDS),
         ("in_specs", "specs", len(call.in_specs), MAX_OPERANDS),
@@ -43,7 +44,7 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
         ("mesh.device_ids", "devices", len(call.mesh.device_ids), _MAX_DEVICE_IDS),
         ("parameters", "parameters", len(call.parameters), _MAX_PARAMETERS),
         ("parameters", "integers in a list", max((len(v.int_list.values) for v in values), default=0), _MAX_PARAMETERS),
-        ("parameters", "characters in a value", max((len(v.string_value) for v in values), default=0), _MAX_TEXT),
+        ("parameters", "characters in a value", max((len(v.string_value) for v in values), default=0), max_text),
     ):
         if count > limit:
             raise CallError(
