@@ -44,6 +44,8 @@ CALLS = [
     lambda put: np.std(put(X), correction=1),
     lambda put: np.sort(put(X), axis=0, stable=True),
     lambda put: np.astype(put(X), np.float32),
+    lambda put: np.repeat(put(X), np.arange(6), axis=1),
+    lambda put: np.repeat(put(X), 2, 0),
     lambda put: np.reshape(put(X), (6, 13), copy=True),
 ]
 

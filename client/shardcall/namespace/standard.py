@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
+import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
@@ -131,3 +132,23 @@ class StandardNamespace(NamespaceBase):
     def nextafter(self, x1: OperandLike, x2: OperandLike, /, **options: Any) -> Any:
         """Returns the next number from each element of x1 towards that of x2, as ``numpy.nextafter``."""
         return self.call("nextafter", *typed("nextafter", (x1, x2)), **options)
+
+    def repeat(  # type: ignore[override]
+        self, x: OperandLike, repeats: Any, /, axis: int | None = None, **options: Any
+    ) -> Any:
+        """Returns each element several times, as ``numpy.repeat``.
+
+        Args:
+            x: the array.
+            repeats: how many times, or an array with a number for each element along the axis. The size of the result
+                depends on its values, which are copied from the mesh.
+            axis: the axis; None for the flattened array.
+            options: those of `Client.repeat`, for one number.
+        """
+        here = find_remote_array(repeats)
+        counts = np.asarray(repeats if here is None else here.get())
+        if counts.ndim == 0:
+            return super().repeat(x, int(counts), axis, **options)
+        x, axis = (super().reshape(x, -1), 0) if axis is None else (x, axis)
+        indices = np.repeat(np.arange(type_of(x).shape[axis]), counts)
+        return self.take(x, indices, axis=axis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -24,7 +25,6 @@ from shardcall_server.kernels.layout import (
     Spec,
     Specs,
     padded_shape,
-    replicated,
     sharded,
 )
 from shardcall_server.kernels.ordering import is_nonzero, to_double
@@ -46,7 +46,7 @@ class ElementwiseKernel(Kernel[None]):
     the type. Infinities, NaN and zeros' signs of complex numbers, which choose the side of a branch cut, are NumPy's.
 
     Sharding: any axis of any operand may be sharded. Nothing moves where the specs agree; where they do not, operands
-    are brought to the first that has the result's shape, and the result goes from there, every bit of it.
+    are brought to that of the largest operand, the first of equals, and the result goes from there, every bit of it.
 
     Source: the NumPy reference, Universal functions.
     """
@@ -109,7 +109,7 @@ class ElementwiseKernel(Kernel[None]):
         return all_real((*problem.operands, *problem.results))
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
-        """Splits the result as the first operand of its shape; where there is none, as the operands, axis by axis."""
+        """Shards the result as its largest operand, the first of equals."""
         shape = problem.results[0].shape
         return (problem.out_specs[0] or _result_spec(shape, problem.operands, problem.in_specs),)
 
@@ -121,19 +121,16 @@ def _followed(operand: ArrayType, shape: tuple[int, ...], guide: Spec) -> Spec:
 
 
 def _result_spec(shape: tuple[int, ...], operands: OperandTypes, in_specs: Sequence[Spec | None]) -> Spec:
-    """Returns the spec of the first operand of the result's shape, else of each axis as the first that has it."""
+    """Returns the spec of the largest operand, the first of equals; of axes that it does not have, that of the next."""
     pairs = [(o, s) for o, s in zip(operands, in_specs, strict=True) if o is not None and s is not None]
-    for operand, spec in pairs:
-        if operand.shape == shape:
-            return spec
-    result, used = list(replicated(len(shape))), set[str]()
-    for operand, spec in pairs:
+    result, used = dict[int, tuple[str, ...]](), set[str]()
+    for operand, spec in sorted(pairs, key=lambda pair: -math.prod(pair[0].shape)):
         behind = len(shape) - operand.ndim
         for i, (n, names) in enumerate(zip(operand.shape, spec, strict=True), behind):
-            if n == shape[i] and not result[i] and used.isdisjoint(names):
+            if n == shape[i] and i not in result and used.isdisjoint(names):
                 result[i] = names
                 used.update(names)
-    return tuple(result)
+    return tuple(result.get(i, ()) for i in range(len(shape)))
 
 
 def _loop(function: Ufunc, operands: OperandTypes) -> Loop:

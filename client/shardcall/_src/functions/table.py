@@ -57,7 +57,7 @@ _LAYERS = Operand("layers", repeated=True)
 _FACTORS = (Operand("lhs", spec="lhs_spec"), Operand("rhs", spec="rhs_spec"))
 
 _OF_X = "that of ``x``"
-_OF_OPERANDS = "that of the first operand of the result's shape"
+_OF_OPERANDS = "that of the largest operand, the first of equals; of axes that it does not have, that of the next"
 _OF_OTHERS = "its own on the mesh, else that of the other operands, else the first axis, over all mesh axes"
 _OF_LAYERS = "that of each layer"
 

@@ -1,0 +1,139 @@
+"""Committed and uncommitted arrays meet as in JAX: the uncommitted ones move, and committed ones do not."""
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+MESH = sc.Mesh(a=4, b=2)
+OTHERS = {
+    "other devices": sc.Mesh(x=4, device_ids=range(4, 8)),
+    "the same devices in another order": sc.Mesh(x=8, device_ids=range(7, -1, -1)),
+}
+X = np.random.default_rng(5).normal(size=(16, 12))
+Y = np.random.default_rng(6).normal(size=(12, 16))
+
+FAMILIES = {
+    "elementwise": (lambda xp, x, y: xp.add(x, xp.transpose(y)), "add"),
+    "where": (lambda xp, x, y: xp.where(xp.greater(x, 0), x, y.T), "where"),
+    "product": (lambda xp, x, y: xp.matmul(x, y), "matmul"),
+    "einsum": (lambda xp, x, y: xp.einsum("ij,jk->ki", x, y), "einsum"),
+    "difference": (lambda xp, x, y: xp.diff(x, axis=0, append=y.T), "diff"),
+    "join": (lambda xp, x, y: xp.concatenate([x, y.T]), "concatenate"),
+    "reduction": (lambda xp, x, y: xp.sum(x, axis=0, where=xp.greater(y.T, 0)), "sum"),
+    "indices": (lambda xp, x, y: xp.take(x, xp.argmax(y, axis=0), axis=0), "take"),
+}
+"""Functions of x [16, 12] and y [12, 16], and the kernel at which the two meet."""
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def committed(own):
+    return own.put(X, mesh=MESH, spec=sc.P("a", "b"))
+
+
+def numpys(name):
+    return FAMILIES[name][0](np, X, Y)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("kind", ["pending", "uncommitted", "local"])
+def test_what_is_not_committed_moves_to_what_is(own, committed, name, kind):
+    function, _ = FAMILIES[name]
+    x = committed if kind == "local" else own.xp.positive(committed)
+    y = Y if kind == "local" else own.xp.asarray(Y)
+    if kind == "uncommitted":
+        own.synchronize()
+        assert x.spec == sc.P("a", "b")  # no longer pending
+    made = function(own.xp, x, y)
+    assert made.committed
+    assert made.mesh.axes == MESH.axes
+    np.testing.assert_allclose(made.get(), numpys(name), rtol=1e-12, atol=1e-12)
+
+
+def test_the_first_committed_operand_decides_wherever_it_is(own, committed):
+    ones = own.xp.ones((16, 12))
+    for pending in (True, False):
+        x = own.xp.positive(committed)
+        if not pending:
+            own.synchronize()
+            assert (x.mesh.axes, ones.mesh.size) == (MESH.axes, 1)
+        made = own.xp.add(ones, x)
+        assert made.committed
+        assert (made.mesh.axes, made.spec) == (MESH.axes, sc.P("a", "b"))
+        np.testing.assert_array_equal(made.get(), 1 + X)
+
+
+@pytest.mark.parametrize("where", OTHERS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_two_committed_arrays_on_different_devices_are_refused(own, committed, name, where):
+    function, kernel = FAMILIES[name]
+    other = own.put(Y, mesh=OTHERS[where], spec=sc.P(None, "x"))
+    x, y = own.xp.positive(committed), own.xp.positive(other)
+    own.synchronize()
+    assert (x.spec, y.spec) == (sc.P("a", "b"), sc.P(None, "x"))
+    with pytest.raises(sc.ShardingError, match=rf"{kernel}.*set the mesh of the call|is on .* and .* on ") as refused:
+        function(own.xp, x, y).get()  # by the client, or by the server for operands that are pending
+    assert ("in another order" in str(refused.value)) == ("order" in where)
+
+
+def test_pending_committed_arrays_on_different_devices_are_refused_by_the_server(own, committed):
+    other = own.put(X, mesh=OTHERS["other devices"])
+    made = own.xp.add(own.xp.negative(committed), own.xp.negative(other))
+    with pytest.raises(sc.ShardingError, match="set the mesh of the call"):
+        made.get()
+
+
+def test_without_a_committed_array_nothing_is_committed(own):
+    xp = own.xp
+    x = xp.sin(xp.arange(12.0))
+    y = xp.sum(xp.outer(x, x), axis=0) + 1
+    assert (x.committed, y.committed) == (False, False)
+    assert y.mesh.size == 1
+    np.testing.assert_allclose(y.get(), np.outer(np.sin(np.arange(12.0)), np.sin(np.arange(12.0))).sum(0) + 1)
+
+
+def test_a_mesh_or_a_spec_commits(own, committed):
+    xp, zeros = own.xp, own.xp.zeros((16, 4))
+    assert own.sin(np.ones(8), keep=True).array.committed is False
+    assert own.sin(np.ones(8), keep=True, mesh=MESH).array.committed
+    assert own.sin(np.ones(8), keep=True, spec=sc.P("x")).array.committed
+    assert own.sin(committed, keep=True).array.committed
+    assert xp.sin(zeros, mesh=MESH).committed
+    assert xp.add(zeros, 1, mesh=MESH).mesh.axes == MESH.axes
+    assert own.reshard(zeros, spec=sc.P("x"), keep=True).array.committed
+    assert own.describe(committed.handle).committed
+    assert xp.asarray(X, spec=sc.P("x")).committed
+    assert not xp.asarray(X).committed
+    assert xp.zeros_like(committed).committed
+    assert not xp.zeros_like(zeros).committed
+
+
+def test_large_uncommitted_arrays_take_the_others_to_their_devices(own):
+    large = own.xp.asarray(np.ones((1 << 17) + 3))
+    made = own.xp.add(own.xp.ones(1), large)
+    assert (large.mesh.size, made.mesh.size, made.committed) == (8, 8, False)
+
+
+SPECS = [
+    ((16, 12), sc.P("a", None), (16, 12), sc.P(None, "b"), sc.P("a", None)),
+    ((12,), sc.P("b"), (16, 12), sc.P("a", None), sc.P("a", None)),
+    ((16, 12), sc.P(None, None), (12,), sc.P("a"), sc.P(None, None)),
+    ((16, 1), sc.P("a", None), (1, 12), sc.P(None, "b"), sc.P("a", "b")),
+    ((1, 12), sc.P(None, "a"), (16, 1), sc.P("a", None), sc.P("a", None)),
+    ((), sc.P(), (16, 12), sc.P("b", "a"), sc.P("b", "a")),
+]
+
+
+@pytest.mark.parametrize(("shape", "spec", "other_shape", "other_spec", "expected"), SPECS)
+def test_elementwise_results_are_sharded_as_the_largest_operand(own, shape, spec, other_shape, other_spec, expected):
+    x, y = np.ones(shape), np.full(other_shape, 2.0)
+    made = own.xp.add(own.put(x, mesh=MESH, spec=spec), own.put(y, mesh=MESH, spec=other_spec))
+    assert made.spec == expected
+    np.testing.assert_array_equal(made.get(), x + y)
