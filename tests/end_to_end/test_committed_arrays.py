@@ -83,11 +83,10 @@ def test_two_committed_arrays_on_different_devices_are_refused(own, committed, n
     assert ("in another order" in str(refused.value)) == ("order" in where)
 
 
-def test_pending_committed_arrays_on_different_devices_are_refused_by_the_server(own, committed):
+def test_pending_committed_arrays_on_different_devices_are_refused_too(own, committed):
     other = own.put(X, mesh=OTHERS["other devices"])
-    made = own.xp.add(own.xp.negative(committed), own.xp.negative(other))
     with pytest.raises(sc.ShardingError, match="set the mesh of the call"):
-        made.get()
+        own.xp.add(own.xp.negative(committed), own.xp.negative(other)).get()
 
 
 def test_without_a_committed_array_nothing_is_committed(own):
