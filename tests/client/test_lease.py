@@ -11,8 +11,17 @@ from shardcall._src.device_arrays.lease import Lease
 HANDLE = b"\1" * 32
 
 
+class Version:
+    """Stands where an array's version does, which the lease only keeps and loses."""
+
+    object = None
+
+
 class Object:
-    """Stands where the caller's object does, which the lease only keeps and loses."""
+    """Stands where the caller's object does."""
+
+    def __init__(self):
+        self._version = Version()
 
 
 @pytest.fixture

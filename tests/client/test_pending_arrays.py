@@ -281,7 +281,7 @@ def test_an_array_that_is_deleted_by_name_goes_in_order(client, stream, memory):
 def test_the_memory_of_a_long_chain_is_bounded(client, stream):
     stream.automatic = True
     x = client.submit("add", 0.0, 1.0)
-    first = weakref.ref(x._pending.call)
+    first = weakref.ref(x._version.pending.call)
     for _ in range(200):
         x = client.submit("add", x, 1)
     gc.collect()
@@ -292,7 +292,7 @@ def test_the_memory_of_a_long_chain_is_bounded(client, stream):
     stream.failures["add"] = INVALID
     for _ in range(100):
         x = client.submit("add", x, 1)
-        later = weakref.ref(x._pending.call)
+        later = weakref.ref(x._version.pending.call)
     x = client.submit("add", x, 1)
     gc.collect()
     assert later() is None
@@ -320,7 +320,7 @@ def test_the_types_of_a_kernel_without_an_entry_are_those_of_its_first_answer(cl
     stream.run()
     assert h.get().tolist() == [3.0, 4.0]
     stream.automatic = True
-    assert not client.submit("echo", [3.0])._pending
+    assert not client.submit("echo", [3.0])._version.pending
 
 
 def test_large_operands_are_not_streamed(client, stream, memory):
@@ -357,7 +357,7 @@ def test_an_operand_on_another_server_is_refused(client, stream, memory):
         address = "elsewhere"
 
     x = client.put([1.0])
-    x._where = Elsewhere()
+    x._version.where = Elsewhere()
     with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere"):
         client.submit("add", x, 1)
 

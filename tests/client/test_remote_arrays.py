@@ -250,6 +250,22 @@ def test_a_copy_is_another_reference(client, memory, make):
     assert len(memory.stored) == 1
 
 
+def test_a_copy_keeps_its_array_when_the_object_stands_for_another(client, memory):
+    array = client.put([1.0])
+    kept = copy.copy(array)
+    handle = array.handle
+    assert client.describe(handle) is array
+    array._become(client.put([2.0])._version)
+    assert (array.get(), kept.get()) == ([2.0], [1.0])
+    assert (client.describe(array.handle), client.describe(handle).get()) == (array, [1.0])
+    gc.collect()
+    client.put([3.0])
+    assert len(memory.stored) == 3
+    kept.delete()
+    assert kept.lost
+    assert array.get() == [2.0]
+
+
 def test_an_array_that_is_no_handle_is_not_printed(client):
     with pytest.raises(shardcall.InvalidOperandError, match=r"^a value of type ndarray is no array on the mesh"):
         client.delete(np.arange(1000.0))

@@ -29,6 +29,12 @@ class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
     get = awaited(RemoteArray.get)
     delete = awaited(RemoteArray.delete)
 
+    def __copy__(self) -> Self:
+        return self  # it stands for one array as long as it lives
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
     def __remote_array__(self) -> RemoteArray:
         return self._wrapped
 

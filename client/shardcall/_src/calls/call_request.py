@@ -115,7 +115,7 @@ def prepare(
         message.uncommitted.extend(uncommitted)
         memo.add(key, message)
     commits = mesh is not None or any(spec is not None for spec in (*(own or ()), *(wanted or ())))
-    commits = commits or any(isinstance(value, RemoteArray) and value._committed for value in values)
+    commits = commits or any(isinstance(value, RemoteArray) and value._version.committed for value in values)
     by_position = all(item is value for item, value in zip_longest(bound.operands, operands))
     if by_position and not any(isinstance(value, RemoteArray) for value in values):
         memo.add(kind, message)
@@ -128,7 +128,7 @@ def _names_devices(message: kernel_pb2.KernelCall) -> bool:
 
 
 def _uncommitted(operands: Sequence[NDArray | RemoteArray | Array | None]) -> tuple[int, ...]:
-    return tuple(i for i, item in enumerate(operands) if isinstance(item, RemoteArray) and not item._committed)
+    return tuple(i for i, item in enumerate(operands) if isinstance(item, RemoteArray) and not item._version.committed)
 
 
 def _local_operands(kernel: str, operands: Sequence[Any]) -> tuple[NDArray | Array | None, ...] | None:

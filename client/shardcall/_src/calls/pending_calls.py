@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shardcall._src.calls.result import placement_of
+from shardcall._src.device_arrays.array_version import PendingResult
 from shardcall._src.device_arrays.placement import MeshPlacement
-from shardcall._src.device_arrays.remote_array import PendingResult
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.transfer.download import Answer

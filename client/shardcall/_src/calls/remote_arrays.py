@@ -14,14 +14,13 @@ from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.calls.pending_calls import PendingCall, PendingCalls, SubmittedResult
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays import plan
+from shardcall._src.device_arrays.array_version import Owner, Where
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import (
     SHORT_TIMEOUT_S,
-    Owner,
     RemoteArray,
     SupportsRemoteArray,
-    Where,
     check_there,
     check_where,
     find_remote_array,

@@ -15,7 +15,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.remote_array import RemoteArray, find_object
 from shardcall._src.types.errors import ShardcallError
 from shardcall._src.wire.forks import begin_anew_in_children
 
@@ -33,12 +34,12 @@ class _LeasedArray:
     """An array under a lease.
 
     Attributes:
-        array: the object of the array, while the caller has it.
+        version: the array, while the caller has an object of it.
         listed_at: the number of the last call that had begun when the array first appeared in a list; the answer of
             that call, or of one before it, may still return it to a caller. 0 after an answer has returned it.
     """
 
-    array: weakref.ref[RemoteArray]
+    version: weakref.ref[ArrayVersion]
     listed_at: int = 0
 
 
@@ -117,11 +118,10 @@ class Lease:
 
     def _hold(self, handle: bytes, make: Callable[[], RemoteArray], listed_at: int) -> RemoteArray:
         leased = self._arrays.get(handle)
-        array = leased.array() if leased is not None else None
-        if array is None:
-            array = make()
+        version = leased.version() if leased is not None else None
+        array = make() if version is None else find_object(version)
         on_lost = partial(_note_lost, self._lost, self._woken, handle)
-        self._arrays[handle] = _LeasedArray(weakref.ref(array, on_lost), listed_at)
+        self._arrays[handle] = _LeasedArray(weakref.ref(array._version, on_lost), listed_at)
         if self._thread is None and not self._closing.is_set():
             self._thread = threading.Thread(target=self._renew_until_closed, name="shardcall-lease", daemon=True)
             self._thread.start()
@@ -136,7 +136,8 @@ class Lease:
         """Returns the object of an array; None if the caller has none, or the array is not under this lease."""
         with self._lock:
             leased = self._arrays.get(handle)
-        return None if leased is None else leased.array()
+        version = None if leased is None else leased.version()
+        return None if version is None else find_object(version)
 
     def delete_dropped(self, delete: Delete) -> bool:
         """Deletes the arrays whose objects the caller has dropped; returns True if there were any.
@@ -194,7 +195,7 @@ class Lease:
         self._unchecked.update(_empty(self._lost))
         oldest = min(self._making, default=math.inf)
         held = {handle: self._arrays[handle] for handle in self._unchecked & self._arrays.keys()}
-        lost = {handle: leased for handle, leased in held.items() if leased.array() is None}
+        lost = {handle: leased for handle, leased in held.items() if leased.version() is None}
         dropped = [handle for handle, leased in lost.items() if leased.listed_at < oldest]
         self._unchecked = lost.keys() - set(dropped)
         return dropped
@@ -244,4 +245,4 @@ def _empty(queue: SimpleQueue[_Item]) -> list[_Item]:
 
 
 def _objects(held: Iterable[_LeasedArray]) -> list[RemoteArray]:
-    return [array for one in held if (array := one.array()) is not None]
+    return [find_object(version) for one in held if (version := one.version()) is not None]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.placement import ArrayPlacement, MeshPlacement
 from shardcall._src.device_arrays.standard_methods import StandardMethods
@@ -30,65 +31,6 @@ SHORT_TIMEOUT_S = 10.0
 """The timeout of calls without arrays by default, in seconds."""
 
 
-@dataclass(frozen=True)
-class Where:
-    """The server that has an array.
-
-    Attributes:
-        address: the address, as the array's client wrote it.
-        epoch: the epoch of its mesh when the client connected.
-    """
-
-    address: str
-    epoch: int
-
-    def is_same(self, other: Where) -> bool:
-        """Returns True if both are one server, which may have several addresses, and whose mesh may restart."""
-        return self.address == other.address or self.epoch == other.epoch
-
-
-class PendingResult(Protocol):
-    """A result of a call that was submitted."""
-
-    @property
-    def is_done(self) -> bool:
-        """True if the call was answered."""
-
-    def wait(self, deadline: Deadline | None) -> MeshPlacement:
-        """Returns the placement of the result, after the answer.
-
-        Args:
-            deadline: the end of the wait; None for that of the call.
-
-        Raises:
-            ShardcallError: of the call that failed, this one or one that it depends on.
-        """
-
-    @property
-    def is_failed(self) -> bool:
-        """True if the call failed."""
-
-    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
-        """Returns the error of a call that failed because this one did, for raising it."""
-
-
-class Owner(Protocol):
-    """The client of an array."""
-
-    def get(self, array: RemoteArray, /, *, timeout: float | None) -> NDArray:
-        """Copies an array's values from the mesh."""
-
-    def delete(self, /, *arrays: RemoteArray, timeout: float | None) -> int:
-        """Deletes arrays from the mesh."""
-
-    def _copied(self, array: RemoteArray, /) -> None:
-        """Counts a copy that NumPy requested; raises TypeError if they are not allowed."""
-
-    @property
-    def xp(self) -> Any:
-        """The functions of arrays."""
-
-
 class SupportsRemoteArray(Protocol):
     """An object that represents an array on the mesh."""
 
@@ -102,12 +44,6 @@ class Described:
     Those that depend on the mesh wait for the answer to the call of an array that `Client.submit` returned.
     """
 
-    def __copy__(self) -> Self:
-        return self  # its values never change, and stay as long as the object
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
     # Not abstract: calls look up the classes of operands, which takes several times as long for abstract ones.
     def __remote_array__(self) -> RemoteArray:
         """Returns the array."""
@@ -119,12 +55,12 @@ class Described:
 
         It is valid as long as this object: the client deletes the array of an object that was dropped.
         """
-        return self.__remote_array__()._handle.hex()
+        return self.__remote_array__()._version.handle.hex()
 
     @property
     def type(self) -> Array:
         """The shape and element type."""
-        return self.__remote_array__()._type
+        return self.__remote_array__()._version.type
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -187,12 +123,12 @@ class Described:
 
         An array that is not committed moves to the devices of one that is, if a call takes both.
         """
-        return self.__remote_array__()._committed
+        return self.__remote_array__()._version.committed
 
     @property
     def lost(self) -> bool:
         """True if this client has deleted it or was closed; the server may lose it otherwise."""
-        return bool(self.__remote_array__()._lost)
+        return bool(self.__remote_array__()._version.lost)
 
     def visualize(self) -> Drawing:
         """Draws its blocks with the devices that hold them, without a round trip.
@@ -212,8 +148,9 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
 
     Made by `Client.put`, `Client.submit` and by calls with ``keep=True``. It stays until `delete`, the end of a
     ``with`` block, or `Client.close`; the client deletes the array of a dropped object soon afterwards. Properties need
-    no round trip; ``numpy.asarray`` and `get` copy the values. A copy (`copy.copy`, `copy.deepcopy`) is the same
-    object; pickling is refused.
+    no round trip; ``numpy.asarray`` and `get` copy the values. ``array[key] = y`` makes the object stand for a new
+    array, with another handle. A copy (`copy.copy`, `copy.deepcopy`) is another object of the same array, which keeps
+    its values after such an assignment; pickling is refused.
     """
 
     def __init__(
@@ -228,14 +165,26 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         committed: bool = True,
     ) -> None:
         self._owner = owner  # keeps the client, and a server of `local`, open
-        self._where = where
-        self._handle = handle
-        self._type = kind
-        self._placed = placed
-        self._pending = pending
-        self._committed = committed
-        self._lost = ""
         self._entered_by = 0
+        self._become(ArrayVersion(owner, where, handle, kind, placed, pending, committed))
+
+    @classmethod
+    def _of(cls, version: ArrayVersion) -> Self:
+        """Returns another object of a version."""
+        array = cls.__new__(cls)
+        array._owner, array._version, array._entered_by = version.owner, version, 0
+        return array
+
+    def _become(self, version: ArrayVersion) -> None:
+        """Makes the object stand for another version, and the version's handle for the object."""
+        self._version = version
+        version.object = weakref.ref(self)
+
+    def __copy__(self) -> Self:
+        return self._of(self._version)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self._of(self._version)
 
     def __remote_array__(self) -> RemoteArray:
         return self
@@ -247,12 +196,13 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         )
 
     def _settled(self, deadline: Deadline | None = None) -> MeshPlacement:
-        pending = self._pending  # read first: another thread may set both
-        if self._placed is None:
+        version = self._version
+        pending = version.pending  # read first: another thread may set both
+        if version.placed is None:
             assert pending is not None
-            self._placed = pending.wait(deadline)
-            self._pending = None
-        return self._placed
+            version.placed = pending.wait(deadline)
+            version.pending = None
+        return version.placed
 
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
         """Copies the values from the mesh, after the call of an array that `Client.submit` returned.
@@ -275,7 +225,7 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         Raises:
             ShardcallError: of the class that fits.
         """
-        if not self._lost:
+        if not self._version.lost:
             self._owner.delete(self, timeout=timeout)
 
     def __enter__(self) -> Self:
@@ -296,6 +246,9 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
 
     def __getitem__(self, key: Any) -> RemoteArray:
         return self._owner.xp.getitem(self, key)  # type: ignore[no-any-return]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._become(self._owner.xp.setitem(self, key, value)._version)
 
     def __iter__(self) -> Iterator[RemoteArray]:
         for index in range(len(self)):
@@ -324,18 +277,32 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         return apply_function(self._owner.xp, func, args, kwargs)
 
     def __repr__(self) -> str:
-        gone = f", {self._lost}" if self._lost else ""
-        pending = self._pending
+        gone = f", {self._version.lost}" if self._version.lost else ""
+        pending = self._version.pending
         if pending is not None and (pending.is_failed or not pending.is_done):
             return f"<RemoteArray {self.type}, {'failed' if pending.is_failed else 'pending'}{gone}>"
         return f"<RemoteArray {self.type} {self.spec} on {self.mesh.short}, {human(self.device_bytes)}{gone}>"
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
-    """Returns the array on the mesh that a value represents; None if it represents none."""
+    """Returns the array on the mesh that a value represents; None if it represents none.
+
+    The array is an object of its own, which stands for the present version of the values: an assignment to the
+    caller's object, such as by another thread during a call, does not reach it.
+    """
     # Looked up in the class: faster than a check of the protocol, and mocks have every attribute.
     method: Callable[[object], RemoteArray] | None = getattr(type(value), "__remote_array__", None)
-    return None if method is None else method(value)
+    return None if method is None else RemoteArray._of(method(value)._version)
+
+
+def find_object(version: ArrayVersion) -> RemoteArray:
+    """Returns the object that stands for a version, a new one if the caller has none."""
+    array: RemoteArray | None = None if version.object is None else version.object()
+    if array is not None and array._version is version:
+        return array
+    array = RemoteArray._of(version)
+    version.object = weakref.ref(array)
+    return array
 
 
 def settle(array: RemoteArray, deadline: Deadline | None = None) -> None:
@@ -352,17 +319,17 @@ def settle(array: RemoteArray, deadline: Deadline | None = None) -> None:
 
 def is_pending(array: RemoteArray) -> bool:
     """Returns True for an array of a submitted call until `settle`, or a property that waits, has returned."""
-    return array._placed is None
+    return array._version.placed is None
 
 
 def pending_result(array: RemoteArray) -> PendingResult | None:
     """Returns the result of a submitted call that an array stands for; None for any other, and after `settle`."""
-    return array._pending
+    return array._version.pending
 
 
 def mark_lost(array: RemoteArray, why: str) -> None:
     """Sets the reason that errors of later uses give, such as ``which was deleted``."""
-    array._lost = why
+    array._version.lost = why
 
 
 def check_where(array: RemoteArray, here: Where, field: str) -> None:
@@ -371,9 +338,10 @@ def check_where(array: RemoteArray, here: Where, field: str) -> None:
     Raises:
         InvalidOperandError: if it is on another.
     """
-    if not array._where.is_same(here):
+    there = array._version.where
+    if not there.is_same(here):
         raise InvalidOperandError(
-            f"{field} is on the server at {array._where.address}, and this client is connected to {here.address}; "
+            f"{field} is on the server at {there.address}, and this client is connected to {here.address}; "
             "use the client that the array came from, or give a copy of it: numpy.asarray(array)",
             field=field,
         )
@@ -385,7 +353,8 @@ def check_there(array: RemoteArray, field: str) -> None:
     Raises:
         ArrayLostError: if it has.
     """
-    if array._lost:
+    if array._version.lost:
         raise ArrayLostError(
-            f"{field} is {array.type}, {array._lost}; put it anew with Client.put, or keep it for longer", field=field
+            f"{field} is {array.type}, {array._version.lost}; put it anew with Client.put, or keep it for longer",
+            field=field,
         )

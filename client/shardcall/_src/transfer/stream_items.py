@@ -31,7 +31,7 @@ def add_operands(item: call_stream_pb2.StreamedCall, operands: Sequence[Value]) 
             item.operands.add()
             kinds.append(None)
         elif isinstance(operand, RemoteArray):
-            item.operands.add(handle=operand._handle)
+            item.operands.add(handle=operand._version.handle)
             kinds.append(True)
         else:
             # `tobytes` is row-major for every layout.

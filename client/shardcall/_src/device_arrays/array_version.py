@@ -1,0 +1,110 @@
+"""The versions of arrays on the mesh: what an assignment to elements replaces."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shardcall._src.device_arrays.placement import MeshPlacement
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.errors import ShardcallError
+
+
+@dataclass(frozen=True)
+class Where:
+    """The server that has an array.
+
+    Attributes:
+        address: the address, as the array's client wrote it.
+        epoch: the epoch of its mesh when the client connected.
+    """
+
+    address: str
+    epoch: int
+
+    def is_same(self, other: Where) -> bool:
+        """Returns True if both are one server, which may have several addresses, and whose mesh may restart."""
+        return self.address == other.address or self.epoch == other.epoch
+
+
+class PendingResult(Protocol):
+    """A result of a call that was submitted."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if the call was answered."""
+
+    def wait(self, deadline: Deadline | None) -> MeshPlacement:
+        """Returns the placement of the result, after the answer.
+
+        Args:
+            deadline: the end of the wait; None for that of the call.
+
+        Raises:
+            ShardcallError: of the call that failed, this one or one that it depends on.
+        """
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the call failed."""
+
+    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
+        """Returns the error of a call that failed because this one did, for raising it."""
+
+
+class Owner(Protocol):
+    """The client of arrays, each a `RemoteArray`."""
+
+    def get(self, array: Any, /, *, timeout: float | None) -> NDArray:
+        """Copies an array's values from the mesh."""
+
+    def delete(self, /, *arrays: Any, timeout: float | None) -> int:
+        """Deletes arrays from the mesh."""
+
+    def _copied(self, array: Any, /) -> None:
+        """Counts a copy that NumPy requested; raises TypeError if they are not allowed."""
+
+    @property
+    def xp(self) -> Any:
+        """The functions of arrays."""
+
+
+class ArrayVersion:
+    """An array on the mesh as a `RemoteArray` stands for it until an assignment to elements.
+
+    The array stays on the mesh while a version of it does: while an object of the caller stands for it, or a call
+    that is being sent has it as an operand.
+
+    Attributes:
+        owner: the client.
+        where: the server.
+        handle: the id of the array on the server.
+        type: the shape and element type.
+        placed: the placement; None until a submitted call that makes the array is answered and somebody asks.
+        pending: the result of that call, until then.
+        committed: as `RemoteArray.committed`.
+        lost: the reason that the array is gone, as the end of a sentence; empty while it is there.
+        object: the caller's `RemoteArray` that stands for it, which may stand for another version by now.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        where: Where,
+        handle: bytes,
+        kind: Array,
+        placed: MeshPlacement | None,
+        pending: PendingResult | None,
+        committed: bool,
+    ) -> None:
+        self.owner = owner
+        self.where = where
+        self.handle = handle
+        self.type = kind
+        self.placed = placed
+        self.pending = pending
+        self.committed = committed
+        self.lost = ""
+        self.object: weakref.ref[Any] | None = None
