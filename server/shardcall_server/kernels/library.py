@@ -27,6 +27,7 @@ from shardcall_server.kernels.table_kernel import table_kernel
 from shardcall_server.kernels.table_layouts import rows as layout_rows
 from shardcall_server.kernels.table_slices import rows as slice_rows
 from shardcall_server.kernels.table_statistics import rows as statistics_rows
+from shardcall_server.kernels.table_updates import rows as update_rows
 
 
 def kernels() -> tuple[Kernel, ...]:
@@ -65,6 +66,7 @@ def kernels() -> tuple[Kernel, ...]:
                 *element_rows(),
                 *statistics_rows(),
                 *fft_rows(),
+                *update_rows(),
             ),
         ),
     )

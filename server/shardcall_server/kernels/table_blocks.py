@@ -13,7 +13,16 @@ from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit, index_type, partition_spec
 from shardcall_server.kernels.kernel import Problem, Program, required
 from shardcall_server.kernels.layout import Spec, block_shape, format_spec, padded_shape
-from shardcall_server.kernels.table_row import Body, IndexCheck, LocalSpecs, ResultBlock, Row, alignment_of, call_of
+from shardcall_server.kernels.table_row import (
+    Body,
+    IndexCheck,
+    LocalSpecs,
+    ResultBlock,
+    Row,
+    alignment_of,
+    call_of,
+    checks_of,
+)
 from shardcall_server.kernels.value_checks import any_element
 
 
@@ -126,7 +135,9 @@ def blocks_program(
 def flags_of(row: Row, problem: Problem, arrays: Sequence[jax.Array], mesh: jax.sharding.Mesh) -> list[jax.Array]:
     """Returns the flags of a row's checks, from the present operands."""
     present = [k for k, operand in enumerate(problem.operands) if operand is not None]
-    return [_flag(problem, check, arrays[present.index(check.operand)], mesh) for check in row.checks]
+    return [
+        _flag(problem, check, arrays[present.index(check.operand)], mesh) for check in checks_of(row, call_of(problem))
+    ]
 
 
 def _flag(problem: Problem, check: IndexCheck, indices: jax.Array, mesh: jax.sharding.Mesh) -> jax.Array:

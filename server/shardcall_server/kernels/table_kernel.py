@@ -13,7 +13,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel, Problem, required
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
 from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
-from shardcall_server.kernels.table_row import Call, IndexCheck, Row, alignment_of, call_of
+from shardcall_server.kernels.table_row import Call, IndexCheck, Row, alignment_of, call_of, checks_of
 from shardcall_server.kernels.table_strategies import strategies_of
 
 
@@ -43,8 +43,8 @@ class TableKernel(Kernel[Any]):
         types = tuple(ArrayType(shape, np.dtype(dtype)) for shape, dtype in results)
         shapes = tuple(None if operand is None else operand.shape for operand in operands)
         call = Call(shapes, types[0].shape, parameters)
-        checks = tuple(_value_check(self.name, check, call) for check in self.row.checks)
         values = _normalised(self.row, call)
+        checks = tuple(_value_check(self.name, check, call) for check in checks_of(self.row, call))
         return Signature(self.parameter_class(**values) if values else None, types, checks)
 
     def default_in_specs(

@@ -135,7 +135,7 @@ class Row:
         is_free: True if a block of the result may be sharded along axes that no operand is aligned with.
         is_created: True if the result's first axis is sharded over all mesh axes by default.
         counts_result: True if the parameter ``axis`` counts the axes of the result and not those of the first operand.
-        checks: the operands whose values are indices.
+        checks: the operands whose values are indices; a function of the call where their number depends on it.
         needs_complete_axes: True for functions whose computation is much longer than a copy of the operands: where
             an axis that they need complete is sharded, one device computes the result, not every device.
         exchanged: the strategy for operands that are sharded along axes that a block needs rows of other blocks of.
@@ -153,7 +153,7 @@ class Row:
     is_free: bool = False
     is_created: bool = False
     counts_result: bool = False
-    checks: tuple[IndexCheck, ...] = ()
+    checks: tuple[IndexCheck, ...] | Callable[[Call], tuple[IndexCheck, ...]] = ()
     needs_complete_axes: bool = False
     exchanged: Exchanged | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
@@ -163,6 +163,11 @@ def call_of(problem: Problem) -> Call:
     """Returns the shapes and parameters of a problem."""
     shapes = tuple(None if operand is None else operand.shape for operand in problem.operands)
     return Call(shapes, problem.results[0].shape, {} if problem.parameters is None else asdict(problem.parameters))
+
+
+def checks_of(row: Row, call: Call) -> tuple[IndexCheck, ...]:
+    """Returns the checks of a call."""
+    return row.checks(call) if callable(row.checks) else row.checks
 
 
 def alignment_of(row: Row, call: Call) -> AlignedAxes:

@@ -1,4 +1,4 @@
-"""Basic indexing: integers, slices, ``...`` and ``None``, as NumPy reads them."""
+"""Indices as NumPy reads them: integers, slices, ``...``, ``None`` and arrays."""
 
 from __future__ import annotations
 
@@ -31,10 +31,27 @@ class BasicIndex(NamedTuple):
     inserted: tuple[int, ...]
 
 
+class ArrayIndex(NamedTuple):
+    """An index with arrays, as a basic index and what arrays then index.
+
+    Attributes:
+        key: the basic index, with a full slice for each axis that an array indexes.
+        axes: the axes that arrays index, of the array that the basic index gives.
+        arrays: the arrays of indices, one for each of the axes.
+        position: the position of the arrays' axes in the result, among the other axes.
+    """
+
+    key: tuple[BasicKey, ...]
+    axes: tuple[int, ...]
+    arrays: tuple[Any, ...]
+    position: int
+
+
 def is_basic(key: object) -> bool:
     """Returns True for an index of integers, slices, ``...`` and ``None`` alone.
 
-    Arrays and sequences index element by element; those of no axes and of an integer type count as integers.
+    Arrays and sequences index element by element; those of this process that have no axes and an integer type count as
+    integers.
     """
     return all(_is_basic_item(item) for item in (key if isinstance(key, tuple) else (key,)))
 
@@ -94,10 +111,53 @@ def basic_index(shape: Sequence[int], key: Any) -> BasicIndex:
     return BasicIndex(tuple(starts), tuple(sizes), tuple(steps), tuple(dropped), tuple(inserted))
 
 
+def array_index(ndim: int, items: Sequence[Any]) -> ArrayIndex:
+    """Returns an index with arrays as a basic index and the arrays.
+
+    Args:
+        ndim: the number of axes of the array.
+        items: the items of the index; arrays are of integers, or True or False, which have no axis.
+
+    Raises:
+        IndexError: for too many indices.
+    """
+    used = sum(not (item is None or item is Ellipsis or _is_flag(item)) for item in items)
+    if used > ndim:
+        raise IndexError(f"too many indices for array: array is {ndim}-dimensional, but {used} were indexed")
+    key, axes, arrays = list[BasicKey](), list[int](), list[Any]()
+    position = between = -1  # of the first array or integer; of the first other item behind it
+    axis = 0
+    for item in items:
+        if item is None or item is Ellipsis or isinstance(item, slice):
+            if position >= 0 and between < 0:
+                between = axis
+            key.append(item)
+            axis += ndim - used if item is Ellipsis else 1
+            continue
+        if position < 0:
+            position = axis
+        elif between >= 0:
+            position = 0
+        if _is_basic_item(item):
+            key.append(item)
+            continue
+        arrays.append(np.zeros(int(item), np.int64) if _is_flag(item) else item)
+        key.append(None if _is_flag(item) else slice(None))
+        axes.append(axis)
+        axis += 1
+    return ArrayIndex(tuple(key), tuple(axes), tuple(arrays), position)
+
+
+def _is_flag(item: object) -> bool:
+    return isinstance(item, bool | np.bool_)
+
+
 def _is_basic_item(item: object) -> bool:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return True
     if isinstance(item, bool | np.bool_) or getattr(item, "shape", ()) != ():
+        return False
+    if hasattr(type(item), "__remote_array__"):  # whose value nobody has to wait for
         return False
     try:
         operator.index(item)  # type: ignore[arg-type]

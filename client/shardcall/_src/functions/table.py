@@ -15,6 +15,7 @@ from shardcall._src.functions import (
     rows_statistics,
     shape_rules,
     type_rules,
+    update_rules,
 )
 from shardcall._src.functions.function import REQUIRED, Function, Operand
 from shardcall._src.functions.shape_rules import ShapeRule
@@ -161,6 +162,7 @@ def _functions() -> Iterator[Function]:
     yield from rows_statistics.rows()
     yield from rows_fft.rows()
     yield from _elements()
+    yield from _updates()
 
 
 def _layouts() -> Iterator[Function]:
@@ -213,6 +215,16 @@ def _elements() -> Iterator[Function]:
     own, spec = element_rules, "that of ``x`` along the axes that it keeps"
     operands = _X, Operand("y", spec="y_spec")
     yield Function("nextafter", operands, {}, own.nextafter_type, own.broadcast, spec)
+
+
+def _updates() -> Iterator[Function]:
+    own, values, indices = update_rules, Operand("values"), Operand("indices", repeated=True)
+    at: dict[str, Any] = {"axes": REQUIRED, "position": 0}
+    kept = "that of ``x`` along the axes that it keeps"
+    yield Function("take_at", (_X, indices), at, own.take_at_type, own.take_at, kept)
+    yield Function("put_at", (_X, values, indices), {**at, "mode": "set"}, own.put_at_type, own.put_at, _OF_X)
+    spec = "that of the first axis of ``x``"
+    yield Function("flatnonzero", (_X,), {"size": REQUIRED}, type_rules.indices, own.flatnonzero, spec)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})

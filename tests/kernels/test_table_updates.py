@@ -1,0 +1,155 @@
+"""The rows of the table that take and replace elements at indices give NumPy's results in every layout."""
+
+import numpy as np
+import pytest
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+LAYOUTS = [
+    ({"x": 1}, (None, None, None)),
+    ({"x": 8}, ("x", None, None)),
+    ({"x": 3}, (None, "x", None)),
+    ({"a": 2, "b": 2}, ("b", None, "a")),
+]
+SHAPE = (5, 4, 9)
+FULL = slice(None)
+
+
+def with_values(x, key, values):
+    changed = x.copy()
+    changed[key] = values
+    return changed
+
+
+def some(cases):
+    """Each case in a layout of its own, and all of them in all in the long form."""
+    return [
+        pytest.param(*case, *layout, marks=() if (i + 1) % len(LAYOUTS) == j else pytest.mark.long)
+        for i, case in enumerate(cases)
+        for j, layout in enumerate(LAYOUTS)
+    ]
+
+
+@pytest.mark.long
+def test_every_bit_of_new_elements_is_kept(run, values, dtype):
+    x, new, indices = values.any((7, 4), dtype), values.any((3, 4), dtype), np.array([1, 3, 5])
+    made = run(KERNELS["put_at"], x, new, indices, mesh={"x": 1}, axes=(0,))
+    assert made.tobytes() == with_values(x, indices, new).tobytes()
+
+
+AT = [
+    ((0,), 0, [(3,)]),
+    ((1,), 1, [(2, 3)]),
+    ((1,), 0, [(2,)]),
+    ((0, 2), 0, [(2, 1), (3,)]),
+    ((0, 1), 1, [(6,), (6,)]),
+    ((0, 1, 2), 0, [(4,), (), (4,)]),
+    ((0,), 0, [(0,)]),
+]
+
+
+def at(values, axes, position, shapes):
+    """The indices of a call, and the elements of x there by NumPy's rules with the indices' axes at the position."""
+    indices = [
+        values.random.integers(-SHAPE[axis], SHAPE[axis], shape) for axis, shape in zip(axes, shapes, strict=True)
+    ]
+    indices = [np.asarray(each) for each in indices]
+    key = [FULL] * 3
+    for axis, each in zip(axes, indices, strict=True):
+        key[axis] = each
+    count = np.broadcast(*indices).ndim
+    numpys = axes[0] if list(axes) == list(range(axes[0], axes[-1] + 1)) else 0
+    source, target = range(numpys, numpys + count), range(position, position + count)
+    return indices, tuple(key), lambda a: np.moveaxis(a, source, target), lambda a: np.moveaxis(a, target, source)
+
+
+@pytest.mark.parametrize(("axes", "position", "shapes", "mesh", "spec"), some(AT))
+def test_elements_at_indices(run, values, same, mesh, spec, axes, position, shapes):
+    x = values.normal(SHAPE)
+    indices, key, there, back = at(values, axes, position, shapes)
+    how = {"mesh": mesh, "padding": np.nan, "axes": axes, "position": position}
+    taken = run(KERNELS["take_at"], x, *indices, in_specs=[spec], **how)
+    same(taken, there(x[key]))
+    new = values.normal(taken.shape)
+    wanted = with_values(x, key, back(new))
+    same(run(KERNELS["put_at"], x, new, *indices, in_specs=[spec], **how), wanted)
+
+
+@pytest.mark.parametrize(
+    ("mode", "function"),
+    [*zip(("add", "multiply", "min", "max"), (np.add, np.multiply, np.minimum, np.maximum), strict=True)],
+)
+def test_updates_at_equal_indices_add_up(run, values, mode, function):
+    x, indices, new = values.normal(SHAPE), values.random.integers(-5, 5, (7, 1)), np.asarray(2.0)
+    wanted = x.copy()
+    function.at(wanted, (indices,), new)
+    how = {"mesh": {"x": 3}, "in_specs": [(None, None, "x")], "axes": (0,), "mode": mode}
+    np.testing.assert_allclose(run(KERNELS["put_at"], x, new, indices, **how), wanted, rtol=1e-13)
+
+
+def test_of_equal_indices_the_last_is_set(run, values):
+    x, indices, new = np.zeros(50), values.random.integers(0, 9, 4096), values.normal((4096,))
+    made = run(KERNELS["put_at"], x, new, indices, mesh={"x": 4}, axes=(0,))
+    np.testing.assert_array_equal(made, with_values(x, indices, new))
+
+
+@pytest.mark.long
+def test_updates_of_every_type(run, values, dtype):
+    x, new, indices = values.small((7,), dtype), values.small((3,), dtype), np.array([2, 5, -1])
+    wide = complex if dtype.kind == "c" else float
+    for mode, function in (("add", np.add), ("multiply", np.multiply)):
+        made = run(KERNELS["put_at"], x, new, indices, mesh={"x": 2}, axes=(0,), mode=mode)
+        wanted = x.astype(bool if dtype == np.bool_ else wide)
+        wanted[indices] = function(wanted[indices], new.astype(wanted.dtype))
+        np.testing.assert_array_equal(
+            made, wanted.astype(int).astype(dtype) if dtype.kind in "iu" else wanted.astype(dtype)
+        )
+
+
+@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS[1::2])
+def test_indices_that_are_not_zero(run, values, same, mesh, spec):
+    x = np.round(values.normal(SHAPE))
+    x[1, 2, 3], x[0, 0, :2] = np.nan, (0.0, -0.0)
+    wanted = np.flatnonzero(x)
+    how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan}
+    same(run(KERNELS["flatnonzero"], x, **how, size=len(wanted)), wanted)
+
+
+@pytest.mark.parametrize("index", [5, -6, 2**40])
+def test_indices_that_there_are_not_are_refused(run, values, index):
+    x, indices = values.normal((4, 5)), np.array([0, index, 1])
+    for name, operands in (("take_at", ()), ("put_at", (np.zeros(3),))):
+        with pytest.raises(CallError, match="has an index that the axis of 5 elements") as raised:
+            run(KERNELS[name], x, *operands, np.zeros(3, int), indices, mesh={"x": 3}, axes=(0, 1))
+        assert raised.value.field == "indices[1]"
+
+
+X, INDICES, HALVES = (ArrayType((5, 4), np.dtype(t)) for t in ("float32", "int64", "float16"))
+NONE = ArrayType((0, 4), np.dtype("float32"))
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "parameters", "field", "reason"),
+    [
+        ("take_at", (X, HALVES), {"axes": (0,)}, "indices[0]", "UNSUPPORTED_ELEMENT_TYPE"),
+        ("take_at", (X, INDICES), {"axes": (0, 1)}, "axes", "INVALID_PARAMETER"),
+        ("take_at", (X, INDICES), {"axes": (0,), "position": 2}, "position", "INVALID_PARAMETER"),
+        ("take_at", (NONE, INDICES), {"axes": (0,)}, "x", "INVALID_OPERAND"),
+        ("put_at", (X, X, INDICES), {"axes": (0,)}, "values", "INVALID_OPERAND"),
+        ("put_at", (X, X, INDICES), {"axes": (0,), "mode": "xor"}, "mode", "INVALID_PARAMETER"),
+        ("flatnonzero", (X,), {"size": 21}, "size", "INVALID_PARAMETER"),
+        (
+            "put_at",
+            (INDICES, ArrayType((), np.dtype("complex64")), INDICES),
+            {"axes": (0,)},
+            "values",
+            "UNSUPPORTED_ELEMENT_TYPE",
+        ),
+    ],
+)
+def test_refusals_name_the_argument(refused, name, operands, parameters, field, reason):
+    error = refused(KERNELS[name], *operands, mesh={"x": 2}, **parameters)
+    assert (error.field, error.reason) == (field, Reason[reason])
