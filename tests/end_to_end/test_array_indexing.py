@@ -42,6 +42,11 @@ INDICES = {
     "a numpy integer": lambda x: x[np.int32(4)],
     "an array of indices": lambda x: x[np.array([3, 0, -1, 3])],
     "a list of indices of an axis": lambda x: x[:, [2, 1]],
+    "a mask": lambda x: x[x > 0],
+    "a mask of rows": lambda x: x[x[:, 0, 0] > 0],
+    "indices of two axes apart": lambda x: x[np.array([[1], [2]]), :, [0, -1]],
+    "indices on the mesh": lambda x: x[x.argmax(0)[0], 1],
+    "a scalar on the mesh": lambda x: x[x.argmax(0)[0, 0]],
 }
 
 
@@ -82,10 +87,11 @@ def test_an_array_is_iterable(own):
     [
         (13, IndexError, "index 13 is out of bounds for axis 0 with size 13"),
         ((0, 0, 0, 0), IndexError, "too many indices"),
-        (1.5, IndexError, "takes integers, slices"),
+        (1.5, IndexError, "only integers, slices"),
         (slice(None, None, 0), ValueError, "step cannot be zero"),
-        (X[:, 0, 0] > 0, IndexError, r"for masks use where, or index the values, array\.get\(\)"),
-        ((np.array([1]), np.array([2])), IndexError, "one array of integers"),
+        (X[0, :, 0] > 0, IndexError, "boolean index did not match indexed array along axis 0; size of axis is 13"),
+        (([1, 2], [1, 2, 3]), IndexError, r"could not be broadcast together with shapes \(2,\) \(3,\)"),
+        ((0, [1, 6]), IndexError, "index 6 is out of bounds for axis 1 with size 6"),
     ],
 )
 def test_wrong_indices_are_refused(h, key, error, says):
@@ -94,8 +100,11 @@ def test_wrong_indices_are_refused(h, key, error, says):
 
 
 def test_indices_out_of_range_are_refused(own):
-    with pytest.raises(sc.InvalidOperandError):
-        own.put(X)[np.array([0, 13])].get()
+    with pytest.raises(IndexError, match="index 13 is out of bounds"):
+        own.put(X)[np.array([0, 13])]
+    h = own.put(X, mesh=sc.Mesh(x=2))
+    with pytest.raises(sc.InvalidOperandError, match="an index that the axis of 13 elements does not have"):
+        h[own.put(np.array([0, 13]), mesh=sc.Mesh(x=2))].get()
 
 
 FUNCTIONS = {
@@ -119,6 +128,14 @@ FUNCTIONS = {
     "sort": lambda x: np.sort(x, axis=0),
     "argsort": lambda x: np.argsort(x, axis=1, stable=True),
     "take": lambda x: np.take(x, [4, 0], axis=1),
+    "nonzero": lambda x: np.nonzero(x > 1)[1],
+    "where of a condition": lambda x: np.where(x > 1)[2],
+    "argwhere": lambda x: np.argwhere(x > 1),
+    "flatnonzero": lambda x: np.flatnonzero(x > 1),
+    "compress": lambda x: np.compress(X[0, :, 0] > 0, x, axis=1),
+    "compress by one on the mesh": lambda x: np.compress(x[:, 0, 0] > 0, x, axis=0),
+    "extract": lambda x: np.extract(x > 1, x),
+    "unique": lambda x: np.unique(np.round(x)),
     "take_along_axis": lambda x: np.take_along_axis(x, np.argsort(X, axis=1), axis=1),
 }
 
@@ -145,3 +162,38 @@ def test_methods_of_shapes(h):
 def test_the_order_of_fortran_is_refused(h):
     with pytest.raises(TypeError, match=r"order='F'.* does not run on the mesh"):
         np.reshape(h, -1, order="F")
+
+
+SETS = [
+    np.random.default_rng(0).integers(0, 5, (6, 7)),
+    np.array([1, np.nan, 2, -0.0, np.nan, 1, 0.0]),
+    np.zeros(0),
+]
+
+
+@pytest.mark.parametrize("x", SETS, ids=["integers", "floats", "nothing"])
+def test_elements_that_differ(own, x):
+    h = own.put(x, mesh=sc.Mesh(x=3))
+    for ours, expected in zip(np.unique(h, True, True, True), np.unique(x, True, True, True), strict=True):
+        same(ours, expected)
+    for name in ("unique_all", "unique_counts", "unique_inverse"):
+        result = getattr(own.xp, name)(h)
+        for ours, expected in zip(result, getattr(np, name)(x), strict=True):
+            same(ours, expected)
+    assert result._fields == ("values", "inverse_indices")
+    same(np.unique_values(h), np.sort(np.unique_values(x)))
+    with pytest.raises(TypeError, match="along axis 1"):
+        np.unique(own.put(X), axis=1)
+
+
+def test_nothing_and_scalars_are_found(own):
+    h, nothing = own.put(np.float64(3)), own.put(np.zeros((0, 3)), mesh=sc.Mesh(x=2))
+    same(np.argwhere(h), np.argwhere(3.0))
+    same(np.argwhere(nothing), np.argwhere(np.zeros((0, 3))))
+    same(nothing[nothing > 0], np.zeros(0))
+    same(h[()], np.array(3.0))
+    same(h[None], np.array([3.0]))
+    with pytest.raises(ValueError, match="no axes is not defined"):
+        np.nonzero(h)
+    with pytest.raises(ValueError, match="both x and y, or neither"):
+        own.xp.where(h, h)

@@ -86,6 +86,9 @@ CASES = {
         (CUBE, shape, (3,), {"sizes": (2, 1, 2), "steps": (-1, 1, 2), "dropped": 1, "inserted": (0, -1)})
         for shape in ((), (2, 2, 1), (1, 1, 2, 1))
     ],
+    "take_at": [(CUBE, (2, 1), (7,), {"axes": (0, 2), "position": 1}), (CUBE, (), {"axes": (1,)})],
+    "put_at": [(CUBE, (3, 7), (2, 1), (7,), {"axes": (0, 2)}), (CUBE, (), (4,), {"axes": (1,), "mode": "max"})],
+    "flatnonzero": [(CUBE, {"size": 4}), ((), {"size": 1})],
     **{key: [(CUBE, {}), (CUBE, {"axis": 0}), ((), {"axis": None}), ((0,), {})] for key in ("sort", "argsort")},
     "take": [(CUBE, (2, 3), {"axis": 1}), (CUBE, (), {}), ((0, 3), (0,), {"axis": 0})],
     "take_along_axis": [(CUBE, (2, 3, 7), {}), (CUBE, (1, 2, 5), {"axis": 1})],

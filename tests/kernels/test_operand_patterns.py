@@ -25,7 +25,8 @@ NEEDED = {
     "reps": 2,
     "repeats": 2,
     "pad_width": 1,
-    "size": 5,
+    "axes": (0,),
+    "size": 3,
 }
 OF_ONE = {
     "reshape": {"shape": -1},

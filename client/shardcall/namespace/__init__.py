@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from shardcall._src.functions.table import FUNCTIONS
-from shardcall.namespace.arithmetic import ArithmeticNamespace
+from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.contractions import ContractionNamespace
 from shardcall.namespace.counting import CountingNamespace
 from shardcall.namespace.creation import CreationNamespace
@@ -17,6 +17,7 @@ from shardcall.namespace.joins import JoinsNamespace
 from shardcall.namespace.numeric import NumericNamespace
 from shardcall.namespace.quantiles import QuantilesNamespace
 from shardcall.namespace.ranges import RangeNamespace
+from shardcall.namespace.sets import SetNamespace
 from shardcall.namespace.shapes import ShapeNamespace
 from shardcall.namespace.standard import StandardNamespace
 from shardcall.namespace.statistics import StatisticsNamespace
@@ -36,12 +37,12 @@ _STANDARD = {
 
 
 class Namespace(
-    ArithmeticNamespace,
     ContractionNamespace,
     CreationNamespace,
     IndexingNamespace,
     InspectionNamespace,
     RangeNamespace,
+    SetNamespace,
     StandardNamespace,
     ShapeNamespace,
     StatisticsNamespace,
@@ -70,7 +71,7 @@ class Namespace(
 
 
 def _functions() -> Iterable[str]:
-    for kind in (Namespace, *Namespace.__bases__):
+    for kind in Namespace.__mro__[: Namespace.__mro__.index(NamespaceBase)]:
         yield from (
             name
             for name, value in vars(kind).items()

@@ -1,49 +1,184 @@
-"""Functions that take elements at indices."""
+"""Elements at indices: taken, and replaced in a new array."""
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.functions.indexing import basic_index, is_basic
-from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall._src.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
+from shardcall.namespace.index_keys import (
+    as_values,
+    check_broadcast,
+    check_together,
+    checked_items,
+    is_mask,
+    only_mask,
+    read_items,
+    without_leading,
+)
+from shardcall.namespace.searching import SearchingNamespace
+
+_OPERATIONS = {
+    **{name: name for name in ("add", "multiply", "divide", "power")},
+    "min": "minimum",
+    "max": "maximum",
+}
+"""The function of each update but ``set``."""
 
 
-class IndexingNamespace(NamespaceBase):
+class IndexingNamespace(SearchingNamespace):
     """Elements at indices."""
 
     def getitem(self, x: RemoteArray, key: Any) -> Any:
         """Returns the elements of an array at an index, as ``x[key]``.
 
+        Waits for the number of elements if the index has a mask on the mesh.
+
         Args:
             x: the array.
-            key: integers, slices, ``...`` and None; or one array of integers, beside full slices.
+            key: integers, slices, ``...``, None, and arrays of integers or bool, as NumPy takes them.
 
         Raises:
-            IndexError: for other indices, and for integers out of range.
+            IndexError: for other indices, and for integers out of range; of arrays on the mesh when the result is read.
         """
-        if not is_basic(key):
-            return self._at_indices(x, key)
-        index = basic_index(x.shape, key)
-        if index.sizes == x.shape and not (index.dropped or index.inserted or any(step != 1 for step in index.steps)):
-            return x
-        starts = np.asarray(index.starts, np.int64)
-        parameters = {"sizes": index.sizes, "steps": index.steps, "dropped": index.dropped, "inserted": index.inserted}
-        return self.call("getitem", x, starts, **parameters)
+        items = read_items(key)
+        if all(map(is_basic, items)):
+            return self._sliced(x, basic_index(x.shape, tuple(items)))
+        items = checked_items(x.shape, items)
+        if (mask := only_mask(items)) is not None:
+            return self._masked(x, mask)
+        index = self._array_index(x, items)
+        return self._taken(self._sliced(x, basic_index(x.shape, index.key)), index)
 
-    def _at_indices(self, x: RemoteArray, key: Any) -> Any:
-        """Returns the elements at an index with one array of integers."""
-        items = key if isinstance(key, tuple) else (key,)
-        arrays_at = [i for i, item in enumerate(items) if not is_basic(item)]
-        full = all(
-            isinstance(item, slice) and item == slice(None) for i, item in enumerate(items) if i not in arrays_at
-        )
-        indices = items[arrays_at[0]]
-        if len(arrays_at) > 1 or not full or type_of(indices).dtype.kind not in "iu":
-            raise IndexError(
-                "an array on the mesh takes integers, slices, ... and None as indices, or one array of integers beside "
-                "full slices; for masks use where, or index the values, array.get()"
-            )
-        return self.take(x, indices, axis=arrays_at[0])
+    def setitem(self, x: RemoteArray, key: Any, values: Any) -> Any:
+        """Returns an array with other elements at an index, as ``x[key] = values`` makes it.
+
+        Args:
+            x: the array.
+            key: as of `getitem`.
+            values: values that broadcast to the elements; converted to the element type of x.
+
+        Raises:
+            IndexError: as of `getitem`.
+            ValueError: for values that do not broadcast to the elements.
+        """
+        return self.update(x, key, values, "set")
+
+    def update(self, x: RemoteArray, key: Any, values: Any, mode: str) -> Any:
+        """Returns an array with the elements at an index updated, as ``jax.Array.at``.
+
+        Args:
+            x: the array.
+            key: as of `getitem`.
+            values: the operands of the updates, as of `setitem`.
+            mode: ``set``, ``add``, ``multiply``, ``divide``, ``power``, ``min`` or ``max``. Of equal indices the last
+                is set; the other updates are all made, in some order.
+
+        Raises:
+            IndexError: as of `getitem`.
+            ValueError: for values that do not broadcast to the elements.
+        """
+        x, items, new = copy.copy(x), read_items(key), as_values(values, x.dtype)
+        if new.dtype.kind == "c" and x.dtype.kind != "c":
+            new = self.real(new)
+        if all(map(is_basic, items)):
+            return self._update_slices(x, basic_index(x.shape, tuple(items)), new, mode)
+        items = checked_items(x.shape, items)
+        if (mask := only_mask(items)) is not None:
+            rest = x.ndim - mask.ndim
+            shape = without_leading(new, rest)
+            if len(shape) <= rest:
+                check_broadcast(shape, x.shape[mask.ndim :])
+                return self._update_where(x, mask, self._reshaped(new, shape), mode)
+        index = self._array_index(x, items)
+        slices = basic_index(x.shape, index.key)
+        part = self._sliced(x, slices)
+        updated = self._update_at(part, index, new, mode)
+        return updated if _is_all(slices, x.shape) else self._update_slices(x, slices, updated, "set")
+
+    def _sliced(self, x: RemoteArray, index: BasicIndex) -> RemoteArray:
+        if _is_all(index, x.shape):
+            return copy.copy(x)  # an object of its own, which keeps its values when x is assigned to
+        return self.call("getitem", x, _starts(index), **index.parameters)  # type: ignore[no-any-return]
+
+    def _masked(self, x: RemoteArray, mask: Any) -> Any:
+        indices = self._indices_of(mask)
+        if mask.ndim == 1:
+            return self.take(x, indices, axis=0)
+        if mask.ndim == x.ndim:
+            return self.take(x, indices)
+        return self.take(self.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :])), indices, axis=0)
+
+    def _array_index(self, x: RemoteArray, items: Sequence[Any]) -> ArrayIndex:
+        arrays: list[Any] = []
+        for item in items:
+            if is_mask(item):
+                arrays += np.nonzero(item) if isinstance(item, np.ndarray) else self.nonzero(item)
+            else:
+                arrays.append(item)
+        if len(arrays) > len(items):
+            arrays = checked_items(x.shape, arrays)
+        index = array_index(x.ndim, arrays)
+        check_together(index.arrays)
+        return index
+
+    def _taken(self, x: RemoteArray, index: ArrayIndex) -> Any:
+        if index.axes == (index.position,):
+            return self.take(x, index.arrays[0], axis=index.position)
+        return self.call("take_at", x, *index.arrays, axes=index.axes, position=index.position)
+
+    def _update_slices(self, x: RemoteArray, index: BasicIndex, values: Any, mode: str) -> Any:
+        kept = iter([size for axis, size in enumerate(index.sizes) if axis not in index.dropped])
+        ndim = x.ndim - len(index.dropped) + len(index.inserted)
+        shape = without_leading(values, ndim)
+        check_broadcast(shape, [1 if i in index.inserted else next(kept) for i in range(ndim)])
+        if 0 in index.sizes:
+            return x
+        values = self._reshaped(values, shape)
+        if mode != "set":
+            values = getattr(self, _OPERATIONS[mode])(self._sliced(x, index), values)
+        return self.call("setitem", x, values, _starts(index), **index.parameters)
+
+    def _update_where(self, x: RemoteArray, mask: Any, values: Any, mode: str) -> Any:
+        new = values if mode == "set" else getattr(self, _OPERATIONS[mode])(x, values)
+        if new.dtype != x.dtype:
+            new = self.astype(new, x.dtype)
+        return self.where(self._reshaped(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), new, x)
+
+    def _update_at(self, x: RemoteArray, index: ArrayIndex, values: Any, mode: str) -> Any:
+        at = np.broadcast_shapes(*(array.shape for array in index.arrays))
+        others = [size for axis, size in enumerate(x.shape) if axis not in index.axes]
+        target = (*others[: index.position], *at, *others[index.position :])
+        shape = without_leading(values, len(target))
+        check_broadcast(shape, target)
+        if 0 in target:
+            return x
+        values = self._reshaped(values, shape)
+        if mode not in ("divide", "power"):
+            return self._put_at(x, index, values, mode)
+        ones = self.astype(self.logical_or(x, True), x.dtype)
+        factors = self._put_at(ones, index, values, "multiply")  # of equal indices
+        new = getattr(self, mode)(self._taken(x, index), self._taken(factors, index))
+        return self._put_at(x, index, new, "set")
+
+    def _put_at(self, x: RemoteArray, index: ArrayIndex, values: Any, mode: str) -> Any:
+        return self.call("put_at", x, values, *index.arrays, axes=index.axes, position=index.position, mode=mode)
+
+    def _reshaped(self, values: Any, shape: tuple[int, ...]) -> Any:
+        if values.shape == shape:
+            return values
+        return values.reshape(shape) if isinstance(values, np.ndarray) else self.reshape(values, shape)
+
+
+def _starts(index: BasicIndex) -> Any:
+    return np.asarray(index.starts, np.int64)
+
+
+def _is_all(index: BasicIndex, shape: tuple[int, ...]) -> bool:
+    is_complete = index.sizes == shape and all(step == 1 for step in index.steps)
+    return is_complete and not (index.dropped or index.inserted)

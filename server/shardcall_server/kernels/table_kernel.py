@@ -57,7 +57,7 @@ class TableKernel(Kernel[Any]):
             spec
             if spec is not None or operand is None
             else rows_over_all(operand.ndim, mesh)
-            if k >= once or function.operands[k].spec
+            if not once or (k < once and function.operands[k].spec)
             else ((),) * operand.ndim
             for k, (operand, spec) in enumerate(zip(operands, in_specs, strict=True))
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_operators import ArrayOperators
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.remote_array import find_remote_array
+from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.functions.element_types import DType
 from shardcall._src.transfer.download import Answer, broken
 from shardcall._src.types import arrays, mesh, timing
@@ -32,12 +32,19 @@ class _NumPy:
         function = getattr(np, name)
 
         def run(*operands: Any, **options: Any) -> Any:
-            return function(*(each.array if isinstance(each, Result) else each for each in operands), **options)
+            return function(*map(_array_of, operands), **options)
 
         return run
 
 
 _NUMPY = _NumPy()
+
+
+def _array_of(value: Any) -> Any:
+    """Returns a value with the arrays of results in place of results."""
+    if isinstance(value, list | tuple) and any(isinstance(each, Result) for each in value):
+        return type(value)(map(_array_of, value))
+    return value.array if isinstance(value, Result) else value
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -107,6 +114,30 @@ class Result(ArrayOperators):
 
     def __getitem__(self, key: Any) -> Any:
         return self.array[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.array[key] = _array_of(value)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.array
+
+    def __remote_array__(self) -> RemoteArray | None:
+        return find_remote_array(self.arrays[0]) if len(self.arrays) == 1 else None
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """Returns the namespace of the only result: NumPy, or that of the client of an array on the mesh."""
+        return self.array.__array_namespace__(api_version=api_version)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
+        return getattr(ufunc, method)(*map(_array_of, inputs), **{name: _array_of(v) for name, v in kwargs.items()})
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        return func(*map(_array_of, args), **{name: _array_of(value) for name, value in kwargs.items()})
 
     @property
     def _functions(self) -> Any:

@@ -67,6 +67,8 @@ class ArrayOperators:
         @property
         def shape(self) -> tuple[int, ...]: ...
         @property
+        def dtype(self) -> np.dtype: ...
+        @property
         def size(self) -> int: ...
         def get(self) -> NDArray: ...
 
@@ -130,6 +132,16 @@ class ArrayOperators:
         if self.shape:
             raise TypeError("only an integer array of no axes can be converted to an index")
         return operator.index(self.get()[()])
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return self._functions.round(self, ndigits or 0)
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        if self.shape:
+            raise TypeError(f"format {spec!r} is for one number, and the array is of shape {self.shape}; use get()")
+        return format(self.get().item(), spec)
 
     def _only(self, kind: str) -> Any:
         """Returns the only element."""
@@ -195,9 +207,19 @@ class ArrayOperators:
         """Returns the array without axes of size 1."""
         return self._functions.squeeze(self, axis)  # type: ignore[no-any-return]
 
-    def astype(self, dtype: npt.DTypeLike) -> Self:
-        """Returns the array in another element type."""
+    def astype(self, dtype: npt.DTypeLike, *, copy: bool = True) -> Self:
+        """Returns the array in another element type; the same object with ``copy=False`` if it has the type."""
+        if not copy and self.dtype == np.dtype(dtype):
+            return self
         return self._functions.astype(self, dtype)  # type: ignore[no-any-return]
+
+    def nonzero(self) -> tuple[Self, ...]:
+        """Returns the indices of the elements that are not zero, one array for each axis; waits for their number."""
+        return self._functions.nonzero(self)  # type: ignore[no-any-return]
+
+    def compress(self, condition: Any, axis: int | None = None) -> Self:
+        """Returns the elements along an axis for which a condition is true; waits for their number."""
+        return self._functions.compress(condition, self, axis)  # type: ignore[no-any-return]
 
     def take(self, indices: Any, axis: SupportsIndex | None = None) -> Self:
         """Returns the elements at indices along an axis; of the flattened array without one."""

@@ -29,6 +29,7 @@ ALIASES: Mapping[str, str] = {
 }
 """The names of functions of NumPy that have other names here."""
 
+_ASSIGNING = ("copyto", "put", "place", "putmask", "put_along_axis", "fill_diagonal")
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 _IGNORED = ("order", "subok", "casting", "kind", "optimize", "signature", "stable", "copy")
 
@@ -54,6 +55,8 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     elif method == "accumulate" and ufunc is np.add:
         run = functions.cumsum
         kwargs.setdefault("axis", 0)
+    elif method == "at":
+        raise _assigning(f"numpy.{ufunc.__name__}.at")
     else:
         raise _unsupported(f"numpy.{ufunc.__name__}.{method}")
     results = run(*inputs, **_options(kwargs))
@@ -70,6 +73,10 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
         TypeError: for functions and keywords that arrays on the mesh do not have.
     """
     name = f"{function.__module__}.{function.__name__}"
+    if function.__name__ in _ASSIGNING:
+        if function is np.copyto and isinstance(args[0], np.ndarray) and not kwargs and len(args) == 2:
+            return _assign(args[1], args[:1])
+        raise _assigning(name)
     run = _function(functions, name.removeprefix("numpy."), name)
     positional, named = _arguments(function, args, kwargs, _parameters(run))
     out = named.pop("out", None)
@@ -150,6 +157,13 @@ def _assign(results: Any, out: Sequence[Any]) -> Any:
             )
         np.copyto(target, result.get(), casting="same_kind")
     return out[0] if len(out) == 1 else tuple(out)
+
+
+def _assigning(what: str) -> TypeError:
+    return TypeError(
+        f"{what} changes an array, and arrays on the mesh do not change; assign to elements, array[key] = values, "
+        "which makes the object stand for a new array, or use array.at[key], which returns one"
+    )
 
 
 def _unsupported(what: str) -> TypeError:

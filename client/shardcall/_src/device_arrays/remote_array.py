@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
+from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.placement import ArrayPlacement, MeshPlacement
 from shardcall._src.device_arrays.standard_methods import StandardMethods
@@ -23,7 +24,7 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.blocks import BlockGrid, block_grid
 from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
-from shardcall._src.types.mesh import Mesh
+from shardcall._src.types.mesh import Mesh, MeshLike, as_mesh
 from shardcall._src.types.sizes import human
 from shardcall._src.types.specs import PartitionSpec
 
@@ -34,8 +35,8 @@ SHORT_TIMEOUT_S = 10.0
 class SupportsRemoteArray(Protocol):
     """An object that represents an array on the mesh."""
 
-    def __remote_array__(self) -> RemoteArray:
-        """Returns the array."""
+    def __remote_array__(self) -> RemoteArray | None:
+        """Returns the array; None if the object has values of this process instead."""
 
 
 class Described:
@@ -250,6 +251,34 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
     def __setitem__(self, key: Any, value: Any) -> None:
         self._become(self._owner.xp.setitem(self, key, value)._version)
 
+    @property
+    def at(self) -> IndexedArray:
+        """Updates of elements that return a new array: ``array.at[key].set(values)``, as ``jax.Array.at``."""
+        return IndexedArray(self._owner.xp, self._of(self._version))
+
+    @property
+    def device(self) -> Mesh:
+        """The mesh that the array is placed on, as the Python array API standard names it."""
+        return self.mesh
+
+    def to_device(self, device: MeshLike, /, *, stream: None = None) -> RemoteArray:
+        """Returns the array on another mesh, sharded over its axes as it is now where they have the same names.
+
+        Args:
+            device: the mesh.
+            stream: None, the only stream.
+
+        Raises:
+            ShardingError: if the server does not have the devices.
+            ValueError: for a stream.
+        """
+        if stream is not None:
+            raise ValueError(f"stream={stream!r} and the devices have no streams; leave it out")
+        mesh = as_mesh(device)
+        if mesh in (self.mesh, self.mesh.short):
+            return self._of(self._version)
+        return self._owner.xp.reshard(self, mesh=mesh)  # type: ignore[no-any-return]
+
     def __iter__(self) -> Iterator[RemoteArray]:
         for index in range(len(self)):
             yield self[index]
@@ -291,8 +320,9 @@ def find_remote_array(value: object) -> RemoteArray | None:
     caller's object, such as by another thread during a call, does not reach it.
     """
     # Looked up in the class: faster than a check of the protocol, and mocks have every attribute.
-    method: Callable[[object], RemoteArray] | None = getattr(type(value), "__remote_array__", None)
-    return None if method is None else RemoteArray._of(method(value)._version)
+    method: Callable[[object], RemoteArray | None] | None = getattr(type(value), "__remote_array__", None)
+    array = None if method is None else method(value)
+    return None if array is None else RemoteArray._of(array._version)
 
 
 def find_object(version: ArrayVersion) -> RemoteArray:

@@ -14,7 +14,7 @@ BasicKey = SupportsIndex | slice | EllipsisType | None
 
 
 class BasicIndex(NamedTuple):
-    """The arguments of the kernel ``getitem`` that stand for an index.
+    """The arguments of the kernels ``getitem`` and ``setitem`` that stand for an index.
 
     Attributes:
         starts: the first index along each axis of the array.
@@ -29,6 +29,11 @@ class BasicIndex(NamedTuple):
     steps: tuple[int, ...]
     dropped: tuple[int, ...]
     inserted: tuple[int, ...]
+
+    @property
+    def parameters(self) -> dict[str, tuple[int, ...]]:
+        """All but the starts."""
+        return {"sizes": self.sizes, "steps": self.steps, "dropped": self.dropped, "inserted": self.inserted}
 
 
 class ArrayIndex(NamedTuple):

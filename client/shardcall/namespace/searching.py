@@ -1,0 +1,138 @@
+"""Functions whose results have as many elements as a condition is true for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import find_remote_array
+from shardcall.namespace.arithmetic import ArithmeticNamespace
+from shardcall.namespace.base import type_of
+
+
+class SearchingNamespace(ArithmeticNamespace):
+    """Elements that are not zero. These functions wait for their number, and then run without waiting."""
+
+    def flatnonzero(self, a: OperandLike) -> Any:
+        """Returns the indices of the elements of the flattened array that are not zero, as ``numpy.flatnonzero``."""
+        return self.call("flatnonzero", a, size=int(self.count_nonzero(a)))
+
+    def nonzero(self, a: OperandLike) -> tuple[Any, ...]:
+        """Returns the indices of the elements that are not zero, one array for each axis, as ``numpy.nonzero``.
+
+        Raises:
+            ValueError: for an array of no axes.
+        """
+        shape = type_of(a).shape
+        if not shape:
+            raise ValueError("nonzero of an array of no axes is not defined; use atleast_1d, or reshape it to (1,)")
+        rest, indices = self.flatnonzero(a), list[Any]()
+        for size in reversed(shape[1:]):
+            indices.append(self.remainder(rest, max(size, 1)))
+            rest = self.floor_divide(rest, max(size, 1))
+        return rest, *reversed(indices)
+
+    def argwhere(self, a: OperandLike) -> Any:
+        """Returns the indices of the elements that are not zero, a row for each, as ``numpy.argwhere``."""
+        if not type_of(a).ndim:
+            return self.argwhere(self.reshape(a, (1,)))[:, :0]
+        return self.stack(self.nonzero(a), axis=1)
+
+    def where(  # with NumPy's form of one argument
+        self, condition: OperandLike, x: OperandLike | None = None, y: OperandLike | None = None, **options: Any
+    ) -> Any:
+        """Returns elements of x where the condition is true and of y elsewhere; with one argument as `nonzero`.
+
+        Args:
+            condition: an array or a scalar.
+            x: an array or a scalar that broadcasts with the condition.
+            y: the same.
+            options: as of `Client.where`.
+
+        Raises:
+            ValueError: for only one of x and y.
+        """
+        if x is None and y is None:
+            return self.nonzero(condition)
+        if x is None or y is None:
+            raise ValueError("where takes both x and y, or neither")
+        return super().where(condition, x, y, **options)
+
+    def compress(self, condition: OperandLike, a: OperandLike, axis: int | None = None) -> Any:
+        """Returns the elements along an axis for which a condition of one axis is true, as ``numpy.compress``.
+
+        Raises:
+            ValueError: for a condition of more axes.
+        """
+        if type_of(condition).ndim != 1:
+            raise ValueError("condition must be a 1-d array")
+        return self.take(a, self._indices_of(condition), axis)
+
+    def extract(self, condition: OperandLike, arr: OperandLike) -> Any:
+        """Returns the elements of the flattened array for which a condition is true, as ``numpy.extract``."""
+        return self.take(arr, self._indices_of(condition))
+
+    def _indices_of(self, condition: OperandLike) -> Any:
+        """Returns the indices for which a condition is true; in this process for one of this process."""
+        is_on_mesh = find_remote_array(condition) is not None
+        return self.flatnonzero(condition) if is_on_mesh else np.flatnonzero(np.asarray(condition))
+
+    def unique(
+        self,
+        ar: OperandLike,
+        return_index: bool = False,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        axis: int | None = None,
+        *,
+        equal_nan: bool = True,
+        sorted: bool = True,  # noqa: A002  # NumPy's name
+    ) -> Any:
+        """Returns the elements that differ, in ascending order, as ``numpy.unique``.
+
+        Args:
+            ar: the array.
+            return_index: True to return the index of the first of each in the flattened array, too.
+            return_inverse: True to return the index of each element in the result, too.
+            return_counts: True to return the number of each, too.
+            axis: None; 0 for an array of one axis.
+            equal_nan: True to take all NaN for equal.
+            sorted: as of NumPy; the result is in ascending order anyway.
+
+        Raises:
+            TypeError: for an axis of an array of several axes.
+        """
+        shape = type_of(ar).shape
+        if axis is not None and (len(shape) != 1 or axis not in (0, -1)):
+            raise TypeError(
+                f"unique along axis {axis} does not run on the mesh; pass array.get() in place of the array"
+            )
+        flat = self.reshape(ar, -1)
+        needs_indices = return_index or return_inverse
+        order_of: Any = self.argsort(flat) if needs_indices else None
+        ascending = self.take(flat, order_of) if needs_indices else self.sort(flat)
+        is_first = self._is_first(ascending, equal_nan=equal_nan)
+        firsts = self.flatnonzero(is_first)
+        results = [self.take(ascending, firsts)]
+        if return_index:
+            results.append(self.take(order_of, firsts))
+        if return_inverse:
+            numbers = self.subtract(self.cumsum(is_first, dtype=np.int64), 1)
+            results.append(self.reshape(self.take(numbers, self.argsort(order_of)), shape))
+        if return_counts:
+            results.append(self.diff(firsts, append=np.int64(type_of(flat).shape[0])))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _is_first(self, ascending: Any, *, equal_nan: bool) -> Any:
+        """Returns where the elements of an array in ascending order differ from the one before."""
+        if not ascending.shape[0]:
+            return self.not_equal(ascending, ascending)
+        later, earlier = ascending[1:], ascending[:-1]
+        differs = self.not_equal(later, earlier)
+        if equal_nan and ascending.dtype.kind not in "biu":
+            differs = self.logical_and(
+                differs, self.logical_not(self.logical_and(self.isnan(later), self.isnan(earlier)))
+            )
+        return self.concatenate([np.ones(1, np.bool_), differs])
