@@ -101,12 +101,12 @@ def test_operators_that_assign_to_elements(on_mesh):
 def test_an_assignment_changes_what_the_object_stands_for(own, on_mesh):
     h = on_mesh(X)
     alias, kept, deep, before = h, copy.copy(h), copy.deepcopy([h])[0], h.handle
-    whole, doubled, rows = h[...], 2 * h, iter(h)
+    full, doubled, rows = h[...], 2 * h, iter(h)
     first = next(rows)
     h[1] = 0
     assert alias is h
     assert h.handle != before == kept.handle == deep.handle
-    for unchanged in (kept, deep, whole):
+    for unchanged in (kept, deep, full):
         same(unchanged, X)
     same(doubled, 2 * X)
     same(first, X[0])

@@ -186,7 +186,7 @@ def test_elements_that_differ(own, x):
         np.unique(own.put(X), axis=1)
 
 
-def test_nothing_and_scalars_are_found(own):
+def test_indices_of_nothing_and_of_scalars(own):
     h, nothing = own.put(np.float64(3)), own.put(np.zeros((0, 3)), mesh=sc.Mesh(x=2))
     same(np.argwhere(h), np.argwhere(3.0))
     same(np.argwhere(nothing), np.argwhere(np.zeros((0, 3))))

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo, arguments_key, call_key
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, is_pending
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, is_pending, snapshot
 from shardcall._src.types import arrays, mesh, parameters, specs
 from shardcall._src.types.arguments import bind, caller_name, operand_name
 from shardcall._src.types.arrays import Array, NDArray
@@ -240,6 +240,7 @@ def _operand(value: Any, field: str) -> NDArray | RemoteArray | Array | None:
     if value is None or isinstance(value, Array):
         return value
     if (array := find_remote_array(value)) is not None:
+        array = snapshot(array)
         check_there(array, field)
         return array
     if hasattr(value, "shape") and hasattr(value, "dtype") and not _has_values(value):

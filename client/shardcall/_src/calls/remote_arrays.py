@@ -27,6 +27,7 @@ from shardcall._src.device_arrays.remote_array import (
     mark_lost,
     pending_result,
     settle,
+    snapshot,
 )
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
@@ -312,7 +313,7 @@ class RemoteArrays:
         if (here := find_remote_array(array)) is None and isinstance(array, str):
             with contextlib.suppress(ValueError):
                 here = self._lease.find(bytes.fromhex(array))
-        return cast(str, array) if here is None else here
+        return cast(str, array) if here is None else snapshot(here)
 
     def _handle(self, array: RemoteArray | str) -> bytes:
         if isinstance(array, RemoteArray):

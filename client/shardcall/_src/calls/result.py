@@ -147,6 +147,21 @@ class Result(ArrayOperators):
         """Yields the results: ``by_row, by_column = client.gradient(x)``."""
         return iter(self.arrays)
 
+    @property
+    def device(self) -> Any:
+        """The device of the only result: ``"cpu"``, or the mesh of an array that stays there."""
+        return self.array.device
+
+    def to_device(self, device: Any, /, *, stream: None = None) -> Any:
+        """Returns the only result on another device, as its own method does."""
+        return self.array.to_device(device, stream=stream)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()  # type: ignore[no-any-return]
+
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         return np.array(self.array, dtype=dtype, copy=copy)
 

@@ -28,6 +28,7 @@ from shardcall._src.types.mesh import Mesh, MeshLike, as_mesh
 from shardcall._src.types.sizes import human
 from shardcall._src.types.specs import PartitionSpec
 
+_CPU = (1, 0)
 SHORT_TIMEOUT_S = 10.0
 """The timeout of calls without arrays by default, in seconds."""
 
@@ -245,6 +246,15 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         self._owner._copied(self)
         return np.asarray(self.get(), dtype=dtype)
 
+    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
+        if copy is False:
+            raise BufferError("the values of a RemoteArray are on the mesh and cannot be had without a copy")
+        self._owner._copied(self)
+        return self.get().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU  # of the copy
+
     def __getitem__(self, key: Any) -> RemoteArray:
         return self._owner.xp.getitem(self, key)  # type: ignore[no-any-return]
 
@@ -314,15 +324,18 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
-    """Returns the array on the mesh that a value represents; None if it represents none.
-
-    The array is an object of its own, which stands for the present version of the values: an assignment to the
-    caller's object, such as by another thread during a call, does not reach it.
-    """
+    """Returns the array on the mesh that a value represents; None if it represents none."""
     # Looked up in the class: faster than a check of the protocol, and mocks have every attribute.
     method: Callable[[object], RemoteArray | None] | None = getattr(type(value), "__remote_array__", None)
-    array = None if method is None else method(value)
-    return None if array is None else RemoteArray._of(array._version)
+    return None if method is None else method(value)
+
+
+def snapshot(array: RemoteArray) -> RemoteArray:
+    """Returns an object of its own for an array, which no assignment to the caller's object reaches.
+
+    A call has its operands so, because another thread may assign to the caller's objects while it is sent.
+    """
+    return RemoteArray._of(array._version)
 
 
 def find_object(version: ArrayVersion) -> RemoteArray:

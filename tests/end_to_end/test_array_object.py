@@ -1,0 +1,169 @@
+"""The array object of the Python array API standard 2024.12: `RemoteArray`, and `Result` of either kind."""
+
+import math
+import operator
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+F = np.random.default_rng(18).normal(size=(4, 4))
+K = np.arange(-8, 8).reshape(4, 4)
+KINDS = ("on the mesh", "result", "kept result")
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(own, request):
+    """Makes an array of a kind with the values of one of this process."""
+
+    def make(x):
+        h = own.put(x, mesh=sc.Mesh(x=2)) if np.ndim(x) else own.put(x, mesh=sc.Mesh(x=1))
+        if request.param == "on the mesh":
+            return h
+        return own.reshard(h, keep=request.param == "kept result")
+
+    return make
+
+
+def values(ours):
+    return ours.get() if hasattr(ours, "get") else np.asarray(ours)
+
+
+def same(ours, expected):
+    if isinstance(expected, tuple):
+        for one, other in zip(ours, expected, strict=True):
+            same(one, other)
+        return
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(values(ours), expected, rtol=1e-12)
+    assert values(ours).dtype == expected.dtype
+
+
+BINARY = {
+    **dict.fromkeys(("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul"), (F, F + 3)),
+    "pow": (abs(F), F),
+    **dict.fromkeys(("and", "or", "xor"), (K, K[::-1])),
+    **dict.fromkeys(("lshift", "rshift"), (abs(K), np.full((4, 4), 2))),
+}
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+UNARY = {"abs": F, "neg": F, "pos": F, "invert": K}
+MEMBERS = {
+    **{f"__{name}__": (UNARY[name], lambda x, name=name: getattr(operator, name)(x)) for name in UNARY},
+    "T": (F, lambda x: x.T),
+    "mT": (F, lambda x: x.mT),
+    "ndim": (F, lambda x: x.ndim),
+    "shape": (F, lambda x: x.shape),
+    "size": (F, lambda x: x.size),
+    "dtype": (F, lambda x: np.zeros(1, x.dtype)),
+    "__getitem__": (F, lambda x: x[1:, 2]),
+    "__bool__": (K[:1, :1], bool),
+    "__int__": (F[0, 0], int),
+    "__float__": (K[0, 0], float),
+    "__complex__": (F[0, 0], complex),
+    "__index__": (K[0, 1], operator.index),
+    "__len__": (F, len),
+    "__contains__": (F, lambda x: (float(F[0, 0]) in x, 1e9 in x)),
+    "__divmod__": (F, lambda x: divmod(x, 2)),
+    "__rdivmod__": (F, lambda x: divmod(2, x)),
+    "__format__": (F[0, 0], lambda x: float(f"{x:.3f}")),
+    "scalar * array": (F, lambda x: np.float64(2) * x),
+    "array + array of this process": (F, lambda x: F + x),
+    "sqrt": (abs(F[0, 0]), math.sqrt),
+    "== None": (F, lambda x: x == None),  # noqa: E711
+    "numpy.sin": (F, np.sin),
+    "numpy.add": (F, lambda x: np.add(x, x)),
+    "numpy.mean": (F, lambda x: np.mean(x, axis=0)),
+    "numpy.concatenate": (F, lambda x: np.concatenate([x, x])),
+    "sum": (F, lambda x: x.sum(0)),
+    "astype": (F, lambda x: x.astype("float32")),
+    "mask": (F, lambda x: x[x > 0]),
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members(made, name):
+    x, member = MEMBERS[name]
+    same(member(made(x)), member(x))
+
+
+@pytest.mark.parametrize("name", [*BINARY, *COMPARISONS])
+def test_binary_operators_reflected_and_assigning(made, name):
+    x, y = BINARY.get(name, (F, F.round()))
+    function = getattr(operator, name + "_" if name in ("and", "or") else name)
+    ours, other = made(x), made(y)
+    same(function(ours, other), function(x, y))
+    same(function(x, other), function(x, y))
+    if name in COMPARISONS:
+        return
+    assert hasattr(type(ours), f"__{name}__")
+    assert hasattr(type(ours), f"__r{name}__")
+    before = ours
+    ours = getattr(operator, f"i{name}")(ours, other)
+    same(ours, function(x, y))
+    same(before, x)
+
+
+def test_assignments_to_elements(made):
+    ours, x = made(F), F.copy()
+    for array in (ours, x):
+        array[0] = 0
+        array[array > 1] = -1
+        array[[1, 2], 3] += 5
+    same(ours, x)
+
+
+def test_the_device_and_the_namespace(own, made):
+    ours = made(F)
+    assert isinstance(hash(ours.device), int)
+    assert ours.device == made(F).device
+    same(ours.to_device(ours.device), F)
+    xp = ours.__array_namespace__(api_version="2024.12")
+    same(xp.sum(ours), F.sum())
+    assert ours.__dlpack_device__() == (1, 0)
+    with pytest.raises(ValueError, match="stream"):
+        ours.to_device(ours.device, stream=3)
+
+
+def test_an_array_on_another_mesh(own):
+    h = own.put(F, mesh=sc.Mesh(x=2))
+    moved = h.to_device(sc.Mesh(x=4))
+    assert moved.device.size == 4
+    same(moved, F)
+    assert h.device.size == 2
+
+
+def test_dlpack_copies(server, own):
+    with sc.connect(server.address) as client:
+        h = client.put(F)
+        same(np.from_dlpack(h), F)
+        assert client.statistics().implicit_gets == 1
+        with pytest.raises(BufferError, match="DLPack has a copy"):
+            np.from_dlpack(h, copy=False)
+    with pytest.raises(TypeError, match="implicit_get='error'"):
+        np.from_dlpack(own.put(F))
+
+
+def test_python_protocols(own):
+    h = own.put(F, mesh=sc.Mesh(x=2))
+    for ours, expected in zip(reversed(h), reversed(F), strict=True):
+        same(ours, expected)
+    for ours, expected in zip(list(h), list(F), strict=True):
+        same(ours, expected)
+    same(round(h, 1), F.round(1))
+    assert format(h) == str(h)
+    with pytest.raises(TypeError, match=r"format '.2f' is for one number"):
+        format(h, ".2f")
+    assert [10, 20, 30][own.put(np.int8(2))] == 30
+    assert h.astype("float64", copy=False) is h
+    same(h.astype("float32", copy=False), F.astype("float32"))
+    for one, other in zip(h.nonzero(), F.nonzero(), strict=True):
+        same(one, other)
+    same(h.compress(F[0] > 0, 1), F.compress(F[0] > 0, 1))
