@@ -55,7 +55,7 @@ BINARY = {
 }
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 UNARY = {"abs": F, "neg": F, "pos": F, "invert": K}
-MEMBERS = {
+USES = {
     **{f"__{name}__": (UNARY[name], lambda x, name=name: getattr(operator, name)(x)) for name in UNARY},
     "T": (F, lambda x: x.T),
     "mT": (F, lambda x: x.mT),
@@ -88,10 +88,10 @@ MEMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", MEMBERS)
-def test_members(made, name):
-    x, member = MEMBERS[name]
-    same(member(made(x)), member(x))
+@pytest.mark.parametrize("name", USES)
+def test_attributes_and_methods(made, name):
+    x, use = USES[name]
+    same(use(made(x)), use(x))
 
 
 @pytest.mark.parametrize("name", [*BINARY, *COMPARISONS])
