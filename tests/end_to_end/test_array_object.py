@@ -132,14 +132,6 @@ def test_the_device_and_the_namespace(own, made):
         ours.to_device(ours.device, stream=3)
 
 
-def test_an_array_on_another_mesh(own):
-    h = own.put(F, mesh=sc.Mesh(x=2))
-    moved = h.to_device(sc.Mesh(x=4))
-    assert moved.device.size == 4
-    same(moved, F)
-    assert h.device.size == 2
-
-
 def test_dlpack_copies(server, own):
     with sc.connect(server.address) as client:
         h = client.put(F)

@@ -53,9 +53,9 @@ class Namespace(
 ):
     """Functions of arrays with the names and arguments of NumPy and of the Python array API standard.
 
-    Their results stay on the mesh, as those of `Client.submit`. No function waits for its result, but those whose result
-    has as many elements as the values say, such as `nonzero`, wait for the number. A function takes arrays on the mesh,
-    arrays of this process and numbers; it runs where its first operand on the mesh is.
+    Their results stay on the mesh, as those of `Client.submit`. No function waits for its result, but those with as
+    many elements as the values say, such as `nonzero`, wait for the number. A function takes arrays on the mesh, arrays
+    of this process and numbers; it runs where its first operand on the mesh is.
     """
 
     pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None

@@ -24,11 +24,10 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.blocks import BlockGrid, block_grid
 from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
-from shardcall._src.types.mesh import Mesh, MeshLike, as_mesh
+from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.sizes import human
 from shardcall._src.types.specs import PartitionSpec
 
-_CPU = (1, 0)
 SHORT_TIMEOUT_S = 10.0
 """The timeout of calls without arrays by default, in seconds."""
 
@@ -246,15 +245,6 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         self._owner._copied(self)
         return np.asarray(self.get(), dtype=dtype)
 
-    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
-        if copy is False:
-            raise BufferError("the values of a RemoteArray are on the mesh and cannot be had without a copy")
-        self._owner._copied(self)
-        return self.get().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU  # of the copy
-
     def __getitem__(self, key: Any) -> RemoteArray:
         return self._owner.xp.getitem(self, key)  # type: ignore[no-any-return]
 
@@ -265,29 +255,6 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
     def at(self) -> IndexedArray:
         """Updates of elements that return a new array: ``array.at[key].set(values)``, as ``jax.Array.at``."""
         return IndexedArray(self._owner.xp, self._of(self._version))
-
-    @property
-    def device(self) -> Mesh:
-        """The mesh that the array is placed on, as the Python array API standard names it."""
-        return self.mesh
-
-    def to_device(self, device: MeshLike, /, *, stream: None = None) -> RemoteArray:
-        """Returns the array on another mesh, sharded over its axes as it is now where they have the same names.
-
-        Args:
-            device: the mesh.
-            stream: None, the only stream.
-
-        Raises:
-            ShardingError: if the server does not have the devices.
-            ValueError: for a stream.
-        """
-        if stream is not None:
-            raise ValueError(f"stream={stream!r} and the devices have no streams; leave it out")
-        mesh = as_mesh(device)
-        if mesh in (self.mesh, self.mesh.short):
-            return self._of(self._version)
-        return self._owner.xp.reshard(self, mesh=mesh)  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[RemoteArray]:
         for index in range(len(self)):
