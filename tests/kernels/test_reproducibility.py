@@ -103,12 +103,10 @@ class Draw:
             return (x, *values, np.arange(40)[:, None] % 7, np.arange(30) % 11), {"axes": (0, 1)}
         if kernel.name == "flatnonzero":
             return (x,), {"size": 1000}
-        if kernel.name in ("sort", "argsort"):
+        if kernel.name in ("sort", "argsort", "cumprod"):
             return (x,), {"axis": 0}
         if kernel.name.startswith("take"):
             return (x, np.arange(-60, 60)[:, None] % np.arange(50, 117)), {"axis": 0}
-        if kernel.name == "cumprod":
-            return (x,), {"axis": 0}
         if kernel.name == "searchsorted":
             return (np.sort(self.array((67,), name)), x), {}
         if kernel.name == "bincount":
