@@ -98,11 +98,12 @@ class Draw:
             return (x, np.array([3, 2])), {"sizes": (100, 60), "steps": (1, 1)}
         if kernel.name == "setitem":
             return (x, x[:100, :60], np.array([3, 2])), {"sizes": (100, 60), "steps": (1, 1)}
-        if kernel.name in ("take_at", "put_at"):
+        if kernel.name in ("take_at", "put_at", "flatnonzero"):
+            indices = np.arange(40)[:, None] % 7, np.arange(30) % 11
             values = (self.array((), name),) if kernel.name == "put_at" else ()
-            return (x, *values, np.arange(40)[:, None] % 7, np.arange(30) % 11), {"axes": (0, 1)}
-        if kernel.name == "flatnonzero":
-            return (x,), {"size": 1000}
+            return (
+                ((x,), {"size": 1000}) if kernel.name == "flatnonzero" else ((x, *values, *indices), {"axes": (0, 1)})
+            )
         if kernel.name in ("sort", "argsort", "cumprod"):
             return (x,), {"axis": 0}
         if kernel.name.startswith("take"):
