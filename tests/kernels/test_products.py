@@ -258,7 +258,7 @@ def test_rows_by_columns_moves_nothing(run):
 @pytest.mark.parametrize(
     ("in_specs", "out_spec", "chosen", "made"),
     [
-        ([("x", None), (None, "y")], None, "gspmd", None),
+        ([("x", None), (None, "y")], None, "gspmd", (("x",), ("y",))),
         ([(None, "x"), ("x", None)], None, "psum_scatter", (("x",), ())),
         ([(None, "x"), ("x", None)], (), "psum", ((), ())),
         ([(None, "x"), ("x", "y")], (None, "y"), "psum", ((), ("y",))),
@@ -266,7 +266,7 @@ def test_rows_by_columns_moves_nothing(run):
         ([(None, "x"), ("x", None)], ("y", "x"), "all_gather", (("y",), ("x",))),
         ([(None, "x"), (None, "x")], None, "all_gather", ((), ("x",))),
         ([("y", "x"), ("x", None)], None, "psum_scatter", (("y", "x"), ())),
-        ([("y", "x"), ("x", "y")], None, "gspmd", None),
+        ([("y", "x"), ("x", "y")], None, "gspmd", (("y",), ())),
     ],
 )
 def test_auto_sums_where_the_contracting_axis_is_sharded(run, in_specs, out_spec, chosen, made):

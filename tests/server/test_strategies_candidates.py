@@ -68,9 +68,9 @@ def test_candidates_serve_the_layout_of_the_rules_strategy_which_comes_first(ker
         assert other.problem == rule.problem
 
 
-def test_a_layout_left_to_the_compiler_has_one_candidate():
+def test_a_layout_that_one_strategy_serves_has_one_candidate():
     rule = resolved(MatMul(), ROWS, UNSHARDED)
-    assert rule.problem.out_specs == (None,)
+    assert rule.problem.out_specs == (ROWS,)
     assert rule.candidates == (rule.strategy.name,)
 
 

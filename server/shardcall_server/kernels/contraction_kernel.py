@@ -23,11 +23,11 @@ class ContractionKernel(Kernel[ParametersT]):
         """Returns the contraction that a problem asks for."""
 
     def default_out_specs(self, problem: Problem[ParametersT], strategy: str) -> Specs:
-        """Returns the spec that an explicit strategy produces; ``gspmd`` leaves it to the compiler."""
-        if problem.out_specs[0] is not None or strategy == "gspmd":
+        """Returns the spec that an explicit strategy produces; for ``gspmd`` that of ``all_gather``."""
+        if problem.out_specs[0] is not None:
             return problem.out_specs
         contraction = self.contraction_of(problem)
-        if strategy in ("all_gather", "summa"):
+        if strategy in ("all_gather", "summa", "gspmd"):
             return (gathered_products.result_spec(problem, contraction),)
         return (partial_sums.default_out_spec(problem, contraction, strategy),)
 

@@ -84,7 +84,7 @@ def _like_x(name: str, *others: Operand, spec: str = _OF_X, **parameters: Any) -
 
 
 def _product(name: str, operands: tuple[Operand, ...], parameters: Mapping[str, Any], shapes: ShapeRule) -> Function:
-    spec = "the compiler's choice, or the one that the strategy produces"
+    spec = "that of the operands, axis by axis, each mesh axis once; or the one that the strategy produces"
     return Function(
         name,
         operands,
