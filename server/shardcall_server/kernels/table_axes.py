@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.element_types import convert, widen
 from shardcall_server.kernels.kernel import required
-from shardcall_server.kernels.ordering import order_key
+from shardcall_server.kernels.sorting import sorted_along, sorting_indices
 from shardcall_server.kernels.table_extracts import along_of, take_of
 from shardcall_server.kernels.table_row import AlignedAxes, Call, IndexCheck, ResultBlock, Row
 
@@ -34,33 +33,15 @@ def _origins(call: Call) -> tuple[int | None, ...]:
     return tuple(range(len(call.x)))
 
 
-def _sorting(x: jax.Array, axis: int) -> jax.Array:
-    """Returns the indices that sort an axis in NumPy's order: NaN last, a complex one by its real part first."""
-    wide = widen(x, np.dtype(x.dtype))
-    if wide.dtype.kind not in "fc":
-        return jnp.argsort(wide, axis=axis, stable=True)
-    parts = (lax.real(wide), lax.imag(wide)) if wide.dtype.kind == "c" else (wide,)
-    kinds, keys = jnp.zeros(wide.shape, np.int32), []
-    for part in parts:
-        is_nan = jnp.isnan(part)
-        kinds = 2 * kinds + is_nan
-        keys.append(jnp.where(is_nan, 0, order_key(part)))
-    index = lax.broadcasted_iota(np.int64, wide.shape, axis)
-    return lax.sort((kinds, *keys, index), dimension=axis, is_stable=True, num_keys=1 + len(keys))[-1]
-
-
 def _argsort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x = required(operands[0])
     flat = x.reshape(-1) if block["axis"] is None else x
-    return convert(_sorting(flat, block["axis"] or 0), block.dtype)
+    return convert(sorting_indices(flat, block["axis"] or 0), block.dtype)
 
 
 def _sort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x = required(operands[0])
-    flat = x.reshape(-1) if block["axis"] is None else x
-    axis = block["axis"] or 0
-    indices = _sorting(flat, axis)
-    return moved(lambda bits: jnp.take_along_axis(bits, indices, axis), flat)
+    return sorted_along(x.reshape(-1) if block["axis"] is None else x, block["axis"] or 0)
 
 
 def _take_aligned(call: Call) -> AlignedAxes:
