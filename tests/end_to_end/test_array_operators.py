@@ -261,7 +261,7 @@ def test_results_go_to_arrays_of_this_process(h):
 @pytest.mark.parametrize(
     ("call", "shown"),
     [
-        (np.linalg.svd, "numpy.linalg.svd"),
+        (np.linalg.eig, "numpy.linalg.eig"),
         (lambda h: np.add.outer(h, h), "numpy.add.outer"),
         (lambda h: np.sin(h, where=X > 0), "where="),
         (lambda h: np.nextafter(h, 1), "numpy.nextafter"),

@@ -106,6 +106,13 @@ CASES = {
         name: [(CUBE, {}), (CUBE, {"n": 7, "axis": 0, "norm": "ortho"}), ((5,), {"n": 2})]
         for name in ("fft", "ifft", "rfft", "irfft")
     },
+    "cholesky": [((2, 3, 3), {}), ((0, 0), {"upper": True})],
+    **{name: [((2, 3, 3), {}), ((4, 4), {})] for name in ("inv", "det", "slogdet")},
+    "solve": [((2, 3, 3), (3,), {}), ((2, 3, 3), (7, 1, 3, 2), {}), ((4, 4), (4, 0), {})],
+    **{name: [((2, 3, 3), {}), ((4, 4), {"UPLO": "U"})] for name in ("eigh", "eigvalsh")},
+    "svd": [((2, 3, 5), {}), ((4, 3), {"full_matrices": False})],
+    "svdvals": [((2, 3, 5), {}), ((4, 3), {})],
+    "qr": [((2, 3, 5), {}), ((4, 3), {"mode": "complete"})],
     **dict.fromkeys(UNARY, ((CUBE,), ((),))),
     **dict.fromkeys(BINARY, PAIR_SHAPES),
     **{
@@ -151,8 +158,12 @@ def test_types_and_shapes_of_results_are_those_of_the_kernel(run, name):
                 continue
             accepted += 1
             assert [result.shape for result in made] == list(function.shapes(shapes, full)), (shapes, parameters)
-            dtype = function.types([None if o is None else o.dtype for o in operands], full)
-            assert {result.dtype for result in made} == {dtype}, (first, second, parameters)
+            dtypes = [None if o is None else o.dtype for o in operands]
+            expected = [function.types(dtypes, full)] * len(made)
+            if function.each_type is not None:
+                assert function.types(dtypes, full) == function.each_type(dtypes, full)[0]
+                expected = [*function.each_type(dtypes, full)]
+            assert [result.dtype for result in made] == expected, (first, second, parameters)
     assert accepted
 
 

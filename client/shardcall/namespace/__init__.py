@@ -14,6 +14,7 @@ from shardcall.namespace.fft import FftNamespace
 from shardcall.namespace.indexing import IndexingNamespace
 from shardcall.namespace.inspection import InspectionNamespace
 from shardcall.namespace.joins import JoinsNamespace
+from shardcall.namespace.linalg import LinalgNamespace
 from shardcall.namespace.numeric import NumericNamespace
 from shardcall.namespace.quantiles import QuantilesNamespace
 from shardcall.namespace.ranges import RangeNamespace
@@ -66,6 +67,11 @@ class Namespace(
         return FftNamespace(self)
 
     @property
+    def linalg(self) -> LinalgNamespace:
+        """Linear algebra."""
+        return LinalgNamespace(self)
+
+    @property
     def function_names(self) -> frozenset[str]:
         """The names of the functions."""
         return _NAMES
@@ -85,4 +91,4 @@ def _functions() -> Iterable[str]:
 
 for _name, _numpy in _STANDARD.items():
     setattr(Namespace, _name, getattr(Namespace, _numpy))
-_NAMES = frozenset([*_functions(), "fft"])
+_NAMES = frozenset([*_functions(), "fft", "linalg"])

@@ -25,6 +25,8 @@ def exchanged_refusal(row: Row, problem: Problem) -> str | None:
     """Returns why the devices cannot exchange the axis that they shard."""
     if blocks_refusal(row, problem) is None:
         return "every device has all elements that its block of the result needs, and it exchanges some"
+    if len(problem.results) > 1:
+        return "it has several results"
     inner = _exchanged(row, problem)
     if inner is None:
         return "no other axis of the operand is long enough to be sharded instead, over the same mesh axes"

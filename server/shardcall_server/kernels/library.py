@@ -25,6 +25,7 @@ from shardcall_server.kernels.table_elements import rows as element_rows
 from shardcall_server.kernels.table_fft import rows as fft_rows
 from shardcall_server.kernels.table_kernel import table_kernel
 from shardcall_server.kernels.table_layouts import rows as layout_rows
+from shardcall_server.kernels.table_linalg import rows as linalg_rows
 from shardcall_server.kernels.table_slices import rows as slice_rows
 from shardcall_server.kernels.table_statistics import rows as statistics_rows
 from shardcall_server.kernels.table_updates import rows as update_rows
@@ -67,6 +68,7 @@ def kernels() -> tuple[Kernel, ...]:
                 *statistics_rows(),
                 *fft_rows(),
                 *update_rows(),
+                *linalg_rows(),
             ),
         ),
     )

@@ -8,9 +8,11 @@ took no longer gathered so than sent to one device block by block.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shardcall_server.kernels.bits import from_parts, moved, parts_of, sum_of_parts
@@ -28,10 +30,25 @@ def one_device_program(row: Row, problem: Problem, mesh: jax.sharding.Mesh) -> P
     """Returns the program of a row of the table."""
     if problem.mesh.device_count == 1:
         return blocks_program(row, problem, mesh)
-    result = problem.results[0]
-    block = ResultBlock(call_of(problem), result.dtype, result.shape, (0,) * result.ndim)
-    program = on_one_device(problem, mesh, lambda operands: (row.body(block, operands),))
-    return lambda *arrays: (*program(*arrays), *flags_of(row, problem, arrays, mesh))
+    result, call = problem.results[0], call_of(problem)
+    block = ResultBlock(call, result.dtype, result.shape, (0,) * result.ndim)
+    if row.batch_check is not None:
+        batch = ArrayType(result.shape[: row.batch_check.axes(call)], np.dtype(bool))
+        problem = replace(
+            problem, results=(*problem.results, batch), out_specs=(*problem.out_specs, ((),) * batch.ndim)
+        )
+
+    def compute(operands: Sequence[jax.Array | None]) -> tuple[jax.Array, ...]:
+        made = row.body(block, operands)
+        return made if isinstance(made, tuple) else (made,)
+
+    program = on_one_device(problem, mesh, compute)
+
+    def on_arrays(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        made, flags = program(*arrays), flags_of(row, problem, arrays, mesh)
+        return (*made, *flags) if row.batch_check is None else (*made[:-1], *flags, jnp.any(made[-1]))
+
+    return on_arrays
 
 
 def on_one_device(problem: Problem, mesh: jax.sharding.Mesh, compute: Compute) -> Program:

@@ -22,6 +22,7 @@ from shardcall_server.kernels.table_row import (
     alignment_of,
     call_of,
     checks_of,
+    spec_of_result,
 )
 from shardcall_server.kernels.value_checks import any_element
 
@@ -89,7 +90,7 @@ def blocks_program(
         specs: of the blocks; by default those in which the row's body computes each block alone.
         of_block: computes a block; the row's body by default.
     """
-    layout, call, (result,) = specs or local_specs(row, problem), call_of(problem), problem.results
+    layout, call, result = specs or local_specs(row, problem), call_of(problem), problem.results[0]
     compute = of_block or row.body
     present = [k for k, operand in enumerate(problem.operands) if operand is not None]
     in_specs = [(required(problem.in_specs[k]), required(layout.operands[k])) for k in present]
@@ -97,11 +98,13 @@ def blocks_program(
         padded_shape(required(problem.operands[k]).shape, specs[1], problem.mesh)
         for k, specs in zip(present, in_specs, strict=True)
     ]
-    out_spec = problem.out_specs[0] or layout.result
-    padded = padded_shape(result.shape, out_spec, problem.mesh)
+    has = [spec_of_result(layout.result, array.ndim) for array in problem.results]
+    needs = [spec or made for spec, made in zip(problem.out_specs, has, strict=True)]
+    padded = [padded_shape(array.shape, spec, problem.mesh) for array, spec in zip(problem.results, needs, strict=True)]
+    of_batch = [] if row.batch_check is None else [layout.result[: row.batch_check.axes(call)]]
     local = block_shape(result.shape, layout.result, problem.mesh)
 
-    def body(*blocks: jax.Array) -> jax.Array:
+    def body(*blocks: jax.Array) -> tuple[jax.Array, ...]:
         offsets = tuple(
             lax.axis_index(names).astype(index_type(2 * max(size, 1))) * rows if names else 0
             for names, rows, size in zip(layout.result, local, result.shape, strict=True)
@@ -109,13 +112,14 @@ def blocks_program(
         operands: list[jax.Array | None] = [None] * len(problem.operands)
         for k, block in zip(present, blocks, strict=True):
             operands[k] = block
-        return compute(ResultBlock(call, result.dtype, local, offsets), operands)
+        computed = compute(ResultBlock(call, result.dtype, local, offsets), operands)
+        return computed if isinstance(computed, tuple) else (computed,)
 
     mapped = jax.shard_map(
         body,
         mesh=mesh,
         in_specs=tuple(partition_spec(needs) for _, needs in in_specs),
-        out_specs=partition_spec(layout.result),
+        out_specs=tuple(map(partition_spec, [*has, *of_batch])),
         check_vma=False,
     )
 
@@ -127,9 +131,17 @@ def blocks_program(
     def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         flags = flags_of(row, problem, arrays, mesh)
         blocks = [resharded(array, shape, *specs) for array, shape, specs in zip(arrays, shapes, in_specs, strict=True)]
-        return (resharded(mapped(*blocks), padded, layout.result, out_spec), *flags)
+        made = mapped(*blocks)
+        if of_batch:
+            made, failed = made[:-1], made[-1]
+            flags.append(any_element(_as_flagged, failed, result.shape[: failed.ndim], mesh, of_batch[0]))
+        return (*map(resharded, made, padded, has, needs), *flags)
 
     return program
+
+
+def _as_flagged(flags: jax.Array) -> jax.Array:
+    return flags
 
 
 def flags_of(row: Row, problem: Problem, arrays: Sequence[jax.Array], mesh: jax.sharding.Mesh) -> list[jax.Array]:

@@ -13,7 +13,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel, Problem, required
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
 from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
-from shardcall_server.kernels.table_row import Call, IndexCheck, Row, alignment_of, call_of, checks_of
+from shardcall_server.kernels.table_row import Call, IndexCheck, Row, alignment_of, call_of, checks_of, spec_of_result
 from shardcall_server.kernels.table_strategies import strategies_of
 
 
@@ -45,6 +45,8 @@ class TableKernel(Kernel[Any]):
         call = Call(shapes, types[0].shape, parameters)
         values = _normalised(self.row, call)
         checks = tuple(_value_check(self.name, check, call) for check in checks_of(self.row, call))
+        if (batch := self.row.batch_check) is not None:
+            checks += (ValueCheck(FUNCTIONS[self.name].operand_name(batch.operand), batch.message),)
         return Signature(self.parameter_class(**values) if values else None, types, checks)
 
     def default_in_specs(
@@ -75,7 +77,9 @@ class TableKernel(Kernel[Any]):
             targets = alignment_of(row, call)[row.main]
             origins = tuple(targets.index(i) if i in targets else None for i in range(len(call.shape)))
         spec = required(problem.in_specs[row.main])
-        return (tuple(() if origin is None else spec[origin] for origin in origins),)
+        first = tuple(() if origin is None else spec[origin] for origin in origins)
+        others = zip(problem.out_specs[1:], problem.results[1:], strict=True)
+        return (first, *(wanted or spec_of_result(first, result.ndim) for wanted, result in others))
 
 
 def _normalised(row: Row, call: Call) -> dict[str, Any]:

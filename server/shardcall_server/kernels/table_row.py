@@ -72,8 +72,11 @@ class ResultBlock:
 AlignedAxes = tuple[tuple[int | None, ...], ...]
 """For each axis of each operand the axis of the result that it becomes; None for one that must be complete."""
 
-Body = Callable[[ResultBlock, Sequence[jax.Array | None]], jax.Array]
-"""Computes a block of the result from blocks of the operands, those that are sharded as it is."""
+Body = Callable[[ResultBlock, Sequence[jax.Array | None]], jax.Array | tuple[jax.Array, ...]]
+"""Computes a block of the result from blocks of the operands, those that are sharded as it is.
+
+Of a row with several results it returns a block of each, and of a row with a `BatchCheck` also bool [batch].
+"""
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,21 @@ class IndexCheck:
 
 
 @dataclass(frozen=True)
+class BatchCheck:
+    """A check of a batch of computations, of which each succeeds or fails.
+
+    Attributes:
+        operand: the position of the operand at fault.
+        message: the fault, what is allowed and what to do.
+        axes: returns the number of axes of the batch, the first ones of every result.
+    """
+
+    operand: int
+    message: str
+    axes: Callable[[Call], int]
+
+
+@dataclass(frozen=True)
 class Row:
     """A function of the table.
 
@@ -136,6 +154,7 @@ class Row:
         is_created: True if the result's first axis is sharded over all mesh axes by default.
         counts_result: True if the parameter ``axis`` counts the axes of the result and not those of the first operand.
         checks: the operands whose values are indices; a function of the call where their number depends on it.
+        batch_check: the check of what the body computes, which returns True where it failed after its results.
         needs_complete_axes: True for functions whose computation is much longer than a copy of the operands: where
             an axis that they need complete is sharded, one device computes the result, not every device.
         exchanged: the strategy for operands that are sharded along axes that a block needs rows of other blocks of.
@@ -154,6 +173,7 @@ class Row:
     is_created: bool = False
     counts_result: bool = False
     checks: tuple[IndexCheck, ...] | Callable[[Call], tuple[IndexCheck, ...]] = ()
+    batch_check: BatchCheck | None = None
     needs_complete_axes: bool = False
     exchanged: Exchanged | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
@@ -168,6 +188,11 @@ def call_of(problem: Problem) -> Call:
 def checks_of(row: Row, call: Call) -> tuple[IndexCheck, ...]:
     """Returns the checks of a call."""
     return row.checks(call) if callable(row.checks) else row.checks
+
+
+def spec_of_result(spec: Spec, ndim: int) -> Spec:
+    """Returns the spec of another result, of the batch that is sharded as the first one, with other axes behind it."""
+    return (*spec, *((),) * ndim)[:ndim]
 
 
 def alignment_of(row: Row, call: Call) -> AlignedAxes:

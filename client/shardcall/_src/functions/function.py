@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardcall._src.functions.argument_rules import ARGUMENT_RULES
 from shardcall._src.functions.element_types import DType
-from shardcall._src.functions.shape_rules import Shape, ShapeRule
-from shardcall._src.functions.type_rules import TypeRule
+from shardcall._src.functions.shape_rules import Parameters, Shape, ShapeRule
+from shardcall._src.functions.type_rules import DTypes, TypeRule
 
 REQUIRED = object()
 """The default of a parameter that a call must set."""
@@ -42,6 +42,7 @@ class Function(NamedTuple):
         result_spec: the sharding of the result by default, as the end of a sentence; empty where it is not documented.
         out_specs: the keyword of each result's spec.
         operand_spec: the sharding of each operand by default, likewise.
+        each_type: the element type of each result, where they differ; ``types`` has that of the first one then.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Function(NamedTuple):
     result_spec: str = ""
     out_specs: tuple[str, ...] = ("out_spec",)
     operand_spec: str = "its own on the mesh, else its first axis, over all mesh axes"
+    each_type: Callable[[DTypes, Parameters], tuple[DType, ...]] | None = None
 
     @property
     def named_operands(self) -> tuple[str, ...]:
@@ -104,7 +106,10 @@ class Function(NamedTuple):
             raise ValueError(f"{self.name} does not accept these arguments")
         dtype = self.types([None if operand is None else operand[1] for operand in present], values)
         shapes = self.shapes([None if operand is None else operand[0] for operand in present], values)
-        return [(shape, dtype) for shape in shapes]
+        if self.each_type is None:
+            return [(shape, dtype) for shape in shapes]
+        types = self.each_type([None if operand is None else operand[1] for operand in present], values)
+        return [*zip(shapes, types, strict=True)]
 
     def __str__(self) -> str:
         operands = [f"{'*' * o.repeated}{o.name}{'?' * o.optional}" for o in self.operands]

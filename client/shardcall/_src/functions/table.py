@@ -12,6 +12,7 @@ from shardcall._src.functions import (
     element_rules,
     layout_rules,
     rows_fft,
+    rows_linalg,
     rows_statistics,
     shape_rules,
     type_rules,
@@ -163,6 +164,7 @@ def _functions() -> Iterator[Function]:
     yield from rows_fft.rows()
     yield from _elements()
     yield from _updates()
+    yield from rows_linalg.rows()
 
 
 def _layouts() -> Iterator[Function]:

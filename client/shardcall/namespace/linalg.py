@@ -1,0 +1,357 @@
+"""Linear algebra of arrays on the mesh, `client.xp.linalg`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall.namespace.base import part_of, type_of
+
+
+class EighResult(NamedTuple):
+    """The result of `LinalgNamespace.eigh`, as ``numpy.linalg.eigh`` has it."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class QRResult(NamedTuple):
+    """The result of `LinalgNamespace.qr`, as ``numpy.linalg.qr`` has it."""
+
+    Q: Any
+    R: Any
+
+
+class SVDResult(NamedTuple):
+    """The result of `LinalgNamespace.svd`, as ``numpy.linalg.svd`` has it."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+class SlogdetResult(NamedTuple):
+    """The result of `LinalgNamespace.slogdet`, as ``numpy.linalg.slogdet`` has it."""
+
+    sign: Any
+    logabsdet: Any
+
+
+class LinalgNamespace:
+    """Linear algebra with the names and arguments of ``numpy.linalg``.
+
+    Functions of matrices take the last two axes of an array. The matrices of a batch that is sharded are computed by
+    the devices that have them; a matrix that is sharded itself is computed by one device. Matrices that have no result,
+    such as singular ones of `inv`, are refused as the values are computed: by a `shardcall.InvalidOperandError`.
+
+    Args:
+        xp: the namespace that this is part of.
+    """
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+
+    def cholesky(self, a: OperandLike, /, *, upper: bool = False) -> Any:
+        """Returns the Cholesky factors of matrices that are positive definite, as ``numpy.linalg.cholesky``."""
+        return self._xp.call("cholesky", _square(a), upper=upper)
+
+    def inv(self, a: OperandLike) -> Any:
+        """Returns the inverses of matrices, as ``numpy.linalg.inv``."""
+        return self._xp.call("inv", _square(a))
+
+    def solve(self, a: OperandLike, b: OperandLike) -> Any:
+        """Returns the solutions of linear equations, as ``numpy.linalg.solve``."""
+        return self._xp.call("solve", _square(a), b)
+
+    def det(self, a: OperandLike) -> Any:
+        """Returns the determinants of matrices, as ``numpy.linalg.det``."""
+        return self._xp.call("det", _square(a))
+
+    def slogdet(self, a: OperandLike) -> SlogdetResult:
+        """Returns the signs and the logarithms of determinants, as ``numpy.linalg.slogdet``."""
+        return SlogdetResult(*self._xp.call("slogdet", _square(a)))
+
+    def eigh(self, a: OperandLike, UPLO: str = "L") -> EighResult:  # noqa: N803  # NumPy's name
+        """Returns the eigenvalues and eigenvectors of Hermitian matrices, as ``numpy.linalg.eigh``."""
+        return EighResult(*self._xp.call("eigh", _square(a), UPLO=UPLO.upper()))
+
+    def eigvalsh(self, a: OperandLike, UPLO: str = "L") -> Any:  # noqa: N803  # NumPy's name
+        """Returns the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``."""
+        return self._xp.call("eigvalsh", _square(a), UPLO=UPLO.upper())
+
+    def svd(self, a: OperandLike, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+        """Returns the singular value decompositions of matrices, as ``numpy.linalg.svd``."""
+        if not compute_uv:
+            return self.svdvals(a)
+        return SVDResult(*self._xp.call("svd", _matrices(a), full_matrices=full_matrices))
+
+    def svdvals(self, x: OperandLike, /) -> Any:
+        """Returns the singular values of matrices, as ``numpy.linalg.svdvals``."""
+        return self._xp.call("svdvals", _matrices(x))
+
+    def qr(self, a: OperandLike, mode: str = "reduced") -> Any:
+        """Returns the QR decompositions of matrices, as ``numpy.linalg.qr``; of the mode ``"r"`` R alone.
+
+        Raises:
+            ValueError: for other modes than ``"reduced"``, ``"complete"`` and ``"r"``.
+        """
+        if mode not in ("reduced", "complete", "r"):
+            raise ValueError(f"mode={mode!r}; give 'reduced', 'complete' or 'r'")
+        result = QRResult(*self._xp.call("qr", _matrices(a), mode="reduced" if mode == "r" else mode))
+        return result.R if mode == "r" else result
+
+    def pinv(self, a: OperandLike, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+        """Returns the pseudo-inverses of matrices, as ``numpy.linalg.pinv``.
+
+        Args:
+            a: [..., M, N] the matrices.
+            rcond: singular values below that share of the largest one count as zero; None for 1e-15.
+            hermitian: accepted as NumPy does; the result is the same.
+            rtol: as ``rcond``, and None for the larger of M and N times the resolution of the element type.
+        """
+        xp, shape = self._xp, type_of(_matrices(a)).shape
+        u, s, v = self.svd(a, full_matrices=False)
+        if rcond is None:
+            rcond = 1e-15 if rtol is None else rtol
+        if not shape[-1] or not shape[-2]:
+            return xp.broadcast_to(np.zeros((), type_of(u).dtype), (*shape[:-2], shape[-1], shape[-2]))
+        cutoff = xp.multiply(xp.max(s, -1, keepdims=True), _with_axis(rcond))
+        is_large = xp.greater(s, cutoff)
+        inverses = xp.where(is_large, xp.divide(1, xp.where(is_large, s, 1)), 0)
+        scaled = xp.multiply(xp.expand_dims(inverses, -1), self._adjoint(u))
+        return xp.matmul(self._adjoint(v), scaled)
+
+    def matrix_rank(
+        self, A: OperandLike, tol: Any = None, hermitian: bool = False, *, rtol: Any = None  # noqa: N803  # NumPy's name
+    ) -> Any:  # fmt: skip
+        """Returns how many singular values of matrices are not zero, as ``numpy.linalg.matrix_rank``.
+
+        Args:
+            A: [..., M, N] the matrices.
+            tol: singular values up to it count as zero; None for ``rtol`` times the largest one.
+            hermitian: accepted as NumPy does; the result is the same.
+            rtol: None for the larger of M and N times the resolution of the element type.
+        """
+        xp, shape = self._xp, type_of(A).shape
+        if len(shape) < 2:
+            return xp.astype(xp.any(xp.not_equal(A, 0)), np.int64)
+        values = self.svdvals(A)
+        if tol is None:
+            eps = float(np.finfo(type_of(values).dtype).eps)
+            share = max(shape[-2:]) * eps if rtol is None else _with_axis(rtol)
+            least = xp.multiply(xp.max(values, -1, keepdims=True, initial=0), share)
+        else:
+            least = _with_axis(tol)
+        return xp.sum(xp.greater(values, least), -1)
+
+    def cond(self, x: OperandLike, p: Any = None) -> Any:
+        """Returns the condition numbers of matrices, as ``numpy.linalg.cond``; those of a norm ``p`` by an inverse."""
+        xp = self._xp
+        if p in (None, 2, -2):
+            values = self.svdvals(x)
+            ends = xp.take(values, np.array(0), -1), xp.take(values, np.array(-1), -1)
+            return xp.divide(*reversed(ends)) if p == -2 else xp.divide(*ends)
+        return xp.multiply(self.norm(x, p, (-2, -1)), self.norm(self.inv(x), p, (-2, -1)))
+
+    def lstsq(self, a: OperandLike, b: OperandLike, rcond: float | None = None) -> tuple[Any, Any, Any, Any]:
+        """Returns the least-squares solution of linear equations, as ``numpy.linalg.lstsq``; it waits for the rank.
+
+        Args:
+            a: [M, N] the matrix.
+            b: [M] or [M, K] the right-hand sides.
+            rcond: singular values up to that share of the largest one count as zero; None for the larger of M and N
+                times the resolution of the element type.
+
+        Returns:
+            The solution, the sums of squared residuals (none if the rank is less than N, or M at most N), the rank, and
+            the singular values.
+        """
+        xp, (rows, columns) = self._xp, type_of(_matrices(a)).shape
+        u, s, v = self.svd(a, full_matrices=False)
+        share = max(rows, columns) * float(np.finfo(type_of(s).dtype).eps) if rcond is None else rcond
+        is_large = xp.greater(s, xp.multiply(xp.max(s, initial=0), share))
+        rank = int(xp.sum(is_large))
+        inverses = xp.where(is_large, xp.divide(1, xp.where(is_large, s, 1)), 0)
+        parts = xp.matmul(self._adjoint(u), b)
+        scaled = xp.multiply(inverses if type_of(b).ndim == 1 else xp.expand_dims(inverses, -1), parts)
+        solution = xp.matmul(self._adjoint(v), scaled)
+        if rank < columns or rows <= columns:
+            return solution, xp.copy(np.zeros(0, type_of(s).dtype)), rank, s
+        apart = xp.absolute(xp.subtract(xp.matmul(a, solution), b))
+        squares = xp.sum(xp.square(apart), 0)
+        return solution, xp.reshape(squares, -1), rank, s
+
+    def matrix_power(self, a: OperandLike, n: int) -> Any:
+        """Returns the powers of matrices, as ``numpy.linalg.matrix_power``; of negative ones by inverses."""
+        xp, shape = self._xp, type_of(_square(a)).shape
+        if n == 0:
+            return xp.broadcast_to(np.eye(shape[-1], dtype=type_of(a).dtype), shape)
+        base, power = (self.inv(a), -n) if n < 0 else (a, n)
+        result = None
+        while power:
+            power, bit = divmod(power, 2)
+            if bit:
+                result = base if result is None else xp.matmul(result, base)
+            base = xp.matmul(base, base) if power else base
+        return xp.copy(result) if result is a else result
+
+    def multi_dot(self, arrays: Sequence[OperandLike]) -> Any:
+        """Returns the product of matrices, as ``numpy.linalg.multi_dot``, from the first to the last."""
+        if len(arrays) < 2:
+            raise ValueError(f"{len(arrays)} arrays; give two or more")
+        return reduce(self._xp.matmul, arrays)
+
+    def norm(self, x: OperandLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
+        """Returns the norm of vectors or matrices, as ``numpy.linalg.norm``.
+
+        Args:
+            x: [...] the array.
+            ord: the order of the norm: a number, ``inf``, ``-inf``, and of matrices ``"fro"`` and ``"nuc"``; None for
+                the root of the sum of squares.
+            axis: one axis of vectors or two of matrices; None for all elements, or the axes of one vector or matrix.
+            keepdims: keep the reduced axes, with one element each.
+
+        Raises:
+            ValueError: for an order that there is not.
+        """
+        ndim = type_of(x).ndim
+        if axis is None and (ord is None or (ndim == 2 and ord in ("f", "fro")) or (ndim == 1 and ord == 2)):
+            return self._root_of_squares(x, None, keepdims)
+        over = tuple(range(ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        if len(over) == 1:
+            return self._vector_norm(x, 2 if ord is None else ord, over[0], keepdims)
+        if len(over) != 2:
+            raise ValueError(f"a norm of {len(over)} axes; name one axis of vectors or two of matrices")
+        return self._matrix_norm(x, "fro" if ord is None else ord, over, keepdims)
+
+    def vector_norm(self, x: OperandLike, /, *, axis: Any = None, ord: Any = 2, keepdims: bool = False) -> Any:  # noqa: A002
+        """Returns the norm of vectors along axes, all by default, as ``numpy.linalg.vector_norm``."""
+        return self._vector_norm(x, ord, axis, keepdims)
+
+    def matrix_norm(self, x: OperandLike, /, *, ord: Any = "fro", keepdims: bool = False) -> Any:  # noqa: A002
+        """Returns the norm of matrices, as ``numpy.linalg.matrix_norm``."""
+        return self._matrix_norm(_matrices(x), ord, (-2, -1), keepdims)
+
+    def cross(self, x1: OperandLike, x2: OperandLike, /, *, axis: int = -1) -> Any:
+        """Returns the cross products of vectors of three elements, as ``numpy.linalg.cross``."""
+        for x in (x1, x2):
+            if type_of(x).shape[axis] != 3:
+                raise ValueError(f"vectors of {type_of(x).shape[axis]} elements; give three")
+        xp = self._xp
+        (a1, a2, a3), (b1, b2, b3) = ([_row(x, i, axis) for i in range(3)] for x in (x1, x2))
+        pairs = ((a2, b3, a3, b2), (a3, b1, a1, b3), (a1, b2, a2, b1))
+        return xp.stack([xp.subtract(xp.multiply(a, b), xp.multiply(c, d)) for a, b, c, d in pairs], axis)
+
+    def diagonal(self, x: OperandLike, /, *, offset: int = 0) -> Any:
+        """Returns the diagonals of matrices, as ``numpy.linalg.diagonal``."""
+        return self._xp.diagonal(x, offset, -2, -1)
+
+    def trace(self, x: OperandLike, /, *, offset: int = 0, dtype: Any = None) -> Any:
+        """Returns the sums of the diagonals of matrices, as ``numpy.linalg.trace``."""
+        return self._xp.trace(x, offset, -2, -1, dtype)
+
+    def matmul(self, x1: OperandLike, x2: OperandLike, /) -> Any:
+        """Returns the product of matrices, as ``numpy.linalg.matmul``."""
+        return self._xp.matmul(x1, x2)
+
+    def matrix_transpose(self, x: OperandLike, /) -> Any:
+        """Returns matrices with their axes exchanged, as ``numpy.linalg.matrix_transpose``."""
+        return self._xp.matrix_transpose(x)
+
+    def outer(self, x1: OperandLike, x2: OperandLike, /) -> Any:
+        """Returns the products of all pairs of elements of two vectors, as ``numpy.linalg.outer``."""
+        if type_of(x1).ndim != 1 or type_of(x2).ndim != 1:
+            raise ValueError(f"arrays of {type_of(x1).ndim} and {type_of(x2).ndim} axes; give two vectors")
+        return self._xp.outer(x1, x2)
+
+    def tensordot(self, x1: OperandLike, x2: OperandLike, /, *, axes: Any = 2) -> Any:
+        """Returns the sum of products over axes, as ``numpy.linalg.tensordot``."""
+        return self._xp.tensordot(x1, x2, axes=axes)
+
+    def vecdot(self, x1: OperandLike, x2: OperandLike, /, *, axis: int = -1) -> Any:
+        """Returns the products of vectors, the first ones conjugated, as ``numpy.linalg.vecdot``."""
+        return self._xp.vecdot(x1, x2, axis=axis)
+
+    def _adjoint(self, x: Any) -> Any:
+        return self._xp.conjugate(self._xp.matrix_transpose(x))
+
+    def _root_of_squares(self, x: Any, axis: Any, keepdims: bool) -> Any:
+        sizes = self._sizes(x)
+        return self._xp.sqrt(self._xp.sum(self._xp.square(sizes), axis, keepdims=keepdims))
+
+    def _sizes(self, x: Any) -> Any:
+        """Returns the sizes of elements, integers as float64."""
+        return self._xp.absolute(x if type_of(x).dtype.kind in "fc" else self._xp.astype(x, np.float64))
+
+    def _vector_norm(self, x: Any, ord: Any, axis: Any, keepdims: bool) -> Any:  # noqa: A002
+        xp, sizes = self._xp, self._sizes(x)
+        if isinstance(ord, str):
+            raise ValueError(f"ord={ord!r} is an order of matrices; give a number")
+        match ord:
+            case math.inf:
+                return xp.max(sizes, axis, keepdims=keepdims)
+            case _ if ord == -math.inf:
+                return xp.min(sizes, axis, keepdims=keepdims)
+            case 0:
+                return xp.sum(xp.not_equal(x, 0), axis, type_of(sizes).dtype, keepdims=keepdims)
+            case 1:
+                return xp.sum(sizes, axis, keepdims=keepdims)
+            case 2:
+                return self._root_of_squares(x, axis, keepdims)
+        return xp.power(xp.sum(xp.power(sizes, ord), axis, keepdims=keepdims), 1 / ord)
+
+    def _matrix_norm(self, x: Any, ord: Any, over: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002
+        xp, ndim = self._xp, type_of(x).ndim
+        rows, columns = (i % ndim for i in over)
+        if rows == columns:
+            raise ValueError(f"axis={over} names one axis twice; name two")
+        if ord in ("fro", "f"):
+            return self._root_of_squares(x, over, keepdims)
+        if ord in (1, -1, math.inf, -math.inf):
+            summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
+            extreme = xp.max if ord > 0 else xp.min
+            result = extreme(xp.sum(self._sizes(x), summed, keepdims=True), left, keepdims=True)
+        elif ord in (2, -2, "nuc"):
+            values = self.svdvals(xp.moveaxis(x, (rows, columns), (-2, -1)))
+            reduced = xp.sum if ord == "nuc" else xp.max if ord == 2 else xp.min
+            result = xp.expand_dims(reduced(values, -1), tuple(sorted((rows, columns))))
+        else:
+            raise ValueError(f"ord={ord!r} is no order of matrices; give 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
+        return result if keepdims else xp.squeeze(result, (rows, columns))
+
+
+def _matrices(a: OperandLike) -> OperandLike:
+    """Returns an array of matrices.
+
+    Raises:
+        numpy.linalg.LinAlgError: if it has fewer than two axes.
+    """
+    if type_of(a).ndim < 2:
+        raise np.linalg.LinAlgError(f"an array of {type_of(a).ndim} axes has no matrices; give two axes or more")
+    return a
+
+
+def _square(a: OperandLike) -> OperandLike:
+    """Returns an array of square matrices.
+
+    Raises:
+        numpy.linalg.LinAlgError: if they are not.
+    """
+    shape = type_of(_matrices(a)).shape
+    if shape[-1] != shape[-2]:
+        raise np.linalg.LinAlgError(f"an array of shape {shape} has no square matrices; give them")
+    return a
+
+
+def _row(x: OperandLike, index: int, axis: int) -> Any:
+    return part_of(x, (*(slice(None),) * (axis % type_of(x).ndim), index))
+
+
+def _with_axis(share: Any) -> Any:
+    """Returns a number, or an array of one for each matrix with an axis for the singular values."""
+    return share if isinstance(share, int | float) else part_of(share, (..., None))

@@ -1,0 +1,124 @@
+"""Linear algebra of arrays on the mesh by NumPy's functions, which equal NumPy's results."""
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+RANDOM = np.random.default_rng(18)
+X = RANDOM.normal(size=(3, 4, 4)) + 3 * np.eye(4)
+SPECS = [sc.P("x"), pytest.param(sc.P(None, "x"), marks=pytest.mark.long)]
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+def same(ours, expected):
+    if isinstance(expected, tuple | list):
+        for each, wanted in zip(ours, expected, strict=True):
+            same(each, wanted)
+        return
+    made, expected = np.asarray(ours.get() if isinstance(ours, sc.RemoteArray) else ours), np.asarray(expected)
+    assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
+    tolerance = 2e-4 if expected.dtype in (np.float32, np.complex64) else 1e-11
+    np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance)
+
+
+SHORT = {
+    "inv": np.linalg.inv,
+    "slogdet": np.linalg.slogdet,
+    "solve": lambda x: np.linalg.solve(x, X[..., 0:2]),
+    "pinv": np.linalg.pinv,
+    "norm": lambda x: np.linalg.norm(x, axis=1),
+    "matrix_norm": lambda x: np.linalg.matrix_norm(x, ord=2),
+    "matrix_power": lambda x: np.linalg.matrix_power(x, 3),
+}
+LONG = {
+    "det": np.linalg.det,
+    "cholesky": lambda x: np.linalg.cholesky(x @ np.conj(np.swapaxes(x, -1, -2))),
+    "eigvalsh": np.linalg.eigvalsh,
+    "svdvals": np.linalg.svdvals,
+    "singular values": lambda x: np.linalg.svd(x, compute_uv=False),
+    "pinv of columns": lambda x: np.linalg.pinv(x[..., :2], rcond=0.1),
+    "pinv of a tolerance": lambda x: np.linalg.pinv(x, rtol=0.5),
+    "matrix_rank": np.linalg.matrix_rank,
+    "matrix_rank of a tolerance": lambda x: np.linalg.matrix_rank(x, 3.0),
+    "matrix_rank of a vector": lambda x: np.linalg.matrix_rank(x[0, 0]),
+    **{f"cond {p}": lambda x, p=p: np.linalg.cond(x, p) for p in (None, -2, 1, "fro")},
+    "lstsq": lambda x: np.linalg.lstsq(x[0, :, :2], X[0, 0])[:3],
+    "lstsq of matrices": lambda x: np.linalg.lstsq(x[0], X[0]),
+    "matrix_power of -2": lambda x: np.linalg.matrix_power(x, -2),
+    "matrix_power of 0": lambda x: np.linalg.matrix_power(x, 0),
+    "matrix_power of 1": lambda x: np.linalg.matrix_power(x, 1),
+    "multi_dot": lambda x: np.linalg.multi_dot([x[0], X[1], x[2][:, :2]]),
+    "norm of all": np.linalg.norm,
+    "norm of a matrix": lambda x: np.linalg.norm(x[0], 1),
+    **{f"norm {p}": lambda x, p=p: np.linalg.norm(x, p, axis=0) for p in (0, 1, 2, 3.5, np.inf, -np.inf)},
+    **{
+        f"matrix norm {p}": lambda x, p=p: np.linalg.norm(x, p, axis=(2, 0), keepdims=True)
+        for p in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
+    },
+    "matrix norms": lambda x: np.linalg.norm(x, -1, axis=(0, 1)),
+    "vector_norm": lambda x: np.linalg.vector_norm(x, axis=(0, 2), ord=1, keepdims=True),
+    "matrix_norm": np.linalg.matrix_norm,
+    "cross": lambda x: np.linalg.cross(x[..., :3], X[..., 1:]),
+    "cross of another axis": lambda x: np.linalg.cross(x, X, axis=0),
+    "diagonal": lambda x: np.linalg.diagonal(x, offset=1),
+    "trace": np.linalg.trace,
+    "matmul": lambda x: np.linalg.matmul(x, X),
+    "matrix_transpose": np.linalg.matrix_transpose,
+    "outer": lambda x: np.linalg.outer(x[0, 0], X[0, 1]),
+    "tensordot": lambda x: np.linalg.tensordot(x, X, axes=((0, 1), (0, 2))),
+    "vecdot": lambda x: np.linalg.vecdot(x, X),
+}
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("function", SHORT.values(), ids=SHORT)
+def test_functions_are_numpys(own, function, spec):
+    same(function(own.put(X, mesh=sc.Mesh(x=2), spec=spec)), function(X))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.complex128, np.int64])
+@pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, None, "x")], ids=str)
+@pytest.mark.parametrize("function", [*SHORT.values(), *LONG.values()], ids=[*SHORT, *LONG])
+def test_functions_are_numpys_of_every_type(own, function, spec, kind):
+    x = (X + 0.5j * X[::-1] if kind is np.complex128 else np.round(X * 3)).astype(kind)
+    same(function(own.put(x, mesh=sc.Mesh(x=4), spec=spec)), function(x))
+
+
+def test_decompositions_have_numpys_names(own):
+    h = own.put(X, mesh=sc.Mesh(x=4))
+    q, r = np.linalg.qr(h)
+    np.testing.assert_allclose((q @ r).get(), X, atol=1e-12)
+    svd = np.linalg.svd(h, full_matrices=False)
+    np.testing.assert_allclose((svd.U * svd.S[:, None] @ svd.Vh).get(), X, atol=1e-12)
+    symmetric = X + np.swapaxes(X, 1, 2)
+    eigh = np.linalg.eigh(own.put(symmetric, mesh=sc.Mesh(x=4)))
+    np.testing.assert_allclose(eigh.eigenvalues.get(), np.linalg.eigvalsh(symmetric), atol=1e-12)
+    assert eigh.eigenvectors.spec == sc.P("x", None, None)
+    assert np.linalg.slogdet(h)._fields == np.linalg.slogdet(X)._fields
+
+
+def test_matrices_without_a_result_are_refused(own):
+    h = own.put(np.ones((3, 3)), mesh=sc.Mesh(x=3))
+    with pytest.raises(sc.InvalidOperandError, match="singular matrix"):
+        np.linalg.inv(h).get()
+    for call in (lambda: np.linalg.inv(h[:2]), lambda: np.linalg.svd(h[0])):
+        with pytest.raises(np.linalg.LinAlgError, match="give"):
+            call()
+    for call, says in (
+        (lambda: np.linalg.norm(h, "x"), "no order of matrices"),
+        (lambda: np.linalg.norm(h, "fro", axis=0), "order of matrices"),
+        (lambda: np.linalg.norm(h, 1, axis=(0, 0)), "twice"),
+        (lambda: np.linalg.qr(h, "raw"), "mode='raw'"),
+        (lambda: np.linalg.cross(h[:, :2], h[:, :2]), "give three"),
+        (lambda: np.linalg.multi_dot([h]), "two or more"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            call()
