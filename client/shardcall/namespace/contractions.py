@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.functions.subscripts import from_labels
 from shardcall.namespace.base import type_of
 from shardcall.namespace.shapes import ShapeNamespace
 
@@ -16,6 +17,26 @@ Axes = SupportsIndex | Sequence[SupportsIndex]
 
 class ContractionNamespace(ShapeNamespace):
     """Products that `matmul` and `einsum` compute, under NumPy's other names."""
+
+    def einsum(  # type: ignore[override]  # with NumPy's second form
+        self, subscripts: Any, /, *operands: Any, dtype: Any = None, **options: Any
+    ) -> Any:
+        """Returns Einstein's summation, as ``numpy.einsum``.
+
+        Args:
+            subscripts: the labels of axes, such as ``"ij,jk->ik"``; or an array, before the list of its labels.
+            operands: the arrays; or lists of labels and arrays in turn, then the labels of the result.
+            dtype: the element type of products and sums; None for that of the arrays together.
+            options: the keywords of `Client.einsum`.
+
+        Raises:
+            ValueError: for labels that are no letters or integers from 0 to 51.
+        """
+        if not isinstance(subscripts, str):
+            subscripts, operands = from_labels([subscripts, *operands])
+        if dtype is not None:
+            options["preferred_element_type"] = dtype
+        return super().einsum(subscripts, *operands, **options)
 
     def tensordot(self, a: OperandLike, b: OperandLike, /, axes: Any = 2) -> Any:
         """Returns the sum of products over axes of both arrays, as ``numpy.tensordot``.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import string
 from collections.abc import Sequence
+from typing import Any
 
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _TERM = re.compile(r"([A-Za-z]*)(?:(\.\.\.)([A-Za-z]*))?")
 
 
@@ -37,6 +40,33 @@ def parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[tupl
     if arrow:
         return labels, _result(right, stretch, every)
     return labels, (*stretch, *sorted(label for label in every if every.count(label) == 1 and not label.isdigit()))
+
+
+def from_labels(arguments: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """Returns the subscripts and the operands of a call with lists of integers as labels.
+
+    Args:
+        arguments: each operand, then its labels, from 0 to 51 or ``...``; at last the labels of the result, unless they
+            are left to NumPy's rule.
+
+    Raises:
+        ValueError: for other integers.
+        TypeError: for labels that are no list of integers.
+    """
+    count = len(arguments) // 2
+    operands, terms = tuple(arguments[: 2 * count : 2]), [_term(each) for each in arguments[1 : 2 * count : 2]]
+    result = f"->{_term(arguments[-1])}" if len(arguments) % 2 else ""
+    return ",".join(terms) + result, operands
+
+
+def _term(labels: Any) -> str:
+    letters = []
+    for label in labels:
+        index = 0 if label is Ellipsis else operator.index(label)
+        if index not in range(len(_LETTERS)):
+            raise ValueError(f"has the label {index}; labels are integers from 0 to {len(_LETTERS) - 1}, or ...")
+        letters.append("..." if label is Ellipsis else _LETTERS[index])
+    return "".join(letters)
 
 
 def _labels(term: str, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
