@@ -24,6 +24,8 @@ pytestmark = pytest.mark.one_transport("it tests call streams")
 
 CALLERS = 32
 TIMEOUT_S = 120.0
+ALL_LAUNCHED = ("--max-launched-calls", "64")
+"""The calls of a chain are launched also if they take longer than short calls do."""
 
 
 class Callers:
@@ -113,7 +115,7 @@ def test_front_ends_killed_under_callers_of_one_client(call_stream, times, figur
 
 
 def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(own_server):
-    server: ServerProcess = own_server(devices=1)
+    server: ServerProcess = own_server(*ALL_LAUNCHED, devices=1)
     (worker,) = server.worker_pids()
     x, lease, handles = np.ones(8), b"lease of the chain", [bytes([i]) * 16 for i in range(1, 34)]
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
@@ -133,7 +135,7 @@ def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_t
 
 
 def test_a_submitted_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(own_server):
-    server: ServerProcess = own_server(devices=1)
+    server: ServerProcess = own_server(*ALL_LAUNCHED, devices=1)
     (worker,) = server.worker_pids()
     with sc.connect(server.address) as client:
         x = client.put(np.ones(8))
