@@ -23,9 +23,14 @@ SCRIPTS = {
     "distributed_arrays": ["--size", "16"],
     "layouts": ["--size", "16"],
     "network": ["--batch", "16", "--width", "16", "--steps", "3"],
+    "other_libraries": ["--size", "95"],
     "random_numbers": ["--size", "24"],
 }
-SHORT_SCRIPTS = {"ahead_of_time_factory", "layouts"}  # the functions of the others are called by tests of their own
+SHORT_SCRIPTS = {
+    "ahead_of_time_factory",
+    "layouts",
+    "other_libraries",
+}  # the functions of the others are called by tests of their own
 STOP_TIMEOUT_S = 10
 
 
