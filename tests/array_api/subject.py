@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import Any
+from typing import Any, Unpack
 
 import shardcall as sc
 from shardcall.namespace import Namespace
+from shardcall.namespace.destinations import Destination
 
 _MESH = sc.Mesh(x=8)
 
@@ -18,7 +19,7 @@ class ShardedNamespace(Namespace):
     def _created(self, name: str, *operands: Any, to: Any, **parameters: Any) -> Any:
         return super()._created(name, *operands, to=to if name == "full_like" else _sharded(to), **parameters)
 
-    def asarray(self, obj: Any, /, dtype: Any = None, *, copy: bool | None = None, **to: Any) -> Any:
+    def asarray(self, obj: Any, /, dtype: Any = None, *, copy: bool | None = None, **to: Unpack[Destination]) -> Any:
         """As of its base; arrays on the mesh stay where they are."""
         where = to if isinstance(obj, sc.RemoteArray) else _sharded(to)
         return super().asarray(obj, dtype, copy=copy, **where)
