@@ -27,6 +27,8 @@ NEEDED = {
     "pad_width": 1,
     "axes": (0,),
     "size": 3,
+    "length": 5,
+    "graph": "",
 }
 OF_ONE = {
     "reshape": {"shape": -1},
@@ -34,7 +36,19 @@ OF_ONE = {
     "broadcast_to": {"shape": (2, 4, 4)},
     **{key: {"sizes": (4, 4), "steps": (1, 1)} for key in ("getitem", "setitem")},
 }
-NEED_OTHER_SHAPES = ("getitem", "setitem", "convolve", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
+NEED_OTHER_SHAPES = (
+    "getitem",
+    "setitem",
+    "convolve",
+    "mlp_predict",
+    "mlp_loss",
+    "mlp_gradient",
+    "mlp_sgd_step",
+    "interp",
+    "bincount",
+    "searchsorted",
+    "graph",
+)
 MESH = {"x": 2}
 REPEATED = 3
 NAMED = (Reason.OPERAND_COUNT, Reason.INVALID_OPERAND, Reason.INVALID_SHAPE, Reason.UNSUPPORTED_ELEMENT_TYPE)
