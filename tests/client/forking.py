@@ -95,8 +95,18 @@ def a_child_has_no_lock_held_and_no_slot_taken():
     use()
 
 
+class Version:
+    """Stands for a remote array's version."""
+
+    object = None
+
+
 class OnMesh:
     """Stands for a remote array."""
+
+    def __init__(self):
+        self._version = Version()
+        self._version.object = lambda: self
 
 
 def a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents():

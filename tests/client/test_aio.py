@@ -15,6 +15,7 @@ from client.tasks import cancel
 import shardcall
 from shardcall import aio
 from shardcall._src.device_arrays.array_operators import ArrayOperators
+from shardcall._src.device_arrays.standard_methods import StandardMethods
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall.aio import threads
 from shardcall.local_server import ServerProcess
@@ -26,7 +27,11 @@ PAIRS = [
     (aio.AsyncRemoteArray, shardcall.RemoteArray),
 ]
 WITHOUT_WAITING = {"explain", "profile", "statistics", "submit"}
-COMPUTING = {"xp", *(name for name in vars(ArrayOperators) if not name.startswith("_"))}  # which cannot be awaited
+COMPUTING = {
+    "xp",
+    "at",
+    *(name for kind in (ArrayOperators, StandardMethods) for name in vars(kind) if not name.startswith("_")),
+}  # which cannot be awaited
 
 
 def public(kind):

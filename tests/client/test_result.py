@@ -49,5 +49,5 @@ def test_a_plan_of_another_version_does_not_take_the_result_away(server, client)
     server.execute = execute
     result = client.call("echo", [1.0, 2.0])
     np.testing.assert_array_equal(result, [1.0, 2.0])
-    with pytest.raises(shardcall.ProtocolError, match=r"a mesh that is none"):
+    with pytest.raises(shardcall.ProtocolError, match=r"describes an invalid mesh"):
         _ = result.plan
