@@ -15,7 +15,7 @@ import numpy.typing as npt
 from shardcall._src.calls import result
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.calls.implicit_gets import ImplicitGet, ImplicitGets, Statistics
+from shardcall._src.calls.implicit_gets import ImplicitGet, ImplicitGets
 from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.calls.result import Result
@@ -66,6 +66,7 @@ class Client(KernelMethods[Result], Submission):
         call_stream: bool = False,
         synchronous: bool = False,
         implicit_get: ImplicitGet = "allow",
+        fuse: bool = False,
     ) -> None:
         transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
@@ -78,6 +79,7 @@ class Client(KernelMethods[Result], Submission):
         self._memo = CallMemo()
         self._result_types = ResultTypes()
         self._synchronous = synchronous
+        self._start_recording(info.limits, is_on=fuse and not synchronous and self._call_stream is not None)
         self._implicit_gets = ImplicitGets(implicit_get)
         self._on_close: Callable[[], object] | None = None
 
@@ -85,10 +87,6 @@ class Client(KernelMethods[Result], Submission):
     def xp(self) -> Namespace:
         """The functions of arrays with NumPy's names, whose results stay on the mesh."""
         return Namespace(self)
-
-    def statistics(self) -> Statistics:
-        """Returns the counts of this client since it connected."""
-        return self._implicit_gets.statistics()
 
     @property
     def address(self) -> str:

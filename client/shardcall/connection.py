@@ -44,6 +44,7 @@ def connect(
     retries: bool = True,
     synchronous: bool = False,
     implicit_get: ImplicitGet = "allow",
+    fuse: bool = False,
 ) -> Client:
     """Connects to a server and reads its description.
 
@@ -69,6 +70,8 @@ def connect(
         synchronous: have `Client.submit` wait for each call, so that its errors are raised in its line.
         implicit_get: ``"error"`` refuses to copy an array from the mesh for ``numpy.asarray`` and what calls it; by
             ``"allow"`` such copies are counted (`Client.statistics`).
+        fuse: send calls of `Client.submit` that depend on each other, and operators and functions of arrays, as one
+            program where that is possible; False sends every call by itself, and so does ``synchronous``.
 
     Returns:
         A client, to be used as a context manager or closed by `Client.close`.
@@ -95,7 +98,15 @@ def connect(
         longest = min(info.limits.max_message_bytes, _LARGEST_MESSAGE_BYTES)
         transport, info = _ask(begin(longest), where, encryption, connect_timeout)
     shared = open_shared_memory(transport, info.limits, where) if shared_memory else None
-    return Client(transport, info, shared, call_stream=call_stream, synchronous=synchronous, implicit_get=implicit_get)
+    return Client(
+        transport,
+        info,
+        shared,
+        call_stream=call_stream,
+        synchronous=synchronous,
+        implicit_get=implicit_get,
+        fuse=fuse,
+    )
 
 
 def _ask(

@@ -30,7 +30,7 @@ _STOP_TIMEOUT_S = 10.0
 _LOG_LEVEL_VARIABLE = "SHARDCALL_LOG_LEVEL"
 _REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 
-_OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress", "synchronous", "implicit_get")
+_OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress", "synchronous", "implicit_get", "fuse")
 
 
 def local(
@@ -42,6 +42,7 @@ def local(
     progress: bool | Listener = True,
     synchronous: bool = False,
     implicit_get: ImplicitGet = "allow",
+    fuse: bool = False,
     **settings: Setting,
 ) -> Client:
     """Starts a private server on this machine and connects to it.
@@ -57,6 +58,7 @@ def local(
         progress: as for `connect`.
         synchronous: as for `connect`.
         implicit_get: as for `connect`.
+        fuse: as for `connect`.
         settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``;
             ``log_level="info"`` logs more, ``"error"`` less.
 
@@ -86,6 +88,7 @@ def local(
             progress=progress,
             synchronous=synchronous,
             implicit_get=implicit_get,
+            fuse=fuse,
         )
     except BaseException:
         server.stop()

@@ -40,6 +40,7 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
 
     def __init__(self, wrapped: Client, threads: Threads) -> None:
         super().__init__(wrapped, threads)
+        wrapped._recorder = None  # the first run of a program would block the event loop
         threads.find_dropped = partial(_find_unseen, wrapped)
 
     call = running(Client.call)

@@ -6,6 +6,7 @@ import builtins
 from abc import ABC, abstractmethod
 from typing import Any
 
+from shardcall._src.calls.implicit_gets import ImplicitGets, Statistics
 from shardcall._src.calls.remote_arrays import Handle, RemoteArrays
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
@@ -23,11 +24,16 @@ class ArrayMethods(ABC):
     """Puts arrays on the mesh, where they stay between calls, and gets them back."""
 
     _remote_arrays: RemoteArrays
+    _implicit_gets: ImplicitGets
 
     @property
     @abstractmethod
     def xp(self) -> Any:
         """The functions of arrays with NumPy's names, whose results stay on the mesh."""
+
+    def statistics(self) -> Statistics:
+        """Returns the counts of this client since it connected."""
+        return self._implicit_gets.statistics()
 
     @abstractmethod
     def _copied(self, array: RemoteArray, /) -> None:

@@ -46,16 +46,19 @@ class PendingCall:
         name: the name of the kernel.
         types: the operands' types.
         timeout_s: the timeout of the call.
+        line: the file and line of the call; empty for those of the present one.
     """
 
-    def __init__(self, calls: PendingCalls, name: str, types: Sequence[Array | None], timeout_s: float) -> None:
+    def __init__(
+        self, calls: PendingCalls, name: str, types: Sequence[Array | None], timeout_s: float, line: str = ""
+    ) -> None:
         self.arrays: Sequence[bytes] = ()
         self.is_raised = False
         self._calls = calls
         self._name = name
         self._types = types
         self._timeout_s = timeout_s
-        self._line = _line_of_caller()
+        self._line = line or _line_of_caller()
         self._depends_on: Sequence[PendingCall] = ()
         self._streamed: StreamedCall | None = None
         self._answer: Answer | None = None
@@ -71,6 +74,22 @@ class PendingCall:
     def is_failed(self) -> bool:
         """True if it failed."""
         return self._error is not None
+
+    @property
+    def is_sent(self) -> bool:
+        """True if it was sent, or has failed."""
+        return self._streamed is not None or self.is_done
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of its error; None if it has not failed."""
+        return None if self._error is None else self._error.reason
+
+    def fail(self, error: ShardcallError) -> None:
+        """Fails a call that could not be sent."""
+        error.__traceback__ = None
+        self._error, self.is_raised = error, False
+        self._calls.add_failure(self)
 
     @property
     def root(self) -> PendingCall:
@@ -150,41 +169,45 @@ class PendingCalls:
 
     def send(
         self,
-        call: PendingCall,
+        calls: Sequence[PendingCall],
         send: Callable[[Callable[[StreamedCall], None]], object],
         handles: Sequence[bytes],
         pending: Sequence[PendingResult],
     ) -> None:
-        """Sends a call.
+        """Sends a call, or several as one.
 
         Args:
-            call: the call.
-            send: sends it, after passing it to its argument.
+            calls: the calls.
+            send: sends them, after passing it to its argument.
             handles: the handles of its results and of its operands on the mesh.
             pending: the operands that are results of submitted calls.
 
         Raises:
             ShardcallError: as ``send`` raises it.
         """
-        call.arrays = handles
-        call._depends_on = [result.call for result in pending if isinstance(result, SubmittedResult)]
+        depends_on = [result.call for result in pending if isinstance(result, SubmittedResult)]
         try:
             with self._lock:
-                for handle in handles:
-                    self._uses[handle] = self._uses.get(handle, 0) + 1
-                self._unanswered[call] = None
-            send(partial(self._sending, call))
+                for call in calls:
+                    call.arrays, call._depends_on = handles, depends_on
+                    for handle in handles:
+                        self._uses[handle] = self._uses.get(handle, 0) + 1
+                    self._unanswered[call] = None
+            send(partial(self._sending, calls))
         except BaseException:
-            call.is_raised = True
-            if (streamed := call._streamed) is not None:
-                streamed.cancel()  # it may have been sent
-            with self._lock:
-                self._remove(call)
+            for call in calls:
+                call.is_raised = True
+                if (streamed := call._streamed) is not None:
+                    streamed.cancel()  # it may have been sent
+                with self._lock:
+                    self._remove(call)
             raise
 
-    def _sending(self, call: PendingCall, streamed: StreamedCall) -> None:
-        call._streamed = streamed
-        streamed.add_done_callback(partial(self._answered, call))
+    def _sending(self, calls: Sequence[PendingCall], streamed: StreamedCall) -> None:
+        for call in calls:
+            call._streamed = streamed
+        for call in calls:
+            streamed.add_done_callback(partial(self._answered, call))
 
     def new_handles(self, count: int) -> list[bytes]:
         """Returns new handles: random bytes, read from the system many at a time."""
@@ -291,12 +314,20 @@ class PendingCalls:
             if error is None:
                 call._depends_on = ()
             elif call.root is call and not (self._closed and isinstance(error, CallCancelledError)):
-                if len(self._failed) >= _MOST_ERRORS:
-                    self._failed = [failed for failed in self._failed if not failed.is_raised]
-                if len(self._failed) < _MOST_ERRORS:  # the first ones explain the others
-                    self._failed.append(call)
+                self._add_failure(call)
         for waiting in tuple(call._waiting):
             waiting.set()
+
+    def add_failure(self, call: PendingCall) -> None:
+        """Adds a call that failed without being sent to those whose errors nobody has read."""
+        with self._lock:
+            self._add_failure(call)
+
+    def _add_failure(self, call: PendingCall) -> None:
+        if len(self._failed) >= _MOST_ERRORS:
+            self._failed = [failed for failed in self._failed if not failed.is_raised]
+        if len(self._failed) < _MOST_ERRORS:  # the first ones explain the others
+            self._failed.append(call)
 
     def _remove(self, call: PendingCall) -> None:
         if call not in self._unanswered:
@@ -309,11 +340,21 @@ class PendingCalls:
 
 
 class SubmittedResult:
-    """A result of a submitted call."""
+    """A result of a submitted call.
 
-    def __init__(self, call: PendingCall, index: int) -> None:
+    Args:
+        call: the call.
+        index: the index of the result.
+        devices: the devices that it will be on; None if they are not known.
+    """
+
+    def __init__(self, call: PendingCall, index: int, devices: tuple[int, ...] | None = None) -> None:
         self.call = call
+        self.devices = devices
         self._index = index
+
+    def begin(self) -> None:
+        """Does nothing: the call was sent."""
 
     @property
     def is_done(self) -> bool:

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from shardcall._src.calls.array_deletion import delete, delete_on_stream
-from shardcall._src.calls.call_request import CallRequest
-from shardcall._src.calls.pending_calls import PendingCall, PendingCalls, SubmittedResult
+from shardcall._src.calls.array_deletion import delete
+from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.calls.result import placement_of
+from shardcall._src.calls.submitted_arrays import SubmittedArrays
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_version import Owner, Where
 from shardcall._src.device_arrays.lease import Lease
@@ -32,13 +32,13 @@ from shardcall._src.device_arrays.remote_array import (
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer import download
-from shardcall._src.transfer.call_runner import check_size, chunk_bytes, operand_bytes
+from shardcall._src.transfer.call_runner import check_size, chunk_bytes
 from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer, Kept, array_answer
 from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
-from shardcall._src.transfer.upload import Value, pack, stream_requests
+from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall._src.types import mesh, specs
-from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ResourceExhaustedError, ShardcallError
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.server_info import Limits
@@ -55,11 +55,14 @@ Handle: TypeAlias = SupportsRemoteArray | str
 """An array on the mesh: the object, or its hexadecimal handle."""
 
 
-class RemoteArrays:
+class RemoteArrays(SubmittedArrays):
     """The arrays that a client has on the mesh; safe to use from several threads at once.
 
     Attributes:
         pending: the calls that were submitted.
+        flush: sends the calls that this thread has recorded.
+        flush_all: sends those of all threads.
+        abandon: forgets them.
 
     Args:
         transport: the connection to the server.
@@ -84,6 +87,9 @@ class RemoteArrays:
         self._stream = stream
         self.pending = PendingCalls()
         self._delete = partial(delete, transport, stream, self.pending)
+        self.flush: Callable[[], object] = bool  # does nothing
+        self.flush_all: Callable[[], object] = bool
+        self.abandon: Callable[[], object] = bool
         self._lease = Lease(limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), self._delete)
 
     @property
@@ -162,6 +168,7 @@ class RemoteArrays:
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
         """Deletes arrays, except those deleted before; returns how many the server had."""
+        self.flush_all()
         resolved = map(self._resolved, arrays)
         there = [array for array in resolved if not (isinstance(array, RemoteArray) and array.lost)]
         handles = [self._handle(array) for array in there]
@@ -170,60 +177,6 @@ class RemoteArrays:
             if isinstance(array, RemoteArray):
                 mark_lost(array, "which was deleted")
         return deleted
-
-    def can_submit(self, values: Sequence[Value], until: Deadline) -> bool:
-        """Returns True if operands are small enough for the call stream, and the server does not refuse it."""
-        most_bytes = min(self._limits.max_inline_bytes, self._limits.max_streamed_bytes)
-        stream = self._stream
-        return stream is not None and operand_bytes(values) <= most_bytes and stream.wait_accepted(until)
-
-    def submit(
-        self, owner: Owner, call: CallRequest, values: Sequence[Value], types: Sequence[Array], until: Deadline
-    ) -> tuple[RemoteArray, ...]:
-        """Sends a call on the call stream; returns its results, which are not there yet.
-
-        Args:
-            values: its operands.
-            types: the types of its results.
-        """
-        stream, lease_id = self._stream, self.lease_id
-        assert stream is not None
-        with contextlib.suppress(ShardcallError):  # the lease's thread tries again
-            self._lease.delete_dropped(partial(delete_on_stream, stream))
-        operands = [value for value in values if isinstance(value, RemoteArray)]
-        for operand in operands:
-            check_where(operand, self._here, f"an operand of {call.message.kernel}")
-        handles = self.pending.new_handles(len(types))
-        submitted = PendingCall(self.pending, call.message.kernel, call.types, until.timeout_s)
-        arrays = tuple(
-            self._lease.hold(
-                handle,
-                partial(
-                    RemoteArray,
-                    owner,
-                    self._here,
-                    handle,
-                    kind,
-                    pending=SubmittedResult(submitted, index),
-                    committed=call.commits,
-                ),
-            )
-            for index, (handle, kind) in enumerate(zip(handles, types, strict=True))
-        )
-        send = partial(
-            stream.send,
-            call.message,
-            values,
-            until,
-            lease_id=lease_id,
-            result_handles=handles,
-            request_id=handles[0].hex(),
-        )
-        used = [*handles, *(bytes.fromhex(operand.handle) for operand in operands)]
-        pending = [result for operand in operands if (result := pending_result(operand))]
-        # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
-        self.pending.send(submitted, lambda sending: send(sending=sending), used, pending)
-        return arrays
 
     def making(self) -> AbstractContextManager[None]:
         """Returns a context for a call that leaves arrays on the mesh, until `kept` has been called."""
@@ -256,6 +209,7 @@ class RemoteArrays:
             InvalidOperandError: if one is on another server.
             ShardcallError: of a submitted call that failed and makes one of them.
         """
+        self.flush()
         on_mesh = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
         for array, name in on_mesh:
             check_where(array, self._here, name)
@@ -294,6 +248,7 @@ class RemoteArrays:
 
     def close(self) -> None:
         """Deletes all arrays, if the server can be reached, and stops the lease's thread."""
+        self.abandon()
         self.pending.cancel()
         handles, arrays = self._lease.close()
         for array in arrays:

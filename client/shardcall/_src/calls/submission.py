@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 from shardcall._src.calls.array_methods import ArrayMethods
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.call_trace import CallTrace
+from shardcall._src.calls.recording import Recorder, is_recorded, kind_of
 from shardcall._src.calls.result import Result
 from shardcall._src.calls.result_types import ResultTypes
 from shardcall._src.device_arrays.operands import OperandLike
@@ -16,6 +19,7 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.transfer.upload import Value
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.parameters import ParameterLike
+from shardcall._src.types.server_info import Limits
 from shardcall._src.types.specs import SpecLike
 
 
@@ -25,6 +29,7 @@ class Submission(ArrayMethods):
     _memo: CallMemo
     _result_types: ResultTypes
     _synchronous: bool
+    _recorder: Recorder | None = None
 
     @abstractmethod
     def _run(self, call: CallRequest, values: tuple[Value, ...], timeout: float | None, *, keep: bool = ...) -> Result:
@@ -68,6 +73,14 @@ class Submission(ArrayMethods):
         Raises:
             ShardcallError: of the class that fits, for invalid arguments, or if the call cannot be sent in time.
         """
+        recorder = self._recorder
+        if recorder is not None:
+            plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO
+            if plain and timeout == DEFAULT_TIMEOUT_S and (kind := kind_of(name, operands, parameters)) is not None:
+                array = self._recorded(recorder, name, kind, parameters)
+                if array is not None:
+                    return array
+            recorder.flush()
         call = prepare(
             name,
             operands,
@@ -88,6 +101,35 @@ class Submission(ArrayMethods):
                 settle(arrays[0])
         return arrays[0] if len(arrays) == 1 else arrays
 
+    def _recorded(
+        self,
+        recorder: Recorder,
+        name: str,
+        kind: tuple[Hashable, list[Value | None]],
+        parameters: Mapping[str, Any],
+    ) -> RemoteArray | None:
+        """Records a call; returns its result, or None for a call that is to be sent."""
+        key, values = kind
+        template = recorder.find(key)
+        if template is None:
+            call = prepare(name, values, parameters, memo=self._memo)
+            types = self._result_types.find(call)
+            if types is None or len(types) != 1 or not is_recorded(call, parameters):
+                return None
+            template = recorder.add_template(key, call, parameters, types[0])
+        return recorder.record(self, template, values)
+
+    def _start_recording(self, limits: Limits, *, is_on: bool) -> None:
+        """Records the calls from now on, to send several as one program, or sends each by itself."""
+        self._recorder = Recorder(self._remote_arrays, self._memo, limits.max_call_seconds) if is_on else None
+
+    def trace_calls(self) -> CallTrace:
+        """Returns what the latest calls that were recorded ran as, oldest first; ``print`` shows a table.
+
+        Calls that depend on each other are recorded and sent as one program (docs/pending_arrays.md).
+        """
+        return CallTrace(()) if self._recorder is None else self._recorder.sending.history.trace()
+
     def synchronize(self, *, timeout: float | None = None) -> None:
         """Waits for all calls that were submitted before.
 
@@ -98,4 +140,5 @@ class Submission(ArrayMethods):
             DeadlineExceededError: if not all are done in time; they continue.
             ShardcallError: of a submitted call that failed, if neither this nor another method has raised it before.
         """
+        self._remote_arrays.flush_all()
         self._remote_arrays.pending.synchronize(None if timeout is None else self._deadline(timeout))

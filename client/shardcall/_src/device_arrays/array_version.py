@@ -32,6 +32,9 @@ class Where:
 class PendingResult(Protocol):
     """A result of a call that was submitted."""
 
+    def begin(self) -> None:
+        """Sends the call, if it is recorded and was not sent yet."""
+
     @property
     def is_done(self) -> bool:
         """True if the call was answered."""

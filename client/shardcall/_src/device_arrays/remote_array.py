@@ -56,7 +56,10 @@ class Described:
 
         It is valid as long as this object: the client deletes the array of an object that was dropped.
         """
-        return self.__remote_array__()._version.handle.hex()
+        version = self.__remote_array__()._version
+        if version.pending is not None:
+            version.pending.begin()
+        return version.handle.hex()
 
     @property
     def type(self) -> Array:

@@ -1,0 +1,65 @@
+"""A history of what ran as what."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_MOST = 256
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """Recorded calls that were sent together.
+
+    Attributes:
+        kernels: the names of their kernels, in order.
+        results: the number of results that stay on the mesh.
+        ran_as: ``"program"`` for one program, ``"call"`` for a single call, ``"calls"`` for one call after the other.
+        line: the file and line of the last one.
+    """
+
+    kernels: tuple[str, ...]
+    results: int
+    ran_as: str
+    line: str
+
+    def __str__(self) -> str:
+        names = ", ".join(self.kernels)
+        return f"{self.ran_as:<8} {self.results:>7}  {names if len(names) <= 60 else names[:59] + '…':<60}  {self.line}"
+
+
+class CallTrace(Sequence[TracedCall]):
+    """The latest recorded calls, oldest first; ``print`` shows a table."""
+
+    def __init__(self, calls: Sequence[TracedCall]) -> None:
+        self._calls = tuple(calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self._calls[index]
+
+    def __iter__(self) -> Iterator[TracedCall]:
+        return iter(self._calls)
+
+    def __repr__(self) -> str:
+        head = f"{'ran as':<8} {'results':>7}  {'calls':<60}  line"
+        return "\n".join([head, *map(str, self._calls)])
+
+
+class CallHistory:
+    """Keeps the latest recorded calls of a client."""
+
+    def __init__(self) -> None:
+        self._calls: deque[TracedCall] = deque(maxlen=_MOST)
+
+    def add(self, kernels: Sequence[str], results: int, ran_as: str, line: str) -> None:
+        """Adds calls that were sent."""
+        self._calls.append(TracedCall(tuple(kernels), results, ran_as, line))
+
+    def trace(self) -> CallTrace:
+        """Returns the calls until now."""
+        return CallTrace(tuple(self._calls))

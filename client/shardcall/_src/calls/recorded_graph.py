@@ -1,0 +1,229 @@
+"""Calls that are recorded and not sent yet, and the results that stand for them."""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from threading import RLock
+from types import FrameType
+
+from shardcall._src.calls.pending_calls import SubmittedResult
+from shardcall._src.device_arrays.placement import MeshPlacement
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.graphs.graph import NodeParameter, Value
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.transfer.upload import Value as Operand
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.errors import ShardcallError
+
+MOST_NODES = 64
+"""The most calls that are recorded before they are sent."""
+
+MOST_INPUTS = 48
+"""The most operands that they have together."""
+
+_PACKAGES = (__name__.partition(".")[0], "numpy")
+_MOST_FRAMES = 8
+
+
+@dataclass(frozen=True)
+class Template:
+    """What the recorded calls of one kind have in common.
+
+    Attributes:
+        number: another one for each kind.
+        kernel: the name of the kernel.
+        parameters: the static parameters by name, in alphabetical order.
+        types: the types of the operands; None for one left out.
+        result: the type of the result.
+    """
+
+    number: int
+    kernel: str
+    parameters: tuple[tuple[str, NodeParameter], ...]
+    types: tuple[Array | None, ...]
+    result: Array
+
+
+class RecordedNode:
+    """A recorded call.
+
+    Attributes:
+        template: what calls of its kind have in common.
+        operands: the inputs and nodes of its graph that it takes; None for one left out.
+        array: its result, while the caller has it.
+        result: what the array waits for.
+        line: the file and line of the call.
+        committed: whether its result is committed to its devices.
+    """
+
+    __slots__ = ("array", "committed", "line", "operands", "result", "template")
+
+    def __init__(
+        self,
+        template: Template,
+        operands: tuple[Value | None, ...],
+        result: RecordedResult,
+        line: tuple[str, int],
+        *,
+        committed: bool,
+    ) -> None:
+        self.template = template
+        self.operands = operands
+        self.result = result
+        self.line = line
+        self.committed = committed
+        self.array: weakref.ref[RemoteArray] | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """What the program that it is part of depends on."""
+        return self.template.number, self.operands
+
+    def __str__(self) -> str:
+        return f"{self.line[0]}:{self.line[1]}"
+
+
+class RecordedGraph:
+    """The recorded calls of one thread.
+
+    Attributes:
+        lock: held while it changes or is sent.
+        nodes: the calls, in order.
+        inputs: their operands that are no results of recorded calls.
+        sites: the places in the caller's code of the calls.
+        devices: the devices of the inputs whose mesh is known.
+        is_cut: True if calls before them were sent because nothing was recorded for some time.
+        touched_s: the time of the last call.
+
+    Args:
+        send: sends the calls, if there are any.
+    """
+
+    def __init__(self, send: Callable[[RecordedGraph], None]) -> None:
+        self.send = send
+        self.lock = RLock()
+        self.is_cut = False
+        self.touched_s = 0.0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets the calls."""
+        self.nodes: list[RecordedNode] = []
+        self.inputs: list[Operand] = []
+        self.sites: set[Hashable] = set()
+        self.devices: tuple[int, ...] | None = None
+        self._numbers: dict[int, int] = {}
+
+    def accepts(self, site: Hashable, operands: Sequence[Operand | None]) -> bool:
+        """Returns False if a call has to be the first of another graph.
+
+        Args:
+            site: its place in the caller's code.
+            operands: its operands.
+        """
+        if site in self.sites or len(self.nodes) >= MOST_NODES or len(self.inputs) + len(operands) > MOST_INPUTS:
+            return False
+        return all(
+            self.devices is None or devices_of(operand) in (None, self.devices)
+            for operand in operands
+            if isinstance(operand, RemoteArray)
+        )
+
+    def value(self, operand: Operand | None) -> Value | None:
+        """Returns what an operand is in this graph: an earlier result, or an input, which it becomes."""
+        if operand is None:
+            return None
+        if not isinstance(operand, RemoteArray):
+            self.inputs.append(operand)
+            return Value(-1, len(self.inputs) - 1)
+        pending = operand._pending
+        if type(pending) is RecordedResult and pending.graph is self and pending.actual is None:
+            return Value(pending.node, 0)
+        number = self._numbers.get(id(operand))
+        if number is None:
+            number = self._numbers[id(operand)] = len(self.inputs)
+            self.inputs.append(operand)
+            self.devices = self.devices or devices_of(operand)
+        return Value(-1, number)
+
+    def add(self, node: RecordedNode, site: Hashable) -> None:
+        """Adds a call."""
+        self.nodes.append(node)
+        self.sites.add(site)
+        self.touched_s = time.monotonic()
+
+
+@dataclass
+class RecordedResult:
+    """The result of a recorded call.
+
+    Attributes:
+        graph: the calls that it was recorded with.
+        node: its index among them.
+        actual: the result of the call that was sent; None before.
+        placed: the placement, if the call was not submitted but run.
+    """
+
+    graph: RecordedGraph
+    node: int
+    actual: SubmittedResult | None = None
+    placed: MeshPlacement | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """True if the call was answered."""
+        return self.placed is not None or (self.actual is not None and self.actual.is_done)
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the call failed."""
+        return self.actual is not None and self.actual.is_failed
+
+    def begin(self) -> None:
+        """Sends the call, if it was not sent."""
+        if self.actual is None and self.placed is None:
+            with self.graph.lock:  # another thread may be sending it
+                if self.actual is None and self.placed is None:
+                    self.graph.send(self.graph)
+
+    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
+        """Returns the error of a call that failed because this one did, for raising it."""
+        return error if self.actual is None else self.actual.dependent_failure(error)
+
+    def wait(self, deadline: Deadline | None) -> MeshPlacement:
+        """Returns the placement, after the answer."""
+        self.begin()
+        if self.placed is not None:
+            return self.placed
+        assert self.actual is not None
+        return self.actual.wait(deadline)
+
+
+def devices_of(array: RemoteArray) -> tuple[int, ...] | None:
+    """Returns the devices of a committed array; None if they are not known yet, and for one that may move."""
+    if not array._committed:
+        return None
+    if array._placed is not None:
+        return tuple(array._placed.mesh.device_ids or ())
+    pending = array._pending
+    return pending.devices if isinstance(pending, SubmittedResult) else None
+
+
+def call_site() -> tuple[Hashable, tuple[str, int]]:
+    """Returns the place in the caller's code of the present call, callers of it included, and its file and line."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+        frame = frame.f_back
+    line = frame.f_code.co_filename, frame.f_lineno
+    places: list[int] = []
+    outer: FrameType | None = frame
+    for _ in range(_MOST_FRAMES):
+        if outer is None:
+            break
+        places += (id(outer.f_code), outer.f_lasti)
+        outer = outer.f_back
+    return tuple(places), line

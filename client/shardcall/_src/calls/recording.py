@@ -1,0 +1,281 @@
+"""Records calls, and sends several as one program."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_request import AUTO, CallRequest
+from shardcall._src.calls.pending_calls import PendingCall, SubmittedResult
+from shardcall._src.calls.recorded_graph import (
+    RecordedGraph,
+    RecordedNode,
+    RecordedResult,
+    Template,
+    call_site,
+    devices_of,
+)
+from shardcall._src.calls.recorded_sending import RecordedSending
+from shardcall._src.calls.remote_arrays import RemoteArrays
+from shardcall._src.device_arrays.remote_array import Owner, RemoteArray
+from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
+from shardcall._src.graphs.graph import parameters_of
+from shardcall._src.transfer.upload import Value as Operand
+from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.element_types import NATIVE_DTYPES
+from shardcall._src.types.errors import ArrayLostError
+from shardcall._src.wire.forks import begin_anew_in_children
+
+FUSABLE = frozenset(
+    (
+        *UNARY,
+        *BINARY,
+        *WITH_WHERE,
+        *("where", "clip", "roll", "shift", "diff", "getitem", "transpose", "expand_dims", "squeeze", "broadcast_to"),
+        *("astype", "argmax", "argmin"),
+    )
+)
+"""The functions whose calls are recorded: they have one result, whose layout is decided without the compiler."""
+
+_PLAIN = frozenset({bool, int, str, type(None)})
+_SMALL = (np.ndarray, np.generic, bool, int, float, complex)
+_MOST_OPERAND_BYTES = 4096
+_MOST_TEMPLATES = 1024
+_IDLE_S = 0.02
+
+
+class Recorder:
+    """Records the calls of a client; safe to use from several threads at once.
+
+    Each thread has calls of its own. They are sent when something needs a result, when a call of the same place in the
+    caller's code comes again, and when nothing is recorded for some time.
+
+    Args:
+        arrays: the arrays of the client.
+        memo: the messages of the client's calls.
+        most_seconds: the longest timeout.
+    """
+
+    def __init__(self, arrays: RemoteArrays, memo: CallMemo, most_seconds: float) -> None:
+        self.sending = RecordedSending(arrays, memo, most_seconds)
+        self._arrays = arrays
+        self._templates: dict[Hashable, Template] = {}
+        self._closed = False
+        self.begin_anew()
+        begin_anew_in_children(self)
+        # Weak, since the lease's thread has the arrays.
+        this = weakref.ref(self)
+        arrays.flush = lambda: _call(this, Recorder.flush)
+        arrays.flush_all = lambda: _call(this, Recorder.flush_all)
+        arrays.abandon = lambda: _call(this, Recorder.close)
+
+    def begin_anew(self) -> None:
+        """Resets the object in a forked child: recorded calls are its parent's."""
+        for graph in tuple(getattr(self, "_graphs", ())):
+            for node in graph.nodes:
+                call = PendingCall(self._arrays.pending, node.template.kernel, node.template.types, 0.0, str(node))
+                call.fail(ArrayLostError("the process was forked before the answer; call client.synchronize() first"))
+                node.result.actual = SubmittedResult(call, 0)
+            graph.lock = threading.RLock()
+            graph.clear()
+        self._graphs: weakref.WeakSet[RecordedGraph] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._timer: threading.Thread | None = None
+        self._is_recording = threading.Event()
+
+    def find(self, key: Hashable) -> Template | None:
+        """Returns the template of a kind of calls; None if it is not known, or its calls are not recorded."""
+        return self._templates.get(key)
+
+    def add_template(self, key: Hashable, call: CallRequest, parameters: Mapping[str, Any], result: Array) -> Template:
+        """Returns the template of a kind of calls that are recorded from now on."""
+        with self._lock:
+            number = next(reversed(self._templates.values())).number + 1 if self._templates else 0
+            while len(self._templates) >= _MOST_TEMPLATES:
+                del self._templates[next(iter(self._templates))]
+            template = Template(
+                number, call.message.kernel, parameters_of(list(parameters.items())), tuple(call.types), result
+            )
+            self._templates[key] = template
+        return template
+
+    def record(self, owner: Owner, template: Template, operands: Sequence[Operand | None]) -> RemoteArray | None:
+        """Records a call; returns its result, or None for a call that must be sent by itself.
+
+        Args:
+            owner: the client.
+            template: what it has in common with others of its kind.
+            operands: its operands; arrays of this process are not changed later.
+        """
+        graph = self._own_graph()
+        for operand in operands:
+            if isinstance(operand, RemoteArray):
+                if not self._arrays.is_here(operand):
+                    return None  # it is refused with the reason
+                pending = operand._pending
+                if type(pending) is RecordedResult and pending.graph is not graph:
+                    pending.begin()
+        site, line = call_site()
+        with graph.lock:
+            if not graph.accepts(site, operands):
+                self._send(graph)
+                if not graph.accepts(site, operands):
+                    return None
+            # Of two arrays whose devices are known and differ the server would refuse the program.
+            on_mesh = [operand for operand in operands if isinstance(operand, RemoteArray)]
+            known = {devices_of(operand) for operand in on_mesh} - {None}
+            if len(known) > 1:
+                return None
+            result = RecordedResult(graph, len(graph.nodes))
+            committed = any(operand.committed for operand in on_mesh)
+            node = RecordedNode(template, tuple(map(graph.value, operands)), result, line, committed=committed)
+            array = self._arrays.recorded(owner, template.result, result, committed=committed)
+            node.array = weakref.ref(array)
+            graph.add(node, site)
+        if not self._is_recording.is_set():
+            self._start()
+        return array
+
+    def flush(self) -> None:
+        """Sends the calls of this thread."""
+        graph = getattr(self._local, "graph", None)
+        if graph is not None and graph.nodes:
+            self._send(graph)
+
+    def flush_all(self) -> None:
+        """Sends the calls of all threads."""
+        for graph in self._all():
+            if graph.nodes:
+                self._send(graph)
+
+    def close(self) -> None:
+        """Forgets the recorded calls; returns the results that the caller has."""
+        self._closed = True
+        self._is_recording.set()
+        for graph in self._all():
+            with graph.lock:
+                self.sending.abandon(graph)
+
+    def _send(self, graph: RecordedGraph, *, is_idle: bool = False) -> None:
+        with graph.lock:
+            if graph.nodes:
+                is_cut, graph.is_cut = graph.is_cut or is_idle, is_idle
+                self.sending.send(graph, is_cut=is_cut)
+
+    def _own_graph(self) -> RecordedGraph:
+        graph: RecordedGraph | None = getattr(self._local, "graph", None)
+        if graph is None:
+            graph = self._local.graph = RecordedGraph(self._send)
+            with self._lock:
+                self._graphs.add(graph)
+        return graph
+
+    def _all(self) -> list[RecordedGraph]:
+        with self._lock:
+            return list(self._graphs)
+
+    def _start(self) -> None:
+        self._is_recording.set()
+        if self._timer is None and not self._closed:
+            with self._lock:
+                if self._timer is None:
+                    arguments = weakref.ref(self), self._is_recording
+                    self._timer = threading.Thread(
+                        target=_send_when_idle, args=arguments, name="shardcall-recording", daemon=True
+                    )
+                    self._timer.start()
+
+    def send_idle(self) -> bool:
+        """Sends what was recorded some time ago; returns False when there is no more to do, for ever."""
+        self._is_recording.clear()
+        for graph in self._all():
+            if not graph.nodes:
+                continue
+            if time.monotonic() - graph.touched_s < _IDLE_S:
+                self._is_recording.set()
+            else:
+                self._send(graph, is_idle=True)
+        return not self._closed
+
+
+def _send_when_idle(recorder: weakref.ref[Recorder], is_recording: threading.Event) -> None:
+    pause = threading.Event()
+    while True:
+        if not is_recording.wait(1.0):
+            if recorder() is None:
+                return
+            continue
+        pause.wait(_IDLE_S)
+        one = recorder()
+        if one is None or not one.send_idle():
+            return
+        del one
+
+
+def kind_of(
+    name: str, operands: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[Hashable, list[Operand | None]] | None:
+    """Returns the key of a call's template and its operands; None for a call that is not recorded.
+
+    Of recorded calls an operand is on the mesh, and the others are small; these are copied.
+    """
+    if name not in FUSABLE or len(operands) > len(FUNCTIONS[name].operands):
+        return None
+    parts: list[Hashable] = [name]
+    values: list[Operand | None] = []
+    is_on_mesh = False
+    for operand in operands:
+        if type(operand) is RemoteArray:
+            is_on_mesh = True
+            values.append(operand)
+            parts.append((operand._type.shape, operand._type.dtype))
+        elif operand is None:
+            values.append(None)
+            parts.append(None)
+        elif (value := _copied(operand)) is not None:
+            values.append(value)
+            parts.append((value.shape, value.dtype, 0))
+        else:
+            return None
+    if not is_on_mesh or not all(map(_is_plain, keywords.values())):
+        return None
+    while values[-1] is None:
+        values.pop()
+    parts += [(key, type(item), item) for key, item in keywords.items()]
+    return tuple(parts), values
+
+
+def _copied(operand: Any) -> NDArray | None:
+    """Returns a copy of a small operand, which the caller may change before it is sent; None for any other."""
+    if not isinstance(operand, _SMALL) or getattr(operand, "nbytes", 0) > _MOST_OPERAND_BYTES:
+        return None
+    value = np.array(operand)
+    return value if value.dtype in NATIVE_DTYPES and type(operand) is not np.ma.MaskedArray else None
+
+
+def _is_plain(value: object) -> bool:
+    """Returns True for the value of a parameter that equals only values with the same meaning, but for their types."""
+    return type(value) in _PLAIN or (type(value) is tuple and all(type(item) is int for item in value))
+
+
+def is_recorded(call: CallRequest, keywords: Mapping[str, Any]) -> bool:
+    """Returns True for a call of a function that may be recorded, by its parameters and the types of its operands."""
+    name, types = call.message.kernel, call.types
+    if not keywords.keys() <= FUNCTIONS[name].parameters.keys() or call.message.strategy not in ("", AUTO):
+        return False
+    if name == "power" and types[-1] is not None and types[-1].dtype.kind == "i":
+        return False  # whose values may be refused
+    x = types[0]
+    return not (name == "roll" and keywords.get("axis") is None and x is not None and x.ndim > 1)
+
+
+def _call(recorder: weakref.ref[Recorder], method: Callable[[Recorder], None]) -> None:
+    if (one := recorder()) is not None:
+        method(one)

@@ -1,0 +1,127 @@
+"""Arrays that calls make which nobody waits for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+
+from shardcall._src.calls.array_deletion import delete_on_stream
+from shardcall._src.calls.call_request import CallRequest
+from shardcall._src.calls.pending_calls import PendingCall, PendingCalls, SubmittedResult
+from shardcall._src.device_arrays.lease import Lease
+from shardcall._src.device_arrays.remote_array import (
+    Owner,
+    PendingResult,
+    RemoteArray,
+    Where,
+    check_where,
+    pending_result,
+)
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.transfer.call_runner import operand_bytes
+from shardcall._src.transfer.call_stream import CallStream
+from shardcall._src.transfer.upload import Value
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.errors import ShardcallError
+from shardcall._src.types.server_info import Limits
+
+
+class SubmittedArrays:
+    """Sends calls on the call stream, and puts their results under the lease.
+
+    Attributes:
+        pending: the calls that were submitted.
+    """
+
+    pending: PendingCalls
+    _here: Where
+    _lease: Lease
+    _limits: Limits
+    _stream: CallStream | None
+
+    def can_submit(self, values: Sequence[Value], until: Deadline) -> bool:
+        """Returns True if operands are small enough for the call stream, and the server does not refuse it."""
+        most_bytes = min(self._limits.max_inline_bytes, self._limits.max_streamed_bytes)
+        stream = self._stream
+        return stream is not None and operand_bytes(values) <= most_bytes and stream.wait_accepted(until)
+
+    def submit(
+        self, owner: Owner, call: CallRequest, values: Sequence[Value], types: Sequence[Array], until: Deadline
+    ) -> tuple[RemoteArray, ...]:
+        """Sends a call on the call stream; returns its results, which are not there yet.
+
+        Args:
+            values: its operands.
+            types: the types of its results.
+        """
+        submitted = PendingCall(self.pending, call.message.kernel, call.types, until.timeout_s)
+        arrays = tuple(
+            self.recorded(owner, kind, SubmittedResult(submitted, index), committed=call.commits)
+            for index, kind in enumerate(types)
+        )
+        self.send_recorded(call, arrays, [submitted], until)
+        return arrays
+
+    def recorded(
+        self, owner: Owner, kind: Array, pending: PendingResult | None, *, committed: bool = True
+    ) -> RemoteArray:
+        """Returns the result of a call that is not sent yet; `send_recorded` puts it under the lease."""
+        return RemoteArray(
+            owner, self._here, self.pending.new_handles(1)[0], kind, pending=pending, committed=committed
+        )
+
+    def renew(self, arrays: Sequence[RemoteArray]) -> None:
+        """Gives new handles to results of a call that failed, which is sent in another form."""
+        self._lease.release([array._handle for array in arrays])
+        for array in arrays:
+            array._handle = self.pending.new_handles(1)[0]
+
+    def adopt(self, array: RemoteArray, made: RemoteArray) -> None:
+        """Lets an array stand for one that a call has made, instead of the object that stood for it."""
+        self._lease.release([made._handle])
+        array._handle, array._placed, array._pending = made._handle, made._placed, None
+        self._lease.hold(array._handle, partial(_same, array))
+
+    def is_here(self, array: RemoteArray) -> bool:
+        """Returns True for an array on this client's server that was not deleted."""
+        return not array._lost and (array._where is self._here or array._where.is_same(self._here))
+
+    def send_recorded(
+        self, call: CallRequest, arrays: Sequence[RemoteArray], calls: Sequence[PendingCall], until: Deadline
+    ) -> None:
+        """Sends a call on the call stream.
+
+        Args:
+            call: the call.
+            arrays: its results.
+            calls: what waits for them: one call, or one for each result.
+            until: the deadline of the call.
+        """
+        stream, lease_id, values = self._stream, self._lease.lease_id, call.values
+        assert stream is not None
+        with contextlib.suppress(ShardcallError):  # the lease's thread tries again
+            self._lease.delete_dropped(partial(delete_on_stream, stream))
+        operands = [value for value in values if isinstance(value, RemoteArray)]
+        for operand in operands:
+            check_where(operand, self._here, f"an operand of {call.message.kernel}")
+        handles = [array._handle for array in arrays]
+        for array in arrays:
+            self._lease.hold(array._handle, partial(_same, array))
+        send = partial(
+            stream.send,
+            call.message,
+            values,
+            until,
+            lease_id=lease_id,
+            result_handles=handles,
+            request_id=handles[0].hex(),
+        )
+        used = [*handles, *(bytes.fromhex(operand.handle) for operand in operands)]
+        pending = [result for operand in operands if (result := pending_result(operand))]
+        # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
+        self.pending.send(calls, lambda sending: send(sending=sending), used, pending)
+
+
+def _same(array: RemoteArray) -> RemoteArray:
+    return array

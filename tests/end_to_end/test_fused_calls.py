@@ -1,0 +1,232 @@
+"""Calls that are recorded and run as one program: results and errors as if they had run one by one."""
+
+import threading
+
+import numpy as np
+import pytest
+from end_to_end.processes import until
+
+import shardcall as sc
+from shardcall._src.calls import recording
+
+U = np.random.default_rng(5).normal(size=(13, 9))
+
+
+@pytest.fixture
+def client(server, monkeypatch):
+    """A client that sends what it recorded only when something needs it."""
+    monkeypatch.setattr(recording, "_IDLE_S", 60.0)
+    with connect(server) as client:
+        yield client
+
+
+def connect(server, **options):
+    return sc.connect(server.address, fuse=True, **options)
+
+
+def step(u):
+    return u + 0.1 * (np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1) - 4 * u)
+
+
+def ran(client):
+    return [(call.ran_as, len(call.kernels), call.results) for call in client.trace_calls()]
+
+
+def test_a_loop_runs_as_one_program_for_each_iteration(client):
+    u, expected = client.put(U, spec=("x", None), mesh={"x": 4}), U
+    for _ in range(5):
+        u, expected = step(u), step(expected)
+    assert np.array_equal(u.get(), expected)
+    assert ran(client) == [("program", 11, 1)] * 5
+    assert "program" in repr(client.trace_calls())
+    assert u.spec == sc.P("x", None)
+
+
+def test_only_results_that_the_caller_has_are_made(client):
+    h = client.put(U)
+    kept = h + 1
+    dropped = kept * 2
+    total = dropped - 3
+    del dropped
+    other = np.sin(h)
+    del other
+    assert np.array_equal(total.get(), (U + 1) * 2 - 3)
+    assert np.array_equal(kept.get(), U + 1)
+    assert ran(client) == [("program", 3, 2)]
+    assert len(client.list()) == 3
+
+
+def test_what_nobody_holds_is_not_computed(client):
+    h = client.put(U)
+    for _ in range(3):
+        h * 2
+    client.synchronize()
+    assert ran(client) == []
+
+
+def test_a_single_call_is_sent_as_such(client):
+    h = client.put(U)
+    doubled = h * 2
+    assert np.array_equal(doubled.get(), U * 2)
+    assert ran(client) == [("call", 1, 1)]
+
+
+def test_operands_of_this_process_are_those_of_the_call(client):
+    h, x = client.put(U), U[0].copy()
+    result = (h + x) * x
+    expected = (U + x) * x
+    x[:] = 0
+    assert np.array_equal(result.get(), expected)
+
+
+def test_scalars_are_no_part_of_the_program(client):
+    h = client.put(U)
+    for k in range(4):
+        result = (h * k) + 0.5 * k
+        assert np.array_equal(result.get(), U * k + 0.5 * k)
+    assert ran(client) == [("program", 2, 1)] * 4
+    assert len(client._recorder.sending._programs._programs) == 1
+
+
+def test_errors_of_arguments_are_raised_in_their_line(client):
+    h = client.put(U)
+    doubled = h * 2
+    with pytest.raises(sc.ShardcallError):
+        doubled + np.ones(7)
+    with pytest.raises(sc.ShardcallError):
+        client.submit("roll", doubled, shift="x")
+    assert np.array_equal(doubled.get(), U * 2)
+
+
+def test_errors_name_the_line_of_their_call(client):
+    counts = client.put(np.arange(4))
+    shifted = (counts + 1) * 2
+    powers = shifted**-counts
+    after = powers + 1
+    with pytest.raises(sc.InvalidOperandError, match=r"^power of .*test_fused_calls.py:\d+, failed: y holds"):
+        after.get()
+    assert np.array_equal(shifted.get(), (np.arange(4) + 1) * 2)
+    client.synchronize()
+
+
+def test_a_program_that_the_server_refuses_runs_as_calls(client, monkeypatch):
+    monkeypatch.setattr("shardcall._src.calls.fused_programs.to_text", lambda graph: '{"nodes":[],"results":[9]}')
+    h = client.put(U)
+    for _ in range(2):
+        kept = h + 1
+        result = kept * kept
+        assert np.array_equal(result.get(), (U + 1) ** 2)
+        assert np.array_equal(kept.get(), U + 1)
+    client.synchronize()
+    assert [how for how, *_ in ran(client)] == ["calls", "calls"]
+    del kept, result
+    until(lambda: len(client.list()) == 1)
+
+
+def test_handles_and_deletions_see_recorded_arrays(client, server):
+    h = client.put(U)
+    result = h + 1
+    after = h * 2
+    assert len(result.handle) == 32
+    h.delete()
+    assert np.array_equal(after.get(), U * 2)
+    with pytest.raises(sc.ArrayLostError):
+        h + 1
+    result.delete()
+    assert result.lost
+
+
+def test_calls_that_are_not_recorded_take_recorded_operands(client):
+    h = client.put(U)
+    doubled = h * 2
+    assert np.allclose(np.asarray(client.matmul(doubled, U.T)), 2 * U @ U.T)
+    assert np.allclose(((h + 1) @ U.T).get(), (U + 1) @ U.T)
+    assert np.allclose(np.asarray(client.call("cumsum", h + 1, axis=0)), np.cumsum(U + 1, 0))
+    assert client.plan("negative", h * 3).results[0].type.shape == U.shape
+    assert client.describe(h * 3).shape == U.shape
+
+
+def test_what_is_recorded_is_sent_after_some_time(server, monkeypatch):
+    monkeypatch.setattr(recording, "_IDLE_S", 0.001)
+    with connect(server) as client:
+        result = (client.put(U) + 1) * 2
+        pending = client._remote_arrays.pending
+        waited = threading.Event()
+        for _ in range(6000):
+            if result._pending is None or type(result._pending).__name__ == "SubmittedResult":
+                break
+            waited.wait(0.01)
+        assert np.array_equal(result.get(), (U + 1) * 2)
+        assert not pending._failed
+        assert [how for how, *_ in ran(client)] == ["calls"]
+
+
+def test_threads_share_a_client(client):
+    h, results = client.put(U), {}
+    first = h + 1
+
+    def work(k):
+        x = first
+        for _ in range(5):
+            x = x * k + k
+        results[k] = x
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k, result in results.items():
+        expected = U + 1
+        for _ in range(5):
+            expected = expected * k + k
+        assert np.array_equal(result.get(), expected)
+
+
+def test_meshes_are_not_mixed(client):
+    a, b = client.put(U, mesh={"x": 2}), client.put(U, mesh=sc.Mesh(x=2, device_ids=[2, 3]))
+    one, other = a + 1, b * 2
+    third = np.sin(one)
+    assert np.array_equal(other.get(), U * 2)
+    assert np.allclose(third.get(), np.sin(U + 1))
+    with pytest.raises(sc.ShardingError):
+        a + b
+
+
+def test_close_abandons_what_was_recorded(server):
+    client = connect(server)
+    result = client.put(U) + 1
+    client.close()
+    assert result.lost
+    with pytest.raises(sc.ShardcallError):
+        result.get()
+
+
+def test_the_end_of_the_block_sends_and_raises(server):
+    def block():
+        with connect(server) as client:
+            counts = client.put(np.arange(4)) + 1
+            return counts**-counts
+
+    with pytest.raises(sc.InvalidOperandError, match="power"):
+        block()
+
+
+def test_fuse_is_off_where_each_call_is_waited_for(server):
+    with connect(server, synchronous=True) as client:
+        assert client._recorder is None
+        assert len(client.trace_calls()) == 0
+
+
+def test_clients_record_a_bounded_number_of_programs(client):
+    h = client.put(np.float64(1))
+    for k in range(40):
+        x = h
+        for _ in range(2):
+            x = x + 1 if k & 1 else x * 2
+            x = x - 1 if k & 2 else np.sin(x)
+            x = -x if k & 4 else np.cos(x)
+            x = abs(x) if k & 8 else np.exp(x)
+            x = x + x if k & 16 else x * x
+        x.get()
+    assert client._recorder.sending._programs._new <= 30
