@@ -25,8 +25,12 @@ def children(address: str) -> dict[str, Child]:
     """Returns the processes that run the job, by name."""
     environment = client_environment(tuned=True)
     return {
-        name: Child("peers.heat_steps", *arguments, environment=environment)
-        for name, arguments in (("shardcall", ("client", address)), ("jit", ("jax",)), ("NumPy", ("numpy",)))
+        name: Child(f"peers.{module}", *arguments, environment=environment)
+        for name, (module, *arguments) in {
+            "shardcall": ("heat_client", address),
+            "jit": ("heat_jax",),
+            "NumPy": ("heat_steps",),
+        }.items()
     }
 
 

@@ -136,5 +136,5 @@ def test_threads_have_chains_of_their_own(own):
 def test_the_page_runs(block, server, monkeypatch):
     for module in (sc, aio):
         connect = module.connect
-        monkeypatch.setattr(module, "local", lambda devices, connect=connect: connect(server.address))
+        monkeypatch.setattr(module, "local", lambda devices, connect=connect, **how: connect(server.address, **how))
     exec(compile(block, "example.py", "exec"), {"sc": sc, "np": np})
