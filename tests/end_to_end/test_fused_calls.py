@@ -155,7 +155,7 @@ def test_what_is_recorded_is_sent_after_some_time(server, monkeypatch):
         pending = client._remote_arrays.pending
         waited = threading.Event()
         for _ in range(6000):
-            if result._pending is None or type(result._pending).__name__ == "SubmittedResult":
+            if result._version.pending is None or type(result._version.pending).__name__ == "SubmittedResult":
                 break
             waited.wait(0.01)
         assert np.array_equal(result.get(), (U + 1) * 2)

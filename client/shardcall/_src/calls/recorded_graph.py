@@ -11,8 +11,9 @@ from threading import RLock
 from types import FrameType
 
 from shardcall._src.calls.pending_calls import SubmittedResult
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.placement import MeshPlacement
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.remote_array import RemoteArray, snapshot
 from shardcall._src.graphs.graph import NodeParameter, Value
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.upload import Value as Operand
@@ -54,13 +55,13 @@ class RecordedNode:
     Attributes:
         template: what calls of its kind have in common.
         operands: the inputs and nodes of its graph that it takes; None for one left out.
-        array: its result, while the caller has it.
+        version: its result, while the caller has it.
         result: what the array waits for.
         line: the file and line of the call.
         committed: whether its result is committed to its devices.
     """
 
-    __slots__ = ("array", "committed", "line", "operands", "result", "template")
+    __slots__ = ("committed", "line", "operands", "result", "template", "version")
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class RecordedNode:
         self.result = result
         self.line = line
         self.committed = committed
-        self.array: weakref.ref[RemoteArray] | None = None
+        self.version: weakref.ref[ArrayVersion] | None = None
 
     @property
     def key(self) -> Hashable:
@@ -140,13 +141,14 @@ class RecordedGraph:
         if not isinstance(operand, RemoteArray):
             self.inputs.append(operand)
             return Value(-1, len(self.inputs) - 1)
-        pending = operand._pending
+        version = operand._version
+        pending = version.pending
         if type(pending) is RecordedResult and pending.graph is self and pending.actual is None:
             return Value(pending.node, 0)
-        number = self._numbers.get(id(operand))
+        number = self._numbers.get(id(version))
         if number is None:
-            number = self._numbers[id(operand)] = len(self.inputs)
-            self.inputs.append(operand)
+            number = self._numbers[id(version)] = len(self.inputs)
+            self.inputs.append(snapshot(operand))
             self.devices = self.devices or devices_of(operand)
         return Value(-1, number)
 
@@ -205,11 +207,12 @@ class RecordedResult:
 
 def devices_of(array: RemoteArray) -> tuple[int, ...] | None:
     """Returns the devices of a committed array; None if they are not known yet, and for one that may move."""
-    if not array._committed:
+    version = array._version
+    if not version.committed:
         return None
-    if array._placed is not None:
-        return tuple(array._placed.mesh.device_ids or ())
-    pending = array._pending
+    if version.placed is not None:
+        return tuple(version.placed.mesh.device_ids or ())
+    pending = version.pending
     return pending.devices if isinstance(pending, SubmittedResult) else None
 
 

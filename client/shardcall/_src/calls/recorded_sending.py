@@ -139,15 +139,15 @@ class RecordedSending:
                     self._arrays.send_recorded(call, [array], [pending], batch.until)
                 else:
                     self._run(call, array)
-                    node.result.placed = array._placed
+                    node.result.placed = array._version.placed
                     continue
             except ShardcallError as error:
                 pending.fail(error)
             result = SubmittedResult(pending, 0, batch.devices)
             if i in batch.kept:
                 batch.publish(i, result)
-            elif array._placed is None:
-                array._pending = result
+            elif array._version.placed is None:
+                array._version.pending = result
 
     def _run(self, call: CallRequest, array: RemoteArray) -> None:
         """Runs a call where there is no call stream."""
@@ -201,16 +201,16 @@ class _Batch:
 
     def publish(self, index: int, result: SubmittedResult) -> None:
         """Lets the result of a call be waited for."""
-        array = self.kept[index]
-        if array._placed is None:
-            array._pending = result
+        version = self.kept[index]._version
+        if version.placed is None:
+            version.pending = result
         self.nodes[index].result.actual = result
 
 
 def _kept(nodes: Sequence[RecordedNode]) -> dict[int, RemoteArray]:
     """Returns the results of recorded calls that the caller has, by the indices of the calls."""
-    arrays = ((i, None if node.array is None else node.array()) for i, node in enumerate(nodes))
-    return {i: array for i, array in arrays if array is not None}
+    versions = ((i, None if node.version is None else node.version()) for i, node in enumerate(nodes))
+    return {i: RemoteArray._of(version) for i, version in versions if version is not None}
 
 
 def _is_refused(call: PendingCall) -> bool:

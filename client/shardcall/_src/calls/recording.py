@@ -23,7 +23,8 @@ from shardcall._src.calls.recorded_graph import (
 )
 from shardcall._src.calls.recorded_sending import RecordedSending
 from shardcall._src.calls.remote_arrays import RemoteArrays
-from shardcall._src.device_arrays.remote_array import Owner, RemoteArray
+from shardcall._src.device_arrays.array_version import Owner
+from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
 from shardcall._src.graphs.graph import parameters_of
 from shardcall._src.transfer.upload import Value as Operand
@@ -119,7 +120,7 @@ class Recorder:
             if isinstance(operand, RemoteArray):
                 if not self._arrays.is_here(operand):
                     return None  # it is refused with the reason
-                pending = operand._pending
+                pending = operand._version.pending
                 if type(pending) is RecordedResult and pending.graph is not graph:
                     pending.begin()
         site, line = call_site()
@@ -137,7 +138,7 @@ class Recorder:
             committed = any(operand.committed for operand in on_mesh)
             node = RecordedNode(template, tuple(map(graph.value, operands)), result, line, committed=committed)
             array = self._arrays.recorded(owner, template.result, result, committed=committed)
-            node.array = weakref.ref(array)
+            node.version = weakref.ref(array._version)
             graph.add(node, site)
         if not self._is_recording.is_set():
             self._start()
@@ -235,7 +236,7 @@ def kind_of(
         if type(operand) is RemoteArray:
             is_on_mesh = True
             values.append(operand)
-            parts.append((operand._type.shape, operand._type.dtype))
+            parts.append((operand._version.type.shape, operand._version.type.dtype))
         elif operand is None:
             values.append(None)
             parts.append(None)

@@ -213,6 +213,8 @@ class RemoteArrays(SubmittedArrays):
         on_mesh = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
         for array, name in on_mesh:
             check_where(array, self._here, name)
+            if (pending := pending_result(array)) is not None:
+                pending.begin()
             if settled_by is not None:
                 settle(array, settled_by)
         try:

@@ -9,15 +9,9 @@ from functools import partial
 from shardcall._src.calls.array_deletion import delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.calls.pending_calls import PendingCall, PendingCalls, SubmittedResult
+from shardcall._src.device_arrays.array_version import Owner, PendingResult, Where
 from shardcall._src.device_arrays.lease import Lease
-from shardcall._src.device_arrays.remote_array import (
-    Owner,
-    PendingResult,
-    RemoteArray,
-    Where,
-    check_where,
-    pending_result,
-)
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_where, pending_result
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.call_runner import operand_bytes
 from shardcall._src.transfer.call_stream import CallStream
@@ -73,19 +67,21 @@ class SubmittedArrays:
 
     def renew(self, arrays: Sequence[RemoteArray]) -> None:
         """Gives new handles to results of a call that failed, which is sent in another form."""
-        self._lease.release([array._handle for array in arrays])
+        self._lease.release([array._version.handle for array in arrays])
         for array in arrays:
-            array._handle = self.pending.new_handles(1)[0]
+            array._version.handle = self.pending.new_handles(1)[0]
 
     def adopt(self, array: RemoteArray, made: RemoteArray) -> None:
         """Lets an array stand for one that a call has made, instead of the object that stood for it."""
-        self._lease.release([made._handle])
-        array._handle, array._placed, array._pending = made._handle, made._placed, None
-        self._lease.hold(array._handle, partial(_same, array))
+        version, other = array._version, made._version
+        self._lease.release([other.handle])
+        version.handle, version.placed, version.pending = other.handle, other.placed, None
+        self._lease.hold(version.handle, partial(_same, array))
 
     def is_here(self, array: RemoteArray) -> bool:
         """Returns True for an array on this client's server that was not deleted."""
-        return not array._lost and (array._where is self._here or array._where.is_same(self._here))
+        version = array._version
+        return not version.lost and (version.where is self._here or version.where.is_same(self._here))
 
     def send_recorded(
         self, call: CallRequest, arrays: Sequence[RemoteArray], calls: Sequence[PendingCall], until: Deadline
@@ -105,9 +101,9 @@ class SubmittedArrays:
         operands = [value for value in values if isinstance(value, RemoteArray)]
         for operand in operands:
             check_where(operand, self._here, f"an operand of {call.message.kernel}")
-        handles = [array._handle for array in arrays]
+        handles = [array._version.handle for array in arrays]
         for array in arrays:
-            self._lease.hold(array._handle, partial(_same, array))
+            self._lease.hold(array._version.handle, partial(_same, array))
         send = partial(
             stream.send,
             call.message,
