@@ -175,7 +175,7 @@ class LinalgNamespace:
         u, s, v = self.svd(a, full_matrices=False)
         share = max(rows, columns) * float(np.finfo(type_of(s).dtype).eps) if rcond is None else rcond
         is_large = xp.greater(s, xp.multiply(xp.max(s, initial=0), share))
-        rank = int(xp.sum(is_large))
+        rank = np.int32(int(xp.sum(is_large)))  # as NumPy has it
         inverses = xp.where(is_large, xp.divide(1, xp.where(is_large, s, 1)), 0)
         parts = xp.matmul(self._adjoint(u), b)
         scaled = xp.multiply(inverses if type_of(b).ndim == 1 else xp.expand_dims(inverses, -1), parts)
