@@ -56,7 +56,7 @@ class Namespace(
 
     Their results stay on the mesh, as those of `Client.submit`. No function waits for its result, but those with as
     many elements as the values say, such as `nonzero`, wait for the number. A function takes arrays on the mesh, arrays
-    of this process and numbers; it runs where its first operand on the mesh is.
+    of this process and numbers; it runs where its committed operands are.
     """
 
     pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
