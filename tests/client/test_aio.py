@@ -26,7 +26,7 @@ PAIRS = [
     (aio.AsyncCompiledKernel, shardcall.CompiledKernel),
     (aio.AsyncRemoteArray, shardcall.RemoteArray),
 ]
-WITHOUT_WAITING = {"explain", "profile", "statistics", "submit"}
+WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit"}
 COMPUTING = {
     "xp",
     "at",

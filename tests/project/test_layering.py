@@ -208,7 +208,7 @@ FOLDERS = {
         "device_arrays": {"wire", "functions", "types", "display", "rpc"},
         "memory": {"wire", "types", "rpc"},
         "transfer": {"wire", "functions", "types", "access", "display", "rpc", "device_arrays", "memory"},
-        "calls": {"wire", "functions", "types", "rpc", "device_arrays", "transfer"},
+        "calls": {"wire", "functions", "graphs", "types", "rpc", "device_arrays", "transfer"},
         "local": {"types"},
     },
     "shardcall_server.frontend": {

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.implicit_gets import Statistics
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.remote_array import RemoteArray
@@ -68,6 +69,13 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
     def statistics(self) -> Statistics:
         """Returns the counts of this client since it connected."""
         return self._wrapped.statistics()
+
+    def trace_calls(self) -> CallTrace:
+        """Returns what the latest calls that were recorded ran as, oldest first; ``print`` shows a table.
+
+        Calls that depend on each other are recorded and sent as one program (docs/pending_arrays.md).
+        """
+        return self._wrapped.trace_calls()
 
     def _kernel_names(self) -> Iterable[str]:
         return self._wrapped._kernel_names()  # may block the loop once, for a second at most

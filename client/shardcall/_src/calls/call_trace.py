@@ -50,7 +50,7 @@ class CallTrace(Sequence[TracedCall]):
         return "\n".join([head, *map(str, self._calls)])
 
 
-class CallHistory:
+class TraceBuffer:
     """Keeps the latest recorded calls of a client."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ _MOST_FRAMES = 8
 
 @dataclass(frozen=True)
 class Template:
-    """What the recorded calls of one kind have in common.
+    """The common part of recorded calls of one kind.
 
     Attributes:
         number: another one for each kind.
@@ -81,7 +81,7 @@ class RecordedNode:
 
     @property
     def key(self) -> Hashable:
-        """What the program that it is part of depends on."""
+        """The part of the key of a program that this call decides."""
         return self.template.number, self.operands
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class RecordedGraph:
         lock: held while it changes or is sent.
         nodes: the calls, in order.
         inputs: their operands that are no results of recorded calls.
-        sites: the places in the caller's code of the calls.
+        sites: the positions of the calls in the caller's code.
         devices: the devices of the inputs whose mesh is known.
         is_cut: True if calls before them were sent because nothing was recorded for some time.
         touched_s: the time of the last call.
@@ -222,11 +222,11 @@ def call_site() -> tuple[Hashable, tuple[str, int]]:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
         frame = frame.f_back
     line = frame.f_code.co_filename, frame.f_lineno
-    places: list[int] = []
+    site: list[int] = []
     outer: FrameType | None = frame
     for _ in range(_MOST_FRAMES):
         if outer is None:
             break
-        places += (id(outer.f_code), outer.f_lasti)
+        site += (id(outer.f_code), outer.f_lasti)
         outer = outer.f_back
-    return tuple(places), line
+    return tuple(site), line

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import CallRequest, prepare
-from shardcall._src.calls.call_trace import CallHistory
+from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.calls.fused_programs import FusedProgram, FusedPrograms
 from shardcall._src.calls.pending_calls import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import RecordedGraph, RecordedNode
@@ -36,7 +36,7 @@ class RecordedSending:
     """
 
     def __init__(self, arrays: RemoteArrays, memo: CallMemo, most_seconds: float) -> None:
-        self.history = CallHistory()
+        self.history = TraceBuffer()
         self._arrays = arrays
         self._memo = memo
         self._most_seconds = most_seconds

@@ -131,8 +131,8 @@ class Recorder:
                     return None
             # Of two arrays whose devices are known and differ the server would refuse the program.
             on_mesh = [operand for operand in operands if isinstance(operand, RemoteArray)]
-            known = {devices_of(operand) for operand in on_mesh} - {None}
-            if len(known) > 1:
+            devices = {devices_of(operand) for operand in on_mesh} - {None}
+            if len(devices) > 1:
                 return None
             result = RecordedResult(graph, len(graph.nodes))
             committed = any(operand.committed for operand in on_mesh)
