@@ -46,7 +46,9 @@ def test_rows_are_exchanged(run, values, number, layout):
     assert_same_bits(run(KERNELS[name], *operands, **how, padding=7), expected(name, operands, parameters))
 
 
-@pytest.mark.parametrize("name", ["flip", "concatenate", "repeat", "reshape", "diagonal"])
+@pytest.mark.parametrize(
+    "name", ["flip", *(pytest.param(name, marks=pytest.mark.long) for name in ("concatenate", "repeat", "reshape"))]
+)
 def test_every_bit_is_exchanged(run, values, dtype, name):
     parameters = {"flip": {"axis": 0}, "repeat": {"repeats": 2, "axis": 0}, "reshape": {"shape": (39,)}}.get(name, {})
     operands = tuple(values.any((13, 3), dtype) for _ in range(2 if name == "concatenate" else 1))

@@ -12,6 +12,12 @@ from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
 COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
+
+
+def in_long_form(*values):
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 LAYOUTS = [({"x": 8}, ("x", None)), ({"x": 3}, ("x", None)), ({"a": 4, "b": 2}, (("b", "a"), None))]
 BOTH_SHARDED = [({"a": 4, "b": 2}, ("a", "b")), ({"a": 2, "b": 3}, ("b", "a"))]
 
@@ -71,12 +77,12 @@ def test_slices_along_two_sharded_axes(run, values, number):
     check_slice(run, values.normal((61, 14)), BOTH[number // 2], mesh, spec)
 
 
-@pytest.mark.parametrize("key", [np.s_[1:-1], np.s_[5:7], np.s_[6:1:-1]])
+@pytest.mark.parametrize("key", [in_long_form(np.s_[1:-1]), in_long_form(np.s_[5:7]), np.s_[6:1:-1]])
 def test_slices_of_every_type(run, values, dtype, key):
     check_slice(run, values.any((13, 4), dtype), key, {"x": 3}, ("x", None))
 
 
-@pytest.mark.parametrize("sizes", [(4,), (20,), (33,), (59,)])
+@pytest.mark.parametrize("sizes", [(4,), in_long_form((20,)), (33,), in_long_form((59,))])
 def test_a_loop_over_starts_compiles_once(run, values, sizes):
     """All devices take the same branch at every start, and starts outside the array are clamped."""
     x = values.normal((61,))
@@ -142,7 +148,7 @@ def test_values_are_assigned(run, values, number):
     assign(run, x, key, assigned, mesh, [spec, [None] * len(shape)])
 
 
-@pytest.mark.parametrize(("mesh", "spec"), [LAYOUTS[0], LAYOUTS[2], BOTH_SHARDED[1]])
+@pytest.mark.parametrize(("mesh", "spec"), [LAYOUTS[0], in_long_form(*LAYOUTS[2]), in_long_form(*BOTH_SHARDED[1])])
 @pytest.mark.parametrize("key", [np.s_[1:-1], np.s_[20:31], np.s_[:40, 1:], np.s_[40:2:-2]])
 def test_sharded_values_are_assigned(run, values, mesh, spec, key):
     x = values.normal((61, 14))
@@ -159,7 +165,7 @@ def test_values_are_converted(run, to, of):
     assign(run, np.zeros((7,), to), np.s_[2:5], np.array([0, 2, -1], of), {"x": 3}, [("x",), (None,)])
 
 
-@pytest.mark.parametrize("sizes", [(20,), (59,)])
+@pytest.mark.parametrize("sizes", [(20,), in_long_form((59,))])
 def test_a_loop_of_assignments_compiles_once(run, values, sizes):
     x, assigned = values.normal((61,)), values.normal(sizes)
     run.programs.clear()
