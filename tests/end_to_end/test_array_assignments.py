@@ -177,6 +177,16 @@ def test_values_are_converted_as_numpy_converts_them(on_mesh, dtype):
     same(h, x)
 
 
+def test_complex_numbers_on_the_mesh_that_are_not_zero_are_true(on_mesh):
+    values = np.array([3j, 0, 1 + 0j] * 7)
+    for key in (slice(None), [0, 1, 2], np.arange(21) % 2 == 0):
+        x = np.zeros(21, bool)
+        h, new = on_mesh(x, sc.P("x")), values[: x[key].size]
+        h[key] = on_mesh(new, sc.P("x"))
+        x[key] = new
+        same(h, x)
+
+
 def test_conversions_that_lose_something_warn_or_are_refused_as_numpys(on_mesh):
     h, x = on_mesh(np.zeros(4, np.int8)), np.zeros(4, np.int8)
     for key, value, error in [

@@ -197,3 +197,13 @@ def test_indices_of_nothing_and_of_scalars(own):
         np.nonzero(h)
     with pytest.raises(ValueError, match="both x and y, or neither"):
         own.xp.where(h, h)
+
+
+@pytest.mark.parametrize("shape", [(1, 37), (37, 1)], ids=str)
+@pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, "x"), sc.P("x", "y")], ids=str)
+def test_every_device_has_the_elements_of_an_axis_of_one_element(own, shape, spec):
+    x = np.random.default_rng(19).normal(size=shape)
+    mesh = sc.Mesh(x=4, y=2)
+    key = (0,) if shape[0] == 1 else (slice(None), -1)
+    others = own.put(np.zeros(37), mesh=mesh, spec=sc.P("y"))  # each device adds what it has
+    same(others + own.put(x, mesh=mesh, spec=spec)[key], x[key])

@@ -121,7 +121,7 @@ def as_values(values: Any, dtype: np.dtype) -> RemoteArray | NDArray:
     """
     array = find_remote_array(values)
     if array is not None:
-        if array.dtype.kind == "c" and dtype.kind != "c":
+        if array.dtype.kind == "c" and dtype.kind not in "bc":
             warnings.warn(
                 "Casting complex values to real discards the imaginary part",
                 np.exceptions.ComplexWarning,

@@ -85,7 +85,7 @@ class IndexingNamespace(SearchingNamespace):
         """
         x, items, new = copy.copy(x), read_items(key), as_values(values, x.dtype)
         if new.dtype.kind == "c" and x.dtype.kind != "c":
-            new = self.real(new)
+            new = self.not_equal(new, 0) if x.dtype.kind == "b" else self.real(new)
         if all(map(is_basic, items)):
             return self._update_slices(x, basic_index(x.shape, tuple(items)), new, mode)
         items = checked_items(x.shape, items)

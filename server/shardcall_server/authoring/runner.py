@@ -142,8 +142,23 @@ class Runner:
             made = program.compiled(*arrays)
             program.check(made)
             for array, result in zip(made, results, strict=False):
+                check_copies(array, result.shape)
                 gather(array, result, self.copier, lambda _: None)
         return results
+
+
+def check_copies(array: jax.Array, shape: tuple[int, ...]) -> None:
+    """Checks that the devices that have the same block of a result have the same bits, where they are not padding.
+
+    Raises:
+        AssertionError: if they differ: a later call may read the block of any of them.
+    """
+    blocks: dict[str, bytes] = {}
+    for shard in array.addressable_shards:
+        valid = tuple(slice(0, max(0, n - (at.start or 0))) for n, at in zip(shape, shard.index, strict=True))
+        bits = np.asarray(shard.data)[valid].tobytes()
+        if blocks.setdefault(str(shard.index), bits) != bits:
+            raise AssertionError(f"devices have different copies of the block {shard.index} of a result of {shape}")
 
 
 def _padded(array: np.ndarray, shape: tuple[int, ...], padding: float) -> np.ndarray:

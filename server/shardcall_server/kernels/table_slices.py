@@ -42,6 +42,11 @@ def _is_complete(call: Call, axis: int) -> bool:
     return bool(call["steps"][axis] == 1 and call["sizes"][axis] == call.x[axis])
 
 
+def _is_kept(call: Call, axis: int) -> bool:
+    """Returns whether an axis of x is one of the slice, with all of its elements; of size 1 it may be dropped."""
+    return _is_complete(call, axis) and _targets(call)[axis] is not None
+
+
 def _getitem_aligned(call: Call) -> AlignedAxes:
     targets = _targets(call)
     return tuple(target if _is_complete(call, i) else None for i, target in enumerate(targets)), (None,)
@@ -59,7 +64,7 @@ def _sliced(call: Call, axis: int, along: ShardedAxis) -> SlicedAxis:
 
 def _getitem_of(alongs: Sequence[ShardedAxis], block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x, starts = map(required, operands)
-    slices = [_sliced(block.call, along.axis, along) for along in alongs if not _is_complete(block.call, along.axis)]
+    slices = [_sliced(block.call, along.axis, along) for along in alongs if not _is_kept(block.call, along.axis)]
 
     def move(bits: jax.Array) -> jax.Array:
         # What is sliced on every device alone comes first, so that less travels.
@@ -77,7 +82,7 @@ def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
 
 def _getitem_specs(problem: Problem) -> LocalSpecs | str:
     spec, call = required(problem.in_specs[0]), call_of(problem)
-    slices = [_sliced(call, along.axis, along) for along in _alongs(problem) if not _is_complete(call, along.axis)]
+    slices = [_sliced(call, along.axis, along) for along in _alongs(problem) if not _is_kept(call, along.axis)]
     if not all(each.is_cheap for each in slices) and can_exchange(problem, _getitem_aligned(call)[0]):
         return "the devices would send as many rows as their blocks have, and exchange another axis in less time"
     origins = _getitem_origins(call)
