@@ -174,6 +174,13 @@ def test_every_form_of_the_loop_is_numpys(values, shape):
     check_form(values, shape)
 
 
+@pytest.mark.parametrize("shape", [(1141, 47), (2000, 20), (5000, 34)], ids=str)
+def test_rows_behind_the_last_iteration_are_added_once(run, values, same, shape):
+    """XLA updated such rows in place while it read them, in programs of the kernel only."""
+    x = values.small(shape, np.dtype("float64"))
+    same(run(CUMSUM, x, mesh={"x": 1}, in_specs=[("x", None)], strategy="block_scan", axis=1), np.cumsum(x, 1))
+
+
 def test_a_large_array_needs_no_large_scratch():
     array = jax.ShapeDtypeStruct((1024, 2048), jnp.float64)
     before = jax.ShapeDtypeStruct((1024, 1), jnp.float64)

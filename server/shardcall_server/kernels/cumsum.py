@@ -170,7 +170,7 @@ class CumSum(Kernel[CumSumParameters]):
     """
 
     name = "cumsum"
-    version = 4
+    version = 5
     reproducibility = Reproducibility.INTEGERS
     summary = "The running sum along an axis, as numpy.cumsum."
     operands = (OperandInfo("x", "The array, of any rank and element type."),)

@@ -1,8 +1,8 @@
 """Running sums of an array on one device.
 
 The form is chosen for XLA:CPU, whose own running sum, a tree of reduce-windows, takes as long as 4 to 14 copies of
-the array. A loop that adds each row to the next, in place, takes little longer than one copy, if an iteration adds
-enough elements; `_rows_per_iteration` and `_folds` see to that. On other platforms XLA's own is used.
+the array. A loop that adds each row to the next takes little longer than one copy, if an iteration adds enough
+elements; `_rows_per_iteration` and `_folds` see to that. On other platforms XLA's own is used.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ def _rows_per_iteration(inner: int) -> int:
 
 
 def _loop(lanes: jax.Array, before: jax.Array) -> jax.Array:
-    # [outer, n, inner], [outer, 1, inner] → [outer, n, inner]. The array is its own carry.
+    # [outer, n, inner], [outer, 1, inner] → [outer, n, inner]. The loop reads summands from `lanes` and not from the
+    # buffer of the sums: jax 0.10.1 updates that in place in a fusion that reads the rows it has just written.
     n = lanes.shape[1]
     step = min(_rows_per_iteration(lanes.shape[2]), n)
 
     def add(sums: jax.Array, start: int | jax.Array, count: int, before: jax.Array) -> jax.Array:
-        chunk = rows(lanes if isinstance(start, int) and not start else sums, start, count, 1)
-        return lax.dynamic_update_slice_in_dim(sums, _within(chunk) + before, start, 1)
+        return lax.dynamic_update_slice_in_dim(sums, _within(rows(lanes, start, count, 1)) + before, start, 1)
 
     def iteration(i: jax.Array, sums: jax.Array) -> jax.Array:
         start = i * step
@@ -109,7 +109,7 @@ def _loop(lanes: jax.Array, before: jax.Array) -> jax.Array:
 
     iterations = n // step
     index = index_type(n)
-    sums = add(lanes, 0, step, before)
+    sums = add(jnp.zeros_like(lanes), 0, step, before)
     sums = lax.fori_loop(index.type(1), index.type(iterations), iteration, sums)
     left = n - iterations * step
     return add(sums, n - left, left, rows(sums, n - left - 1, 1, 1)) if left else sums
