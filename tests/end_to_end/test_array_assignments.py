@@ -177,7 +177,7 @@ def test_values_are_converted_as_numpy_converts_them(on_mesh, dtype):
     same(h, x)
 
 
-def test_complex_numbers_on_the_mesh_that_are_not_zero_are_true(on_mesh):
+def test_complex_numbers_become_bools_by_both_parts(on_mesh):
     values = np.array([3j, 0, 1 + 0j] * 7)
     for key in (slice(None), [0, 1, 2], np.arange(21) % 2 == 0):
         x = np.zeros(21, bool)

@@ -44,8 +44,8 @@ class IndexingNamespace(SearchingNamespace):
             key: integers, slices, ``...``, None, and arrays of integers or bool, as NumPy takes them.
 
         Raises:
-            IndexError: for other indices, and for integers out of range. Integers on the mesh are checked when the result
-                is read, which raises an `InvalidOperandError`.
+            IndexError: for other indices, and for integers out of range. Integers on the mesh are checked when the
+                result is read, which raises an `InvalidOperandError`.
         """
         items = read_items(key)
         if all(map(is_basic, items)):
