@@ -200,7 +200,7 @@ class _Batch:
         self.until = until
 
     def publish(self, index: int, result: SubmittedResult) -> None:
-        """Lets the result of a call be waited for."""
+        """Registers the result of a call for waiting."""
         version = self.kept[index]._version
         if version.placed is None:
             version.pending = result

@@ -72,7 +72,7 @@ class SubmittedArrays:
             array._version.handle = self.pending.new_handles(1)[0]
 
     def adopt(self, array: RemoteArray, made: RemoteArray) -> None:
-        """Lets an array stand for one that a call has made, instead of the object that stood for it."""
+        """Makes an array stand for the result of a call, instead of the object that stood for it."""
         version, other = array._version, made._version
         self._lease.release([other.handle])
         version.handle, version.placed, version.pending = other.handle, other.placed, None
