@@ -238,12 +238,12 @@ def test_a_great_many_arrays_come_back_bit_for_bit(round_trip, case):
     round_trip(case)
 
 
-@pytest.mark.parametrize("transport", ["shared", "streamed"])
+@pytest.mark.parametrize("path", ["shared", "streamed"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_large_arrays_of_every_layout_come_back_too(round_trip, layout, transport):
+def test_large_arrays_of_every_layout_come_back_too(round_trip, layout, path):
     for dtype in (np.dtype(np.float64), np.dtype(np.uint8)):
         shape = () if layout == "scalar" else (5 * MIB // dtype.itemsize // 23, 23)
-        round_trip(Case(dtype, shape, layout, transport, sc.Mesh(a=4, b=2), None, seed=1))
+        round_trip(Case(dtype, shape, layout, path, sc.Mesh(a=4, b=2), None, seed=1))
 
 
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES[9:14] + ELEMENT_TYPES[16:], ids=str)
