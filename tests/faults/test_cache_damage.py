@@ -30,6 +30,7 @@ KERNELS: dict[str, tuple[Callable[[sc.Client], sc.Result], np.ndarray]] = {
     "cumsum": (lambda c: c.cumsum(X, axis=0, mesh=MESH, spec=P("x", None)), np.cumsum(X, axis=0)),
     "einsum": (lambda c: c.einsum("ij,kj->ik", X, X, mesh=MESH), X @ X.T),
 }
+FOREIGN = "0" * 32
 _PR_CAPBSET_DROP = 24
 _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
 
@@ -131,10 +132,11 @@ def remove_the_folder(folder: Folder, attempt: int) -> None:
 
 def litter(folder: Folder, attempt: int) -> None:
     """Files of writers that were killed, and foreign files."""
-    for entry in folder.entries()[: attempt % 3 + 1]:
+    programs = [entry for entry in folder.entries() if not entry.name.startswith(FOREIGN)]
+    for entry in programs[: attempt % 3 + 1]:
         entry.rename(folder.programs / f".{attempt:032x}.part")
     (folder.programs / f"garbage {attempt}").write_bytes(os.urandom(1000))
-    (folder.programs / f"{attempt:064x}.program").write_bytes(os.urandom(1000))
+    (folder.programs / f"{FOREIGN}{attempt:032x}.program").write_bytes(os.urandom(1000))
 
 
 def damage_the_index(folder: Folder, attempt: int) -> None:
