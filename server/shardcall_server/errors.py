@@ -66,6 +66,12 @@ class Reason(enum.StrEnum):
     TRANSFER_REQUIRED = enum.auto()
     KERNEL_FAILED_KNOWN_ANSWERS = enum.auto()
     STREAM_IDLE = enum.auto()
+    INDEX_OUT_OF_RANGE = enum.auto()
+    INVALID_MATRIX = enum.auto()
+
+
+OF_VALUES = frozenset({Reason.INVALID_VALUE, Reason.INDEX_OUT_OF_RANGE, Reason.INVALID_MATRIX})
+"""The reasons of refusals that depend on the values of operands."""
 
 
 class CallError(Exception):

@@ -103,8 +103,10 @@ def test_indices_out_of_range_are_refused(own):
     with pytest.raises(IndexError, match="index 13 is out of bounds"):
         own.put(X)[np.array([0, 13])]
     h = own.put(X, mesh=sc.Mesh(x=2))
-    with pytest.raises(sc.InvalidOperandError, match="an index that the axis of 13 elements does not have"):
+    with pytest.raises(IndexError, match="an index that the axis of 13 elements does not have"):
         h[own.put(np.array([0, 13]), mesh=sc.Mesh(x=2))].get()
+    with pytest.raises(sc.IndexOutOfRangeError, match="take_at"):
+        (h[own.put(np.array([0, -14]), mesh=sc.Mesh(x=2)), np.array([0, 1])] + 1).get()
 
 
 FUNCTIONS = {

@@ -107,8 +107,12 @@ def test_decompositions_have_numpys_names(own):
 
 def test_matrices_without_a_result_are_refused(own):
     h = own.put(np.ones((3, 3)), mesh=sc.Mesh(x=3))
-    with pytest.raises(sc.InvalidOperandError, match="singular matrix"):
+    with pytest.raises(np.linalg.LinAlgError, match="singular matrix"):
         np.linalg.inv(h).get()
+    with pytest.raises(sc.LinAlgError, match="not positive definite"):
+        (np.linalg.cholesky(-h) + 1).get()
+    with pytest.raises(np.linalg.LinAlgError, match="singular matrix"):
+        np.linalg.solve(h, h[0]).get()
     for call in (lambda: np.linalg.inv(h[:2]), lambda: np.linalg.svd(h[0])):
         with pytest.raises(np.linalg.LinAlgError, match="give"):
             call()

@@ -76,8 +76,9 @@ def test_a_run_that_one_host_alone_failed_at_ends_the_mesh():
         merged(executed(), failure())
 
 
-def test_values_that_a_host_without_devices_of_the_mesh_did_not_see_are_refused():
-    refused = failure("INVALID_VALUE", "negative")
+@pytest.mark.parametrize("reason", ["INVALID_VALUE", "INDEX_OUT_OF_RANGE", "INVALID_MATRIX"])
+def test_values_that_a_host_without_devices_of_the_mesh_did_not_see_are_refused(reason):
+    refused = failure(reason, "negative")
     for answers in ((executed(), refused), (refused, executed()), (refused, refused)):
         assert merged(*answers).failure.message == "negative"
     with pytest.raises(DisagreementError, match="host b alone failed"):

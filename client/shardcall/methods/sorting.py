@@ -43,7 +43,7 @@ class Sorting(Calling[Outcome]):
             options: see `ArrayOptions`.
 
         Raises:
-            InvalidOperandError: for an index that there is not.
+            IndexOutOfRangeError: for an index that there is not.
         """
         return self._named("take", x, indices, axis=axis, options=options)
 
@@ -59,6 +59,6 @@ class Sorting(Calling[Outcome]):
             options: see `ArrayOptions`.
 
         Raises:
-            InvalidOperandError: for an index that there is not.
+            IndexOutOfRangeError: for an index that there is not.
         """
         return self._named("take_along_axis", x, indices, axis=axis, options=options)

@@ -45,7 +45,7 @@ class IndexingNamespace(SearchingNamespace):
 
         Raises:
             IndexError: for other indices, and for integers out of range. Integers on the mesh are checked when the
-                result is read, which raises an `InvalidOperandError`.
+                result is read, which raises an `IndexOutOfRangeError`, an IndexError.
         """
         items = read_items(key)
         if all(map(is_basic, items)):

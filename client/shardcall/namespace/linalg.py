@@ -47,7 +47,8 @@ class LinalgNamespace:
 
     Functions of matrices take the last two axes of an array. The matrices of a batch that is sharded are computed by
     the devices that have them; a matrix that is sharded itself is computed by one device. Matrices that have no result,
-    such as singular ones of `inv`, are refused as the values are computed: by a `shardcall.InvalidOperandError`.
+    such as singular ones of `inv`, are refused as the values are computed: by a `shardcall.LinAlgError`, which is a
+    ``numpy.linalg.LinAlgError``, when the result is read.
 
     Args:
         xp: the namespace that this is part of.

@@ -170,6 +170,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DEADLINE_EXCEEDED: no message of the call arrived, or none was accepted, within
     the server's idle limit.
     """
+    ERROR_REASON_INDEX_OUT_OF_RANGE: _ErrorReason.ValueType  # 47
+    """INVALID_ARGUMENT: an operand of indices has one that the axis does not have.
+    The kernel detected it while it ran; there are no results.
+    """
+    ERROR_REASON_INVALID_MATRIX: _ErrorReason.ValueType  # 48
+    """INVALID_ARGUMENT: an operand has a matrix for which the function has no
+    result, such as a singular one that is to be inverted. The kernel detected it
+    while it ran; there are no results.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server has a `google.rpc.ErrorInfo` whose domain is
@@ -329,5 +338,14 @@ the version. Use another version of jaxlib or other compiler flags.
 ERROR_REASON_STREAM_IDLE: ErrorReason.ValueType  # 46
 """DEADLINE_EXCEEDED: no message of the call arrived, or none was accepted, within
 the server's idle limit.
+"""
+ERROR_REASON_INDEX_OUT_OF_RANGE: ErrorReason.ValueType  # 47
+"""INVALID_ARGUMENT: an operand of indices has one that the axis does not have.
+The kernel detected it while it ran; there are no results.
+"""
+ERROR_REASON_INVALID_MATRIX: ErrorReason.ValueType  # 48
+"""INVALID_ARGUMENT: an operand has a matrix for which the function has no
+result, such as a singular one that is to be inverted. The kernel detected it
+while it ran; there are no results.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

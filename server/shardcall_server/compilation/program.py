@@ -105,13 +105,13 @@ class Program:
             arrays: the results, and the flags if the program was launched and has checks.
 
         Raises:
-            CallError: INVALID_VALUE, for the first check that refuses the call.
+            CallError: for the first check that refuses the call, with its reason.
         """
         for flags in arrays[len(self.results) :]:
             for shard in flags.addressable_shards[:1]:
                 for check, is_refused in zip(self.resolved.problem.checks, np.asarray(shard.data), strict=True):
                     if is_refused:
-                        raise CallError(Reason.INVALID_VALUE, check.message, field=check.operand)
+                        raise CallError(check.reason, check.message, field=check.operand)
 
     @property
     def text(self) -> str:

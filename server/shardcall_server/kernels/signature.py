@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from shardcall._src.functions.function import REQUIRED
+from shardcall_server.errors import Reason
 from shardcall_server.kernels.layout import ArrayType
 
 if TYPE_CHECKING:
@@ -62,10 +63,12 @@ class ValueCheck:
     Attributes:
         operand: the name of the operand at fault.
         message: the fault, what is allowed and what to do.
+        reason: the reason of the refusal, one of `shardcall_server.errors.OF_VALUES`.
     """
 
     operand: str
     message: str
+    reason: Reason = Reason.INVALID_VALUE
 
 
 @dataclass(frozen=True)

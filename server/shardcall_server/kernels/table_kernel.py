@@ -46,7 +46,9 @@ class TableKernel(Kernel[Any]):
         values = _normalised(self.row, call)
         checks = tuple(_value_check(self.name, check, call) for check in checks_of(self.row, call))
         if (batch := self.row.batch_check) is not None:
-            checks += (ValueCheck(FUNCTIONS[self.name].operand_name(batch.operand), batch.message),)
+            checks += (
+                ValueCheck(FUNCTIONS[self.name].operand_name(batch.operand), batch.message, Reason.INVALID_MATRIX),
+            )
         return Signature(self.parameter_class(**values) if values else None, types, checks)
 
     def default_in_specs(
@@ -98,7 +100,8 @@ def _normalised(row: Row, call: Call) -> dict[str, Any]:
 def _value_check(name: str, check: IndexCheck, call: Call) -> ValueCheck:
     operand, count = FUNCTIONS[name].operand_name(check.operand), check.count(call)
     allowed = f"give indices from {-count} to {count - 1}" if count else "there is none"
-    return ValueCheck(operand, f"{operand} has an index that the axis of {count} elements does not have; {allowed}")
+    message = f"{operand} has an index that the axis of {count} elements does not have; {allowed}"
+    return ValueCheck(operand, message, Reason.INDEX_OUT_OF_RANGE)
 
 
 def table_kernel(entry: Row) -> TableKernel:

@@ -77,6 +77,8 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_TRANSFER_REQUIRED: errors.ShardingError,
         error_pb2.ERROR_REASON_KERNEL_FAILED_KNOWN_ANSWERS: errors.MiscompiledKernelError,
         error_pb2.ERROR_REASON_STREAM_IDLE: errors.DeadlineExceededError,
+        error_pb2.ERROR_REASON_INDEX_OUT_OF_RANGE: errors.IndexOutOfRangeError,
+        error_pb2.ERROR_REASON_INVALID_MATRIX: errors.LinAlgError,
     }
 )
 """The class of every reason of the protocol."""

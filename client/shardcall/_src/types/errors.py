@@ -6,6 +6,8 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     ├── InvalidRequestError(ValueError)           an inconsistent request
     ├── InvalidOperandError(ValueError)           number, rank, shape or content of operands
     │   ├── AxisError(numpy.exceptions.AxisError) an axis that the operand does not have
+    │   ├── IndexOutOfRangeError(IndexError)      an index on the mesh that the axis does not have
+    │   ├── LinAlgError(numpy.linalg.LinAlgError) a matrix without a result, such as a singular one
     │   ├── OperandTypeError(TypeError)           an element type that cannot be taken
     │   ├── OperandCountError(TypeError)          too many operands, or too few
     │   └── OperandOverflowError(OverflowError)   an integer that the other operand's element type does not hold
@@ -113,6 +115,14 @@ class AxisError(InvalidOperandError, np.exceptions.AxisError):
         super().__init__(message, metadata=metadata, **rest)  # type: ignore[arg-type]
         self.axis = _integer(self.metadata.get("axis"))
         self.ndim = _integer(self.metadata.get("ndim"))
+
+
+class IndexOutOfRangeError(InvalidOperandError, IndexError):
+    """An index on the mesh that the axis does not have; raised when the result is read."""
+
+
+class LinAlgError(InvalidOperandError, np.linalg.LinAlgError):
+    """A matrix for which a function has no result, such as a singular one; raised when the result is read."""
 
 
 class OperandTypeError(InvalidOperandError, TypeError):

@@ -69,6 +69,8 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.TRANSFER_REQUIRED: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.KERNEL_FAILED_KNOWN_ANSWERS: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.STREAM_IDLE: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.INDEX_OUT_OF_RANGE: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.INVALID_MATRIX: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
 _QUOTAS = {

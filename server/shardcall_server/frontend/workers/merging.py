@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import Reason
+from shardcall_server.errors import OF_VALUES
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_worker.v1 import link_pb2
 
@@ -87,7 +87,7 @@ def merge(
 
 def _may_fail_alone(kinds: set[str | None], failures: Sequence[link_pb2.Failure]) -> bool:
     if kinds <= _MAY_REFUSE_ALONE:
-        return all(failure.reason == Reason.INVALID_VALUE for failure in failures)
+        return all(failure.reason in OF_VALUES for failure in failures)
     return any(kinds <= alone for alone in _MAY_FAIL_ALONE)
 
 
