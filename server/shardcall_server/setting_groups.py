@@ -231,7 +231,8 @@ class ProgramSettings(BaseModel):
         description="Maximum bytes of compiled programs in cache_dir; the least recently used are removed first.",
     )
     warm_up_file: str = Field(
-        "", description="JSON file of calls whose programs are compiled before the server is ready; see the README."
+        "",
+        description="JSON file of calls whose programs are compiled before the server is ready; see docs/serving.md.",
     )
     warm_up_s: float = Field(
         10.0,

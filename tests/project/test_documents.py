@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from project.blocks import PAGES
 
 from shardcall.cli.app import make_app
 from shardcall_server.settings import ENVIRONMENT_PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 OF_OTHER_PROGRAMS = {
     *("--build", "--build-arg", "--detach", "--rm", "--volumes"),  # docker

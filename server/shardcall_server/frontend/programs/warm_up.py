@@ -150,7 +150,7 @@ def _read_manifest(name: str) -> list[CountedCall]:
     except (OSError, PrivateFileError) as error:
         raise SettingsError(f"setting warm_up_file is {name!r}: {error.strerror}") from None
     except ValueError as error:
-        raise SettingsError(f"setting warm_up_file is {name!r}: {error}; see the README for its form") from None
+        raise SettingsError(f"setting warm_up_file is {name!r}: {error}; docs/serving.md describes its form") from None
 
 
 def _completed(call: AbstractCall, default_mesh: mesh_pb2.Mesh) -> AbstractCall:

@@ -1,0 +1,141 @@
+"""The code blocks of the documentation, and how each kind of block is checked."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from shardcall.cli.app import make_app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+LANGUAGES = {"python", "sh", "text", "json", "toml"}
+_MARKER = re.compile(r"<!-- (not run|not compared): (.+) -->")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PLACEHOLDERS = {"HOST:PORT": "localhost:8470", "NAME": "name"}
+_OTHER_PROGRAMS = {"cd", "eval", "export", "prometheus"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page.
+
+    Attributes:
+        page: the path of the page.
+        line: the line of its first fence.
+        language: the language that the fence names.
+        text: what is between the fences.
+        excuse: why the block is not run or not compared, by the comment above it; empty for a block that is.
+        follows: the number of characters between this block and the one before it, without white space.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    excuse: str
+    follows: int
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Returns the blocks of a page in the order of the page."""
+    text = page.read_text()
+    blocks: list[Block] = []
+    end = 0
+    for match in _FENCE.finditer(text):
+        between = text[end : match.start()]
+        marker = _MARKER.search(between.rstrip().rpartition("\n")[2])
+        line = text.count("\n", 0, match.start()) + 1
+        blocks.append(Block(page, line, match[1], match[2], marker[2] if marker else "", len(between.strip())))
+        end = match.end()
+    return blocks
+
+
+def output_of(blocks: list[Block], index: int) -> Block | None:
+    """Returns the block with the output of a block, which directly follows it; None if there is none."""
+    following = blocks[index + 1] if index + 1 < len(blocks) else None
+    return following if following and following.language == "text" and not following.follows else None
+
+
+def matches(output: str, expected: str) -> bool:
+    """Returns whether an output is the expected one, in which `…` stands for any text."""
+    pattern = ".*?".join(re.escape(part) for part in expected.rstrip().split("…"))
+    lines = "\n".join(line.rstrip() for line in output.rstrip().splitlines())
+    return re.fullmatch(pattern, lines, re.DOTALL) is not None
+
+
+def commands_of(text: str) -> Iterator[list[str]]:
+    """Yields the commands of a shell block as lists of words, without comments."""
+    for line in text.replace("\\\n", " ").splitlines():
+        for part in line.split("&&"):
+            command = shlex.split(_with_names(part), comments=True)
+            while command and re.fullmatch(r"[A-Z_]+=.*", command[0]):
+                command = command[1:]
+            if command:
+                yield command
+
+
+def check_command(command: list[str]) -> None:
+    """Checks that a command of a shell block exists and accepts its arguments.
+
+    Raises:
+        AssertionError: if it does not.
+    """
+    program, arguments = command[0], command[1:]
+    if program in {"shardcall", ".venv/bin/shardcall"}:
+        check_shardcall(arguments)
+    elif program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert arguments[0] in targets, command
+    elif program == "pip":
+        extras = re.findall(r"\[([\w,]+)\]", " ".join(arguments))
+        declared = (ROOT / "pyproject.toml").read_text()
+        assert all(f"\n{extra} = [" in declared for of_one in extras for extra in of_one.split(",")), command
+    elif program in {"python", ".venv/bin/python"}:
+        check_python(arguments)
+    elif program == "docker":
+        check_docker(arguments)
+    else:
+        assert program in _OTHER_PROGRAMS or command[:2] == ["git", "clone"], command
+
+
+def check_python(arguments: list[str]) -> None:
+    """Checks that the program which `python` runs exists, or that the code after `-c` is Python."""
+    if arguments[0] == "-c":
+        compile(arguments[1], "<documentation>", "exec")
+    else:
+        assert (ROOT / arguments[0]).is_file(), arguments
+
+
+def check_docker(arguments: list[str]) -> None:
+    """Checks that the services which `docker compose` is asked for exist."""
+    if arguments[0] == "compose":
+        services = re.findall(r"^  ([\w-]+):$", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
+        named = [word for word in arguments[2:] if not word.startswith("-")]
+        assert not named or named[0] in services, arguments
+
+
+def check_shardcall(arguments: list[str]) -> None:
+    """Checks that the `shardcall` command accepts arguments, by its own parser."""
+    command: Any = typer.main.get_command(make_app())
+    context, name, rest = None, "shardcall", arguments
+    while True:
+        context = command.make_context(name, list(rest), parent=context)
+        if not hasattr(command, "resolve_command") or not (rest := [*context._protected_args, *context.args]):
+            return
+        name, command, rest = command.resolve_command(context, rest)
+
+
+def _with_names(command: str) -> str:
+    for placeholder, value in _PLACEHOLDERS.items():
+        command = re.sub(rf"(?<![\w=]){placeholder}\b", value, command)
+    return command.replace("<this repository>", "repository")

@@ -1,0 +1,144 @@
+"""The code blocks of the documentation: each is run, parsed or compared, or says why not."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from project.blocks import (
+    LANGUAGES,
+    PAGES,
+    ROOT,
+    Block,
+    blocks_of,
+    check_command,
+    commands_of,
+    matches,
+    output_of,
+)
+
+import shardcall as sc
+from shardcall import aio
+from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_server.settings import Settings
+
+# In the short form of the tests the largest arrays are smaller.
+SMALLER = ("(4096, 4096)", "(1024, 96)")
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+LONGEST_README = 700
+
+
+def of_language(language: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language == language and not block.excuse]
+
+
+def test_every_block_names_its_language() -> None:
+    assert [str(block) for block in BLOCKS if block.language not in LANGUAGES] == []
+
+
+def test_every_block_of_text_is_the_output_of_the_block_above_it_or_says_why_not() -> None:
+    compared = set()
+    for page in PAGES:
+        blocks = blocks_of(page)
+        outputs = (output_of(blocks, i) for i, block in enumerate(blocks) if block.language == "python")
+        compared |= {str(block) for block in outputs if block}
+    allowed = {str(block) for block in BLOCKS if block.excuse or block.page.name == "errors.md"}
+    assert {str(block) for block in BLOCKS if block.language == "text"} - compared - allowed == set()
+
+
+@pytest.fixture
+def open_clients(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Lets `local` and `connect` return clients of the tests' server, in a folder of the test's own."""
+    with contextlib.ExitStack() as stack:
+
+        def opener(connect: Callable[..., Any]) -> Callable[..., Any]:
+            def open_client(*_: object, devices: int = 8, **options: Any) -> Any:
+                client = connect(server.address, **options)
+                if isinstance(client, sc.Client):
+                    stack.callback(client.close)
+                return client
+
+            return open_client
+
+        for module, connect in ((sc, sc.connect), (aio, aio.connect)):
+            monkeypatch.setattr(module, "local", opener(connect), raising=False)
+            monkeypatch.setattr(module, "connect", opener(connect), raising=False)
+        monkeypatch.chdir(tmp_path)
+        yield
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["small", "as written"])
+def source(request: pytest.FixtureRequest) -> Callable[[Block], str]:
+    """Returns the source of a block, on the lines of its page."""
+    return lambda block: "\n" * block.line + (block.text if request.param else block.text.replace(*SMALLER))
+
+
+@pytest.mark.one_transport("it compares what pages show, under the clients that they make")
+@pytest.mark.parametrize("page", sorted({block.page for block in of_language("python")}), ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(
+    page: Path, source: Callable[[Block], str], open_clients: None
+) -> None:
+    blocks = blocks_of(page)
+    names: dict[str, Any] = {"__name__": page.stem}
+    for i, block in enumerate(blocks):
+        if block.language != "python" or block.excuse:
+            continue
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(source(block), str(page), "exec"), names)
+        expected = output_of(blocks, i)
+        if expected and not expected.excuse:
+            assert matches(printed.getvalue(), expected.text), f"{block} printed:\n{printed.getvalue()}"
+
+
+@pytest.mark.parametrize("block", of_language("sh"), ids=str)
+def test_the_commands_of_a_page_exist_and_accept_their_arguments(block: Block) -> None:
+    for command in commands_of(block.text):
+        check_command(command)
+
+
+@pytest.mark.parametrize("block", of_language("json"), ids=str)
+def test_the_calls_of_a_warm_up_file_can_be_parsed(block: Block) -> None:
+    for call in json.loads(block.text)["calls"]:
+        json_format.ParseDict(call["call"], kernel_pb2.KernelCall())
+        for operand in call["operands"]:
+            json_format.ParseDict(operand, array_pb2.ArrayType())
+
+
+@pytest.mark.parametrize("block", of_language("toml"), ids=str)
+def test_the_keys_of_a_settings_file_are_settings(block: Block) -> None:
+    assert set(tomllib.loads(block.text)) <= set(Settings.model_fields)
+
+
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md"))], ids=lambda page: page.stem
+)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text())
+    targets = [((page.parent / file) if file else page, anchor) for file, anchor in links]
+    gone = [file for file, _ in targets if not file.exists()]
+    assert gone == []
+    assert [f"{file.name}#{anchor}" for file, anchor in targets if anchor and anchor not in anchors(file)] == []
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = set(re.findall(r"^\| \[[\w.]+\]\(([\w.]+)\)", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
+    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= LONGEST_README
