@@ -14,11 +14,9 @@ from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import type_of
-from shardcall.namespace.destinations import Destination
+from shardcall.namespace.destinations import Destination, Likeness, Shape
 from shardcall.namespace.inspection import check_device
 from shardcall.namespace.ranges import RangeNamespace
-
-Shape = SupportsIndex | Sequence[SupportsIndex]
 
 
 class CreationNamespace(RangeNamespace):
@@ -84,41 +82,17 @@ class CreationNamespace(RangeNamespace):
             return self.full(kind.shape if shape is None else shape, fill_value, dtype, **to)
         return self._created("full_like", here, _filled(fill_value, dtype), to=to)
 
-    def zeros_like(
-        self,
-        x: OperandLike,
-        /,
-        dtype: npt.DTypeLike | None = None,
-        *,
-        shape: Shape | None = None,
-        **to: Unpack[Destination],
-    ) -> Any:
+    def zeros_like(self, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[Likeness]) -> Any:
         """Returns an array of zeros like another, as ``numpy.zeros_like``; see `full_like`."""
-        return self.full_like(x, 0, dtype, shape=shape, **to)
+        return self.full_like(x, 0, dtype, **to)
 
-    def ones_like(
-        self,
-        x: OperandLike,
-        /,
-        dtype: npt.DTypeLike | None = None,
-        *,
-        shape: Shape | None = None,
-        **to: Unpack[Destination],
-    ) -> Any:
+    def ones_like(self, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[Likeness]) -> Any:
         """Returns an array of ones like another, as ``numpy.ones_like``; see `full_like`."""
-        return self.full_like(x, 1, dtype, shape=shape, **to)
+        return self.full_like(x, 1, dtype, **to)
 
-    def empty_like(
-        self,
-        x: OperandLike,
-        /,
-        dtype: npt.DTypeLike | None = None,
-        *,
-        shape: Shape | None = None,
-        **to: Unpack[Destination],
-    ) -> Any:
+    def empty_like(self, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[Likeness]) -> Any:
         """Returns an array of zeros like another, which ``numpy.empty_like`` leaves open; see `full_like`."""
-        return self.full_like(x, 0, dtype, shape=shape, **to)
+        return self.full_like(x, 0, dtype, **to)
 
     def eye(
         self,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, SupportsIndex, TypedDict
 
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import SpecLike
 from shardcall.namespace.inspection import check_device
 from shardcall.namespace.shapes import ShapeNamespace
+
+Shape = SupportsIndex | Sequence[SupportsIndex]
 
 
 class Destination(TypedDict, total=False):
@@ -26,12 +28,22 @@ class Destination(TypedDict, total=False):
     spec: SpecLike | None
 
 
-def _show_destination(function: Callable[..., Any]) -> None:
-    """Gives a function a signature that shows the keywords of `Destination`."""
+class Likeness(Destination, total=False):
+    """The keywords of functions that create arrays like others.
+
+    Attributes:
+        shape: the shape; None for that of the other array.
+    """
+
+    shape: Shape | None
+
+
+def _show_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
+    """Gives a function a signature that shows keywords by their names."""
     *own, _ = (signature := inspect.signature(function)).parameters.values()
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in Destination.__annotations__.items()
+        for name, annotation in sorted(keywords.items(), key=lambda item: item[0] in Destination.__annotations__)
     ]
     function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
 
@@ -44,8 +56,9 @@ class Creating(ShapeNamespace):
         for function in {
             value: None for value in vars(cls).values() if inspect.isfunction(value)
         }:  # some have two names
-            if "Unpack" in str(function.__annotations__.get("to")):
-                _show_destination(function)
+            for kind in (Destination, Likeness):
+                if function.__annotations__.get("to") == f"Unpack[{kind.__name__}]":
+                    _show_keywords(function, kind.__annotations__)
 
     def _created(self, name: str, *operands: Any, to: Destination, **parameters: Any) -> Any:
         check_device(to)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -16,6 +16,49 @@ from shardcall.namespace.base import NamespaceBase, type_of
 from shardcall.namespace.inspection import check_device
 
 Axes = int | Sequence[int] | None
+
+
+def _sorting(function: Callable[[Any, Any, Any, bool, Any], Any]) -> Callable[..., Any]:
+    """Gives a function that sorts the standard's keywords."""
+
+    def sorting(
+        self: Any,
+        x: OperandLike,
+        /,
+        axis: int | None = -1,
+        *,
+        descending: bool = False,
+        stable: bool = True,
+        **options: Any,
+    ) -> Any:
+        del stable
+        return function(self, x, axis, descending, options)
+
+    return _named_as(function, sorting)
+
+
+def _with_correction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a function with a number of degrees of freedom the standard's keywords."""
+
+    def with_correction(
+        self: Any,
+        x: OperandLike,
+        /,
+        axis: Axes = None,
+        *,
+        ddof: float = 0,
+        correction: float | None = None,
+        keepdims: bool = False,
+        **options: Any,
+    ) -> Any:
+        return function(self, x, axis, ddof=ddof if correction is None else correction, keepdims=keepdims, **options)
+
+    return _named_as(function, with_correction)
+
+
+def _named_as(function: Callable[..., Any], made: Callable[..., Any]) -> Callable[..., Any]:
+    made.__name__, made.__qualname__, made.__doc__ = function.__name__, function.__qualname__, function.__doc__
+    return made
 
 
 class StandardNamespace(NamespaceBase):
@@ -59,9 +102,8 @@ class StandardNamespace(NamespaceBase):
         del copy
         return super().reshape(x, shape, **options)
 
-    def sort(  # type: ignore[override]
-        self, x: OperandLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True, **options: Any
-    ) -> Any:
+    @_sorting
+    def sort(self, x: OperandLike, axis: int | None, descending: bool, options: Any) -> Any:
         """Returns the array sorted along an axis, as ``numpy.sort``.
 
         Args:
@@ -71,15 +113,12 @@ class StandardNamespace(NamespaceBase):
             stable: has no effect: equal elements keep their sequence.
             options: those of `Client.sort`.
         """
-        del stable
         made = super().sort(x, axis, **options)
         return self.flip(made, -1 if axis is None else axis) if descending else made
 
-    def argsort(  # type: ignore[override]
-        self, x: OperandLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True, **options: Any
-    ) -> Any:
+    @_sorting
+    def argsort(self, x: OperandLike, axis: int | None, descending: bool, options: Any) -> Any:
         """Returns the indices that sort an array along an axis, as ``numpy.argsort``; arguments are those of `sort`."""
-        del stable
         if not descending:
             return super().argsort(x, axis, **options)
         x, axis = (super().reshape(x, -1), -1) if axis is None else (x, axis)
@@ -90,17 +129,8 @@ class StandardNamespace(NamespaceBase):
         reversed_ = super().argsort(self.flip(x, axis), axis, **options)
         return self.subtract(shape[axis] - 1, self.flip(reversed_, axis))
 
-    def var(  # type: ignore[override]
-        self,
-        x: OperandLike,
-        /,
-        axis: Axes = None,
-        *,
-        ddof: float = 0,
-        correction: float | None = None,
-        keepdims: bool = False,
-        **options: Any,
-    ) -> Any:
+    @_with_correction
+    def var(self, x: OperandLike, axis: Axes, **options: Any) -> Any:
         """Returns the variance over axes, as ``numpy.var``.
 
         Args:
@@ -111,23 +141,12 @@ class StandardNamespace(NamespaceBase):
             keepdims: whether the axes stay, with a size of 1.
             options: those of `Client.var`.
         """
-        ddof = ddof if correction is None else correction
-        return super().var(x, axis, ddof=ddof, keepdims=keepdims, **options)
+        return super().var(x, axis, **options)
 
-    def std(  # type: ignore[override]
-        self,
-        x: OperandLike,
-        /,
-        axis: Axes = None,
-        *,
-        ddof: float = 0,
-        correction: float | None = None,
-        keepdims: bool = False,
-        **options: Any,
-    ) -> Any:
+    @_with_correction
+    def std(self, x: OperandLike, axis: Axes, **options: Any) -> Any:
         """Returns the standard deviation over axes, as ``numpy.std``; arguments are those of `var`."""
-        ddof = ddof if correction is None else correction
-        return super().std(x, axis, ddof=ddof, keepdims=keepdims, **options)
+        return super().std(x, axis, **options)
 
     def nextafter(self, x1: OperandLike, x2: OperandLike, /, **options: Any) -> Any:
         """Returns the next number from each element of x1 towards that of x2, as ``numpy.nextafter``."""
