@@ -142,12 +142,12 @@ class Runner:
             made = program.compiled(*arrays)
             program.check(made)
             for array, result in zip(made, results, strict=False):
-                check_copies(array, result.shape)
+                _check_copies(array, result.shape)
                 gather(array, result, self.copier, lambda _: None)
         return results
 
 
-def check_copies(array: jax.Array, shape: tuple[int, ...]) -> None:
+def _check_copies(array: jax.Array, shape: tuple[int, ...]) -> None:
     """Checks that the devices that have the same block of a result have the same elements, but for padding.
 
     Floating-point numbers may differ in their last bits: around a ring each device adds in another order.
