@@ -1,6 +1,5 @@
 """Arrays that stay, on a server that keeps them in a dict."""
 
-import copy
 import gc
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -234,36 +233,6 @@ def test_a_list_ignores_an_array_whose_answer_is_in_transit(memory, client, meth
 def test_a_pickle_is_refused_and_says_what_to_do(client):
     with pytest.raises(TypeError, match=r"cannot be pickled; pickle its \.handle"):
         pickle.dumps(client.put([1.0]))
-
-
-@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda array: copy.deepcopy({"x": [array]})["x"][0]])
-def test_a_copy_is_another_reference(client, memory, make):
-    array = client.put([1.0])
-    other = make(array)
-    del array
-    gc.collect()
-    client.put([2.0])  # deletes unreferenced arrays
-    assert other.get() == [1.0]
-    del other
-    gc.collect()
-    client.put([3.0])
-    assert len(memory.stored) == 1
-
-
-def test_a_copy_keeps_its_array_when_the_object_stands_for_another(client, memory):
-    array = client.put([1.0])
-    kept = copy.copy(array)
-    handle = array.handle
-    assert client.describe(handle) is array
-    array._become(client.put([2.0])._version)
-    assert (array.get(), kept.get()) == ([2.0], [1.0])
-    assert (client.describe(array.handle), client.describe(handle).get()) == (array, [1.0])
-    gc.collect()
-    client.put([3.0])
-    assert len(memory.stored) == 3
-    kept.delete()
-    assert kept.lost
-    assert array.get() == [2.0]
 
 
 def test_an_array_that_is_no_handle_is_not_printed(client):

@@ -121,6 +121,9 @@ class ArrayMethods(ABC):
     def delete(self, /, *arrays: Handle, timeout: float | None = SHORT_TIMEOUT_S) -> int:
         """Deletes arrays from the mesh; those that are not there are ignored.
 
+        An array that a copy shares, such as a slice of everything, stays until its last object is deleted or dropped;
+        a handle deletes it for all.
+
         Args:
             arrays: `RemoteArray` objects, or handles.
             timeout: seconds; None for the server's maximum.

@@ -14,7 +14,7 @@ from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.calls.result import placement_of
 from shardcall._src.calls.submitted_arrays import SubmittedArrays
 from shardcall._src.device_arrays import plan
-from shardcall._src.device_arrays.array_version import Owner, Where
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, Where
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import (
@@ -24,6 +24,7 @@ from shardcall._src.device_arrays.remote_array import (
     check_there,
     check_where,
     find_remote_array,
+    give_up_shared,
     mark_lost,
     pending_result,
     settle,
@@ -47,6 +48,7 @@ from shardcall.v1 import array_service_pb2
 
 _CLOSE_TIMEOUT_S = 2.0
 _DEFAULT_LEASE_S = 60.0
+_DELETED = "which was deleted"
 _RESIDENT_LIMIT = "RESIDENT_LIMIT"
 
 _Value = TypeVar("_Value")
@@ -167,15 +169,18 @@ class RemoteArrays(SubmittedArrays):
         return [array for array in held if array is not None]
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
-        """Deletes arrays, except those deleted before; returns how many the server had."""
+        """Deletes arrays, except those deleted before or shared; returns how many the server had."""
         self.flush_all()
-        resolved = map(self._resolved, arrays)
-        there = [array for array in resolved if not (isinstance(array, RemoteArray) and array.lost)]
+        there = []
+        for array in arrays:
+            here = find_remote_array(array)
+            if here is None or not (here.lost or give_up_shared(here, _DELETED)):
+                there.append(self._resolved(array))
         handles = [self._handle(array) for array in there]
         deleted = self._delete(handles, until)
         for array in (*there, *self._lease.release(handles)):
             if isinstance(array, RemoteArray):
-                mark_lost(array, "which was deleted")
+                mark_lost(array, _DELETED)
         return deleted
 
     def making(self) -> AbstractContextManager[None]:
@@ -293,11 +298,14 @@ class RemoteArrays(SubmittedArrays):
             raise download.broken("an array has no element type")
         over = mesh.from_proto(answer.mesh)
         placed = MeshPlacement(placement, over, answer.device_bytes)
-        return RemoteArray(owner, self._here, answer.handle, placement.type, placed, committed=committed)
+        return self._made(owner, answer.handle, placed, committed)
 
     def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer, *, committed: bool) -> RemoteArray:
-        placed = placement_of(index, answer)
-        return RemoteArray(owner, self._here, result.handle, placed.placement.type, placed, committed=committed)
+        return self._made(owner, result.handle, placement_of(index, answer), committed)
+
+    def _made(self, owner: Owner, handle: bytes, placed: MeshPlacement, committed: bool) -> RemoteArray:
+        version = ArrayVersion(owner, self._here, handle, placed.placement.type, placed, committed=committed)
+        return RemoteArray(version)
 
 
 def _named(value: object) -> str:

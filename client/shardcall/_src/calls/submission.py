@@ -60,7 +60,8 @@ class Submission(ArrayMethods):
         Args:
             name: the name of the kernel, such as `kernels` lists.
             operands: as of `call`.
-            mesh: the devices to run on; None for those of the first operand on the mesh, else the server's choice.
+            mesh: the devices to run on; None for those of the first committed operand, else of the largest on the
+                mesh, else the server's choice.
             in_specs: as of `call`.
             out_specs: as of `call`.
             strategy: the name of a strategy; ``"auto"`` leaves the choice to the server.

@@ -9,7 +9,7 @@ from functools import partial
 from shardcall._src.calls.array_deletion import delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.calls.pending_calls import PendingCall, PendingCalls, SubmittedResult
-from shardcall._src.device_arrays.array_version import Owner, PendingResult, Where
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_where, pending_result
 from shardcall._src.rpc.deadline import Deadline
@@ -61,9 +61,8 @@ class SubmittedArrays:
         self, owner: Owner, kind: Array, pending: PendingResult | None, *, committed: bool = True
     ) -> RemoteArray:
         """Returns the result of a call that is not sent yet; `send_recorded` puts it under the lease."""
-        return RemoteArray(
-            owner, self._here, self.pending.new_handles(1)[0], kind, pending=pending, committed=committed
-        )
+        handle = self.pending.new_handles(1)[0]
+        return RemoteArray(ArrayVersion(owner, self._here, handle, kind, pending=pending, committed=committed))
 
     def renew(self, arrays: Sequence[RemoteArray]) -> None:
         """Gives new handles to results of a call that failed, which is sent in another form."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from shardcall._src.device_arrays.placement import MeshPlacement
@@ -74,6 +75,7 @@ class Owner(Protocol):
         """The functions of arrays."""
 
 
+@dataclass(eq=False)
 class ArrayVersion:
     """An array on the mesh as a `RemoteArray` stands for it until an assignment to elements.
 
@@ -92,22 +94,27 @@ class ArrayVersion:
         object: the caller's `RemoteArray` that stands for it, which may stand for another version by now.
     """
 
-    def __init__(
-        self,
-        owner: Owner,
-        where: Where,
-        handle: bytes,
-        kind: Array,
-        placed: MeshPlacement | None,
-        pending: PendingResult | None,
-        committed: bool,
-    ) -> None:
-        self.owner = owner
-        self.where = where
-        self.handle = handle
-        self.type = kind
-        self.placed = placed
-        self.pending = pending
-        self.committed = committed
-        self.lost = ""
-        self.object: weakref.ref[Any] | None = None
+    owner: Owner
+    where: Where
+    handle: bytes
+    type: Array
+    placed: MeshPlacement | None = None
+    pending: PendingResult | None = None
+    committed: bool = True
+    lost: str = ""
+    object: weakref.ref[Any] | None = field(default=None, init=False)
+    _sharers: dict[int, weakref.ref[Any]] = field(default_factory=dict, init=False)
+
+    def add_sharers(self, *objects: Any) -> None:
+        """Adds objects of the caller that stand for it, the copied one and the copy."""
+        sharers = self._sharers
+        for each in objects:  # not in a set: their comparison compares elements
+            sharers[id(each)] = weakref.ref(each, partial(_forget, sharers, id(each)))
+
+    def list_sharers(self) -> list[Any]:
+        """Returns the objects that were added and still exist; they may stand for other versions by now."""
+        return [each for reference in [*self._sharers.values()] if (each := reference()) is not None]
+
+
+def _forget(sharers: dict[int, weakref.ref[Any]], key: int, _: object) -> None:
+    sharers.pop(key, None)

@@ -58,11 +58,14 @@ class ElementUpdates:
     mul = multiply
 
     def divide(self, values: Any) -> Any:
-        """Returns the array with the elements divided by values."""
+        """Returns the array with the elements divided by values, for equal indices by their product, as JAX does.
+
+        The product may overflow where divisions one after the other, as of ``numpy.divide.at``, would not.
+        """
         return self._update(values, "divide")
 
     def power(self, values: Any) -> Any:
-        """Returns the array with the elements raised to powers."""
+        """Returns the array with the elements raised to powers, for equal indices to their product; see `divide`."""
         return self._update(values, "power")
 
     def min(self, values: Any) -> Any:

@@ -7,13 +7,14 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
-from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
+from shardcall._src.device_arrays.array_version import ArrayVersion, PendingResult, Where
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.placement import ArrayPlacement, MeshPlacement
@@ -157,20 +158,10 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
     its values after such an assignment; pickling is refused.
     """
 
-    def __init__(
-        self,
-        owner: Owner,
-        where: Where,
-        handle: bytes,
-        kind: Array,
-        placed: MeshPlacement | None = None,
-        pending: PendingResult | None = None,
-        *,
-        committed: bool = True,
-    ) -> None:
-        self._owner = owner  # keeps the client, and a server of `local`, open
+    def __init__(self, version: ArrayVersion) -> None:
+        self._owner = version.owner  # keeps the client, and a server of `local`, open
         self._entered_by = 0
-        self._become(ArrayVersion(owner, where, handle, kind, placed, pending, committed))
+        self._become(version)
 
     @classmethod
     def _of(cls, version: ArrayVersion) -> Self:
@@ -185,10 +176,13 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         version.object = weakref.ref(self)
 
     def __copy__(self) -> Self:
-        return self._of(self._version)
+        version = self._version
+        made = self._of(version)
+        version.add_sharers(self, made)
+        return made
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self._of(self._version)
+        return self.__copy__()
 
     def __remote_array__(self) -> RemoteArray:
         return self
@@ -222,6 +216,8 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
 
     def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
         """Deletes the array from the mesh; may be called again.
+
+        An array that a copy shares stays until the last object of it is deleted or dropped.
 
         Args:
             timeout: seconds; None for the server's maximum.
@@ -315,6 +311,7 @@ def find_object(version: ArrayVersion) -> RemoteArray:
         return array
     array = RemoteArray._of(version)
     version.object = weakref.ref(array)
+    version.add_sharers(array)
     return array
 
 
@@ -338,6 +335,20 @@ def is_pending(array: RemoteArray) -> bool:
 def pending_result(array: RemoteArray) -> PendingResult | None:
     """Returns the result of a submitted call that an array stands for; None for any other, and after `settle`."""
     return array._version.pending
+
+
+def give_up_shared(array: RemoteArray, why: str) -> bool:
+    """Makes an object stand for a lost array, if other objects of the caller share its array; returns whether they do.
+
+    Args:
+        why: the reason that errors of later uses give, as of `mark_lost`.
+    """
+    version = array._version
+    others = [each for each in version.list_sharers() if each is not array]
+    if not any(each._version is version for each in others):
+        return False
+    array._become(replace(version, lost=why))
+    return True
 
 
 def mark_lost(array: RemoteArray, why: str) -> None:

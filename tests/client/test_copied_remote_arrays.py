@@ -1,0 +1,77 @@
+"""Objects that share an array, on a server that keeps arrays in a dict."""
+
+import copy
+import gc
+
+import pytest
+
+import shardcall
+
+
+@pytest.fixture
+def client(memory):
+    with shardcall.connect(memory.server.address) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda array: copy.deepcopy({"x": [array]})["x"][0]])
+def test_a_copy_is_another_reference(client, memory, make):
+    array = client.put([1.0])
+    other = make(array)
+    del array
+    gc.collect()
+    client.put([2.0])  # deletes unreferenced arrays
+    assert other.get() == [1.0]
+    del other
+    gc.collect()
+    last = client.put([3.0])
+    assert [*memory.stored] == [bytes.fromhex(last.handle)]
+
+
+def test_a_copy_keeps_its_array_when_the_object_stands_for_another(client, memory):
+    array = client.put([1.0])
+    kept = copy.copy(array)
+    handle = array.handle
+    assert client.describe(handle) is array
+    array._become(client.put([2.0])._version)
+    assert (array.get(), kept.get()) == ([2.0], [1.0])
+    assert (client.describe(array.handle), client.describe(handle).get()) == (array, [1.0])
+    gc.collect()
+    last = client.put([3.0])
+    assert len(memory.stored) == 3
+    del last
+    kept.delete()
+    assert kept.lost
+    assert array.get() == [2.0]
+
+
+@pytest.mark.parametrize("share", [copy.copy, copy.deepcopy, lambda array: array[...], lambda array: array[:, 0:2]])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_deleting_an_object_leaves_those_that_share_its_array(client, memory, share, swapped):
+    array = client.put([[1.0, 2.0]])
+    pair = array, share(array)
+    deleted, kept = pair[::-1] if swapped else pair
+    assert client.delete(deleted) == 0
+    assert (deleted.lost, kept.lost) == (True, False)
+    with pytest.raises(shardcall.ArrayLostError):
+        deleted.get()
+    assert kept.get().tolist() == [[1, 2]]
+    (listed,) = client.list()
+    assert not listed.lost
+    assert client.delete(kept) == (listed is kept)
+    assert client.delete(listed) == (listed is not kept)
+    assert not memory.stored
+
+
+def test_deleting_a_handle_or_all_that_share_an_array_deletes_it(client, memory):
+    array = client.put([1.0])
+    copies = [copy.copy(array) for _ in range(3)]
+    assert client.delete(array, *copies) == 1
+    assert all(each.lost for each in (array, *copies))
+    array = client.put([1.0])
+    other, dropped = array[:], array[:]
+    del dropped
+    assert client.delete(array.handle) == 1
+    assert array.lost
+    assert other.lost
+    assert not memory.stored
