@@ -1,6 +1,7 @@
 """Scenarios of a process that forks, each run by itself: ``python forking.py NAME``; `test_forks.py` runs them."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.copying import Copier
 from shardcall._src.transfer.result_sizes import ResultSizes
+from shardcall._src.wire import forks
 from shardcall.aio.threads import Threads
 from shardcall.local_server import ServerProcess
 from shardcall.v1 import kernel_pb2
@@ -157,6 +159,16 @@ def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
     server.stop()
 
 
+class Ending:
+    """Stands for an object with RPCs that a fork ends."""
+
+    def __init__(self, deed):
+        self.deed = deed
+
+    def end_rpcs(self, timeout_s):
+        self.deed()
+
+
 SERVE = """
 import sys
 from client.conftest import default_info, serving
@@ -172,29 +184,84 @@ with serving() as server:
 """
 
 
-def a_child_opens_a_call_stream_of_its_own():
+@contextlib.contextmanager
+def streaming():
+    """Yields a function that calls and a process of the server, which answers a line with its RPCs and streams."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     with subprocess.Popen([sys.executable, "-c", SERVE], env={**os.environ, "PYTHONPATH": path}, **pipes) as server:
         client = shardcall.connect(server.stdout.readline().strip(), token="t" * 20)
 
-        def call():
-            for i in range(10):
-                assert client.call("echo", float(i)).array == i
+        def served():
+            server.stdin.write("\n")
+            server.stdin.flush()
+            return server.stdout.readline()
 
-        call()
-        with client._call_stream._lock:
-            in_child(call)
-        call()
-        in_child(lambda: in_child(call))
-        call()
-        server.stdin.write("\n")
-        server.stdin.flush()
-        assert server.stdout.readline() == "0 3\n"
-        in_child(client.close)
-        call()
+        yield client, served
         client.close()
         server.stdin.close()
+
+
+def call(client):
+    for i in range(10):
+        assert client.call("echo", float(i)).array == i
+
+
+def a_fork_ends_the_call_stream_and_a_child_opens_its_own():
+    with streaming() as (client, served):
+        call(client)
+        in_child(lambda: call(client))
+        call(client)
+        in_child(lambda: in_child(lambda: call(client)))
+        call(client)
+        assert served() == "0 5\n"
+        in_child(client.close)
+        call(client)
+
+
+def a_child_forked_amid_calls_makes_single_rpcs():
+    """The thread that forks holds the stream's lock, as a signal handler may."""
+    with streaming() as (client, served):
+        call(client)
+        with client._call_stream._lock:
+            in_child(lambda: call(client))
+        call(client)
+        assert served() == "10 1\n"
+
+
+def a_fork_handler_that_calls_does_not_wait_for_its_fork():
+    with streaming() as (client, _):
+        forks._forks.pause()
+        call(client)
+        assert not forks._forks.is_quiet
+        forks._forks.resume()
+
+
+def a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork():
+    is_calling, is_forking, passed = threading.Event(), threading.Event(), []
+
+    def make_two_rpcs():
+        with forks.Rpc():
+            is_calling.set()
+            is_forking.wait(20)
+            passed.append("first")
+        with forks.Rpc():
+            passed.append("second")
+
+    caller = threading.Thread(target=make_two_rpcs)
+    caller.start()
+    is_calling.wait(20)
+    forks._MOST_PAUSE_S = forks._MOST_WAIT_S = 20.0
+    forks._forks.ending["a key"] = ending = Ending(is_forking.set)
+
+    def check():
+        assert forks.forked_quietly()
+        assert passed == ["first"]
+
+    in_child(check)
+    caller.join(20)
+    assert passed == ["first", "second"]
+    del ending
 
 
 DEEDS = {
@@ -204,7 +271,10 @@ DEEDS = {
         a_child_awaits_with_threads_of_its_own,
         a_child_has_no_lock_held_and_no_slot_taken,
         a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents,
-        a_child_opens_a_call_stream_of_its_own,
+        a_fork_ends_the_call_stream_and_a_child_opens_its_own,
+        a_child_forked_amid_calls_makes_single_rpcs,
+        a_fork_handler_that_calls_does_not_wait_for_its_fork,
+        a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork,
         a_child_lets_the_local_server_alone,
         a_server_ends_with_its_owner_though_a_child_of_that_goes_on,
     )

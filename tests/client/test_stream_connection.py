@@ -4,7 +4,7 @@ import pytest
 
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer import stream_connection
-from shardcall._src.transfer.stream_connection import StreamConnection, wait_answered
+from shardcall._src.transfer.stream_connection import StreamConnection
 from shardcall._src.transfer.streamed_call import StreamedCall
 from shardcall.v1 import call_stream_pb2
 
@@ -90,12 +90,3 @@ def test_calls_without_a_waiting_thread_are_not_waited_for(connection, pauses):
     answer(connection, *calls)
     send(connection)
     assert numbers(next(frames)) == [4]
-
-
-def test_a_fork_waits_for_answers_and_not_for_long(connection, pauses):
-    call = send(connection)
-    pauses += [lambda: None, lambda: answer(connection, call), lambda: None]
-    wait_answered([connection], 60.0)
-    assert not pauses
-    send(connection)
-    wait_answered([connection], 0.0)

@@ -15,7 +15,7 @@ import shardcall as sc
 x, small = np.ones((1024, 1024)), np.ones(8)
 client = sc.connect(sys.argv[1])
 kept = client.put(x)
-stop, begun, others = threading.Event(), threading.Barrier(3), []
+stop, begun, others = threading.Event(), threading.Barrier(5), []
 
 def call_on(array):
     client.diff(array)
@@ -23,12 +23,12 @@ def call_on(array):
     while not stop.is_set():
         client.diff(array)
 
-for array in (small, x):
+for array in (small, small, small, x):  # without pause, over the call stream and in shared memory
     others.append(threading.Thread(target=call_on, args=(array,)))
     others[-1].start()
 begun.wait()
 codes = []
-for _ in range(5):
+for _ in range(8):
     child = os.fork()
     if not child:
         assert client.diff(small, timeout=20).array.shape == (7,)
@@ -40,7 +40,7 @@ for _ in range(5):
 stop.set()
 for other in others:
     other.join()
-assert codes == [3] * 5, codes
+assert codes == [3] * 8, codes
 assert kept.get().shape == x.shape
 client.close()
 print("done")

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from shardcall._src.rpc.interrupts import Cancellable
 from shardcall._src.types.errors import CallCancelledError
+from shardcall._src.wire.forks import Rpc
 
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
@@ -144,13 +145,16 @@ def call_unary(
     """
     if (enclosing := _current.get()) is None:
         try:
-            return method(request, timeout=timeout_s, metadata=tuple(metadata))
+            with Rpc():
+                return method(request, timeout=timeout_s, metadata=tuple(metadata))
         except KeyboardInterrupt as interrupt:
             # gRPC cancels the call only with the last reference to it, which a frame of gRPC's holds.
             traceback.clear_frames(interrupt.__traceback__)
             raise
     enclosing.check()
-    call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
+    with Rpc() as rpc:
+        call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
+        rpc.watch(call)
     enclosing.watch(call)
     try:
         return call.result()

@@ -20,7 +20,7 @@ from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries
 from shardcall._src.rpc.stubs import Stubs
 from shardcall._src.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
 from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall._src.wire.forks import Rpc, begin_anew_in_children
 from shardcall._src.wire.metadata import authorization, new_request_id, rpc_metadata
 from shardcall.v1 import array_service_pb2, profile_service_pb2
 
@@ -164,7 +164,10 @@ class Transport:
             ValueError: after `close`.
         """
         shown = self._token.show(_TOKEN_TIMEOUT_S)
-        return self.stubs.call_stream(frames, metadata=authorization(shown)), shown
+        with Rpc() as rpc:
+            answers = self.stubs.call_stream(frames, metadata=authorization(shown))
+            rpc.watch(answers)
+        return answers, shown
 
     def get_array(
         self,
@@ -245,9 +248,10 @@ class Transport:
     ) -> _Value:
         def send(attempt: Attempt) -> _Value:
             # The meter is inside, so that Ctrl-C does not interrupt its output.
-            with CancelOnInterrupt() as interrupt, self.meters.start() as meter:
+            with CancelOnInterrupt() as interrupt, self.meters.start() as meter, Rpc() as rpc:
                 begin, request = prepare(meter)
                 call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
+                rpc.watch(call)
                 interrupt.watch(call)
                 cancellation.watch(call)
                 try:

@@ -15,14 +15,14 @@ from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.status import ItemStatus
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.transfer.stream_connection import StreamConnection, wait_answered
+from shardcall._src.transfer.stream_connection import StreamConnection
 from shardcall._src.transfer.stream_items import add_operands
 from shardcall._src.transfer.stream_reader import serve
 from shardcall._src.transfer.streamed_call import StreamedCall, WaitingCall, fail_calls, window_full
 from shardcall._src.transfer.upload import Value
 from shardcall._src.types.errors import CallCancelledError, ClientClosedError, ShardcallError
 from shardcall._src.types.server_info import Limits
-from shardcall._src.wire.forks import begin_anew_in_children, pause_at_forks
+from shardcall._src.wire.forks import begin_anew_in_children, end_rpcs_at_forks, forked_quietly
 from shardcall._src.wire.metadata import new_request_id, trace
 from shardcall.v1 import call_stream_pb2, kernel_pb2
 
@@ -31,7 +31,6 @@ _REFUSED_S = 10.0  # without a stream after the server refused one
 _CLOSE_TIMEOUT_S = 2.0
 _LEAST_TIMEOUT_S = 1e-3  # the server refuses 0
 _MOST_WAIT_S = 0.5
-_MOST_PAUSE_S, _PAUSE_STEP_S = 0.3, 1e-3  # of a fork
 
 
 class CallStream:
@@ -51,12 +50,11 @@ class CallStream:
         self._most_calls = limits.max_streamed_calls
         self._most_bytes = limits.max_streamed_bytes
         self._most_slots = limits.max_prepared_calls
-        self._refused_until = 0.0
         self._inherited: list[object] = []
         self._closing = threading.Event()
         self.begin_anew()
         begin_anew_in_children(self)
-        pause_at_forks(self)
+        end_rpcs_at_forks(self)
 
     def begin_anew(self) -> None:
         """Resets the stream in a forked child, without the calls of its parent."""
@@ -64,7 +62,7 @@ class CallStream:
         # Destroying an RPC of the parent could wait for threads that the child lacks.
         self._inherited.append(getattr(self, "_connections", None))
         self._lock = threading.Lock()
-        self._is_paused = False
+        self._refused_until = 0.0 if forked_quietly() else math.inf  # gRPC may end a process whose fork was not
         self._current: StreamConnection | None = None
         self._connections: list[StreamConnection] = []  # with a thread that reads them
         self._waiting: deque[WaitingCall] = deque()
@@ -75,14 +73,14 @@ class CallStream:
         for call in fail_calls(lost, CallCancelledError("the call belongs to the process that forked this one")):
             call.drop_callbacks()  # whose locks the parent's threads may have held
 
-    def pause(self) -> None:
-        """Waits, before a fork, for the answers of short calls: gRPC may end a child if a thread was in it."""
-        self._is_paused = True
-        wait_answered(self._connections, _MOST_PAUSE_S)
-
-    def resume(self) -> None:
-        """Resumes calls."""
-        self._is_paused = False
+    def end_rpcs(self, timeout_s: float) -> None:
+        """Ends the RPCs after the answers of their calls; calls that are sent from now on take another one."""
+        if self._lock.acquire(timeout=timeout_s):  # this thread may hold it
+            try:
+                for connection in self._connections:
+                    connection.retire()
+            finally:
+                self._lock.release()
 
     def __del__(self) -> None:
         for connection in getattr(self, "_connections", ()):
@@ -140,8 +138,6 @@ class CallStream:
             DeadlineExceededError: if too many calls were unanswered until the deadline.
             ClientClosedError: after `close`.
         """
-        while self._is_paused:
-            time.sleep(_PAUSE_STEP_S)
         request = call_stream_pb2.CallStreamRequest()
         item = request.items.add().call
         item.timeout_seconds = max(deadline.remaining_s(), _LEAST_TIMEOUT_S)

@@ -17,7 +17,6 @@ _FRAME_BYTES = 2**18
 _MOST_FRAMES = 1024
 _MOST_HANDLES = 1024
 _PAUSE_S = 5e-5
-_POLL_S, _QUIET_S = 1e-3, 0.01
 _MOST_SHARED = 64  # calls that a pause waits for
 
 
@@ -160,20 +159,3 @@ class StreamConnection:
             size = self.outgoing.qsize()
             time.sleep(_PAUSE_S)
         self._returning = 0
-
-
-def wait_answered(connections: Sequence[StreamConnection], most_s: float) -> None:
-    """Waits until all calls are answered, and gRPC's threads have finished their work.
-
-    Args:
-        connections: the RPCs of the calls.
-        most_s: the longest wait in seconds.
-    """
-    until = time.monotonic() + most_s
-    while connections and time.monotonic() < until:
-        if any(connection.unanswered for connection in connections):
-            time.sleep(_POLL_S)
-            continue
-        time.sleep(_QUIET_S)
-        if not any(connection.unanswered for connection in connections):
-            return

@@ -1,10 +1,21 @@
-"""Prepares objects for forks: children lack the parent's threads and may inherit held locks."""
+"""Prepares objects for forks: children lack the parent's threads and may inherit held locks.
+
+gRPC supports a fork only while no thread is in it, and a child of any other fork may be ended by it. So a fork waits
+for the RPCs in flight, and RPCs that begin wait for the fork.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+_MOST_PAUSE_S, _STEP_S = 0.3, 1e-3
+_MOST_WAIT_S = 1.0  # for a fork: other fork handlers may wait for the thread that waits here
 
 
 class BeginsAnew(Protocol):
@@ -14,46 +25,110 @@ class BeginsAnew(Protocol):
         """Resets the object in the child, which has one thread."""
 
 
-class Pauses(Protocol):
-    """An object whose threads must not be at work in another library when this process forks."""
+class Ends(Protocol):
+    """An object with RPCs that are in flight for longer than their calls."""
 
-    def pause(self) -> None:
-        """Waits until the threads are idle."""
-
-    def resume(self) -> None:
-        """Resumes the threads, in the parent."""
+    def end_rpcs(self, timeout_s: float) -> None:
+        """Makes the RPCs end after their calls; takes at most the timeout."""
 
 
-class _Children:
-    """The objects that forked children reset."""
+class Watchable(Protocol):
+    """A call of gRPC that one of gRPC's threads serves."""
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Calls a function after the end of the RPC, in that thread; returns False if it has ended."""
+
+
+class _Forks:
+    """The objects of the client that forks concern, and the forks of now."""
 
     def __init__(self) -> None:
-        self.objects: weakref.WeakSet[BeginsAnew] = weakref.WeakSet()
-        self.pausing: weakref.WeakSet[Pauses] = weakref.WeakSet()
-
-    def begin_anew(self) -> None:
-        for one in list(self.objects):
-            one.begin_anew()
+        self.objects: weakref.WeakValueDictionary[int, BeginsAnew] = weakref.WeakValueDictionary()
+        self.ending: weakref.WeakValueDictionary[int, Ends] = weakref.WeakValueDictionary()
+        self.rpcs: weakref.WeakSet[Rpc] = weakref.WeakSet()
+        self.serving: dict[int, threading.Thread] = {}  # gRPC's
+        self.forking: list[int] = []  # threads
+        self.is_quiet = self.was_quiet = True
 
     def pause(self) -> None:
-        for one in list(self.pausing):
-            one.pause()
+        self.forking.append(threading.get_ident())
+        until = time.monotonic() + _MOST_PAUSE_S
+        for reference in self.ending.valuerefs():
+            if (one := reference()) is not None:
+                one.end_rpcs(max(until - time.monotonic(), 0.0))
+        while self.rpcs and time.monotonic() < until:
+            time.sleep(_STEP_S)
+        for thread in list(self.serving.values()):
+            if thread is not threading.current_thread():
+                thread.join(max(until - time.monotonic(), 0.0))
+        self.is_quiet = not self.rpcs and not any(thread.is_alive() for thread in list(self.serving.values()))
 
     def resume(self) -> None:
-        for one in list(self.pausing):
-            one.resume()
+        if (ident := threading.get_ident()) in self.forking:
+            self.forking.remove(ident)
+
+    def begin_anew(self) -> None:
+        self.was_quiet &= self.is_quiet
+        self.rpcs.clear()
+        self.serving.clear()
+        self.forking.clear()
+        for reference in self.objects.valuerefs():
+            if (one := reference()) is not None:
+                one.begin_anew()
 
 
-_children = _Children()  # global, since fork handlers cannot be unregistered
+_forks = _Forks()  # global, since fork handlers cannot be unregistered
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_children.pause, after_in_parent=_children.resume, after_in_child=_children.begin_anew)
+    os.register_at_fork(before=_forks.pause, after_in_parent=_forks.resume, after_in_child=_forks.begin_anew)
 
 
 def begin_anew_in_children(one: BeginsAnew) -> None:
     """Resets an object in every child that is forked during its lifetime."""
-    _children.objects.add(one)
+    _forks.objects[id(one)] = one
 
 
-def pause_at_forks(one: Pauses) -> None:
-    """Pauses an object during every fork in its lifetime."""
-    _children.pausing.add(one)
+def end_rpcs_at_forks(one: Ends) -> None:
+    """Ends the RPCs of an object before every fork in its lifetime."""
+    _forks.ending[id(one)] = one
+
+
+def forked_quietly() -> bool:
+    """Returns False in a child, and in its children, if a thread may have been in gRPC at the fork."""
+    return _forks.was_quiet
+
+
+class Rpc:
+    """An RPC, which begins while no thread forks, and for which forks wait.
+
+    It ends with the block, or with the call that it watches.
+    """
+
+    def __init__(self) -> None:
+        self._is_watching = False
+
+    def watch(self, call: Watchable) -> None:
+        """Sets the call, unless the block's own thread serves it."""
+        self._is_watching = call.add_callback(self._end)
+
+    def _end(self) -> None:
+        _forks.serving[threading.get_ident()] = threading.current_thread()
+        _forks.rpcs.discard(self)
+
+    def __enter__(self) -> Self:
+        until = None
+        _forks.rpcs.add(self)
+        while _forks.forking:
+            until = until or time.monotonic() + _MOST_WAIT_S
+            if time.monotonic() >= until:
+                _forks.is_quiet = False
+                break
+            _forks.rpcs.discard(self)
+            time.sleep(_STEP_S)
+            _forks.rpcs.add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_watching:
+            _forks.rpcs.discard(self)
