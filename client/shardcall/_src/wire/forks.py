@@ -39,7 +39,7 @@ class Watchable(Protocol):
         """Calls a function after the end of the RPC, in that thread; returns False if it has ended."""
 
 
-class _Forks:
+class _ForkHandlers:
     """The objects of the client that forks concern, and the forks of now."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Forks:
                 one.begin_anew()
 
 
-_forks = _Forks()  # global, since fork handlers cannot be unregistered
+_forks = _ForkHandlers()  # global, since fork handlers cannot be unregistered
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_forks.pause, after_in_parent=_forks.resume, after_in_child=_forks.begin_anew)
 
