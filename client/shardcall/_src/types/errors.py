@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from shardcall._src.types.timing import Timing
 
 
+_PAGE = "docs/errors.md"
+_NO_REASON = "errors-without-a-reason"
+
+
 class ShardcallError(Exception):
     """The base class of all errors of this package.
 
@@ -61,6 +65,7 @@ class ShardcallError(Exception):
         status: the gRPC status; None for errors of the client itself.
         retry_after_s: seconds after which a repeated call may succeed; None if waiting does not help.
         request_id: the request id in the server's log and traces; empty for a call that was not sent.
+        help: the section of the documentation with the causes and the remedies.
     """
 
     __module__ = "shardcall"  # what tracebacks show and pickles contain
@@ -90,6 +95,11 @@ class ShardcallError(Exception):
         self.status = status
         self.retry_after_s = retry_after_s
         self.request_id = request_id
+
+    @property
+    def help(self) -> str:
+        """The section of the documentation about this error: a page and an anchor."""
+        return f"{_PAGE}#{self.reason.lower() or _NO_REASON}"
 
     def __str__(self) -> str:
         return self.message
