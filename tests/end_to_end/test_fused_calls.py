@@ -195,6 +195,84 @@ def test_meshes_are_not_mixed(client):
         a + b
 
 
+def test_meshes_of_pending_arrays_are_not_mixed(client):
+    a = client.submit("uniform", 1, shape=(8,), mesh=sc.Mesh(x=2))
+    b = client.submit("uniform", 1, shape=(8,), mesh=sc.Mesh(x=2, device_ids=[2, 3]))
+    for _ in range(2):
+        one, other = (a + 1) * 2, (b + 1) * 2
+        assert one.mesh.device_ids == (0, 1)
+        assert other.mesh.device_ids == (2, 3)
+        assert np.array_equal(one.get(), other.get())
+    assert all(call.results == 1 for call in client.trace_calls())
+
+
+def test_arrays_that_are_not_committed_are_where_each_call_alone_puts_them(server, client):
+    def results(on):
+        a, u = on.put(U[:8], mesh=sc.Mesh(x=4), spec=(None, "x")), on.xp.asarray(U[8])
+        alone = u * 2
+        made = [alone + 1, alone + a, a[1:] + u, (u + a) + (alone + alone)]
+        return [(each.get().tolist(), each.mesh, each.spec, each.committed) for each in made]
+
+    with sc.connect(server.address, fuse=False) as plain:
+        assert results(client) == results(plain)
+
+
+def test_results_that_depend_on_a_failed_one_are_no_failures_of_their_own(server, client):
+    h = client.put(U)
+    with connect(server) as other:
+        other.delete(h.handle)
+    first = h + 1
+    after = first * 2
+    with pytest.raises(sc.ArrayLostError, match=r"^add of .*test_fused_calls.py:\d+, failed: [^;]*"):
+        after.get()
+    client.synchronize()
+    with pytest.raises(sc.ArrayLostError):
+        first.get()
+
+
+def test_a_program_that_failed_runs_again_later(server, client):
+    h, lost = client.put(U), client.put(U)
+    for x in (h, h, lost, h):
+        if x is lost:
+            with connect(server) as other:
+                other.delete(lost.handle)
+        result = np.negative(x) * 2
+        if x is lost:
+            with pytest.raises(sc.ArrayLostError):
+                result.get()
+        else:
+            assert np.array_equal(result.get(), -U * 2)
+    assert ran(client) == [("program", 2, 1)] * 4
+
+
+def test_a_call_whose_sending_was_interrupted_fails(client, monkeypatch):
+    h = client.put(U)
+    result = (h + 1) * 2
+    with monkeypatch.context() as patched:
+        patched.setattr("shardcall._src.calls.recorded_sending.prepare", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            result.get()
+    with pytest.raises(sc.CallCancelledError, match="interrupted"):
+        result.get()
+    assert np.array_equal(((h + 1) * 2).get(), (U + 1) * 2)
+
+
+def _interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_what_follows_a_loop_needs_no_other_program_of_its_last_iteration(client):
+    u, expected = client.put(U, spec=("x", None), mesh={"x": 4}), U
+    for _ in range(2):
+        for _ in range(2):
+            u, expected = step(u), step(expected)
+        largest = float(np.abs(u).max())
+        assert largest == abs(expected).max()
+    step_of_11 = ("program", 11, 1)
+    assert ran(client) == [step_of_11, step_of_11, ("program", 2, 1), step_of_11, ("program", 13, 2)]
+    assert np.array_equal(u.get(), expected)
+
+
 def test_close_abandons_what_was_recorded(server):
     client = connect(server)
     result = client.put(U) + 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import weakref
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shardcall._src.calls.pending_calls import PendingCall
 from shardcall._src.calls.recorded_graph import RecordedNode
 from shardcall._src.graphs.canonical import canonical
 from shardcall._src.graphs.graph import Graph, Node, Value, to_text
-from shardcall._src.types.arrays import Array
 
 _MOST = 256
 _MOST_NEW = 16
@@ -22,16 +23,24 @@ class FusedProgram:
     Attributes:
         text: the text of its graph.
         inputs: for each of its operands the index of that input of the recorded calls.
-        nodes: the indices of the recorded calls that results need, in order.
+        count: the number of the recorded calls.
+        nodes: the indices of those that results need, in order.
+        depends_on: for each recorded call with a result the others with results that it needs.
         is_proven: True if the server has run it.
         is_refused: True if the server has refused it: the calls are sent one by one.
+        is_repeated: True if the calls were to be sent before.
+        latest: a call that its latest run answers.
     """
 
     text: str
     inputs: list[int]
+    count: int
     nodes: list[int]
+    depends_on: Mapping[int, frozenset[int]]
     is_proven: bool = False
     is_refused: bool = False
+    is_repeated: bool = False
+    latest: weakref.ref[PendingCall] | None = None
 
 
 class FusedPrograms:
@@ -43,23 +52,41 @@ class FusedPrograms:
 
     def __init__(self) -> None:
         self._programs: dict[Hashable, FusedProgram] = {}
-        self._proven: set[tuple[str, tuple[Array, ...]]] = set()
+        self._lengths: set[int] = set()
         self._new = self._uses = 0
 
-    def get(self, nodes: Sequence[RecordedNode], results: Sequence[int]) -> FusedProgram:
+    def get(self, nodes: Sequence[RecordedNode], results: Sequence[int], mesh: Hashable) -> FusedProgram:
         """Returns the program of recorded calls.
 
         Args:
             nodes: the calls.
             results: the indices of those whose results are kept.
+            mesh: the mesh that they run on, if it is known.
         """
-        key = tuple(node.key for node in nodes), tuple(results)
+        key = _key(nodes, results, mesh)
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = _program(nodes, results)
             while len(self._programs) > _MOST:
                 del self._programs[next(iter(self._programs))]
         return program
+
+    def find_beginning(self, nodes: Sequence[RecordedNode], results: Sequence[int], mesh: Hashable) -> int | None:
+        """Returns the number of calls at the beginning that a program runs which the server has; None if none does.
+
+        So what follows the last iteration of a loop does not need another program of the whole iteration.
+
+        Args:
+            nodes: the calls.
+            results: the indices of those whose results are kept.
+            mesh: the mesh that they run on, if it is known.
+        """
+        for count in sorted(self._lengths, reverse=True):
+            if count < len(nodes):
+                program = self._programs.get(_key(nodes[:count], results_before(nodes, results, count), mesh))
+                if program is not None and program.is_proven:
+                    return count
+        return None
 
     def may_run(self, program: FusedProgram, *, is_cut: bool) -> bool:
         """Returns True if a program is to be run, and counts it.
@@ -70,6 +97,9 @@ class FusedPrograms:
         """
         if program.is_refused:
             return False
+        latest = None if program.latest is None else program.latest()
+        if latest is not None and latest.is_failed:
+            program.is_proven = False  # such as on the mesh before a restart
         if program.is_proven:
             self._uses += 1
             return True
@@ -78,14 +108,48 @@ class FusedPrograms:
         self._new += 1
         return True
 
+    def add_run(self, program: FusedProgram, call: PendingCall) -> None:
+        """Notes that a program has run.
 
-def _program(nodes: Sequence[RecordedNode], results: Sequence[int]) -> FusedProgram:
+        Args:
+            program: the program.
+            call: a call that the run answers.
+        """
+        program.latest = weakref.ref(call)
+        if not program.is_proven and not call.is_failed:
+            program.is_proven = True
+            self._lengths.add(program.count)
+
+
+def results_before(nodes: Sequence[RecordedNode], results: Sequence[int], count: int) -> list[int]:
+    """Returns the indices of the first calls whose results are kept, or are operands of a later call that is needed.
+
+    Args:
+        nodes: the calls.
+        results: the indices of those whose results are kept.
+        count: the number of the first calls.
+    """
+    needed = {value.node for i in _needed(nodes, results) if i >= count for value in nodes[i].operands if value}
+    return sorted(i for i in {*needed, *results} if 0 <= i < count)
+
+
+def _key(nodes: Sequence[RecordedNode], results: Sequence[int], mesh: Hashable) -> Hashable:
+    return tuple(node.key for node in nodes), tuple(results), mesh
+
+
+def _needed(nodes: Sequence[RecordedNode], results: Iterable[int]) -> set[int]:
+    """Returns the indices of the calls that results need."""
     needed, waiting = set(results), list(results)
     while waiting:
         for value in nodes[waiting.pop()].operands:
             if value is not None and value.node >= 0 and value.node not in needed:
                 needed.add(value.node)
                 waiting.append(value.node)
+    return needed
+
+
+def _program(nodes: Sequence[RecordedNode], results: Sequence[int]) -> FusedProgram:
     parts = [Node(node.template.kernel, node.operands, node.template.parameters) for node in nodes]
     graph, inputs = canonical(Graph(tuple(parts), tuple(Value(i, 0) for i in results)))
-    return FusedProgram(to_text(graph), inputs, sorted(needed))
+    depends_on = {i: frozenset(_needed(nodes, [i]) & {*results} - {i}) for i in results}
+    return FusedProgram(to_text(graph), inputs, len(nodes), sorted(_needed(nodes, results)), depends_on)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from shardcall._src.calls.result import placement_of
@@ -40,6 +40,7 @@ class PendingCall:
     Attributes:
         arrays: the handles of its results and of its operands on the mesh.
         is_raised: True if its error was raised.
+        mesh: stands for the mesh of its results, which is not known.
 
     Args:
         calls: the calls of the client.
@@ -54,6 +55,7 @@ class PendingCall:
     ) -> None:
         self.arrays: Sequence[bytes] = ()
         self.is_raised = False
+        self.mesh: Hashable = object()
         self._calls = calls
         self._name = name
         self._types = types
@@ -84,6 +86,10 @@ class PendingCall:
     def reason(self) -> str | None:
         """The reason of its error; None if it has not failed."""
         return None if self._error is None else self._error.reason
+
+    def depend_on(self, calls: Sequence[PendingCall]) -> None:
+        """Marks calls that are sent together with this one, and before it, as those that it depends on."""
+        self._depends_on = [*self._depends_on, *calls]
 
     def fail(self, error: ShardcallError) -> None:
         """Fails a call that could not be sent."""
@@ -189,7 +195,7 @@ class PendingCalls:
         try:
             with self._lock:
                 for call in calls:
-                    call.arrays, call._depends_on = handles, depends_on
+                    call.arrays, call._depends_on = handles, [*depends_on, *call._depends_on]
                     for handle in handles:
                         self._uses[handle] = self._uses.get(handle, 0) + 1
                     self._unanswered[call] = None
@@ -345,12 +351,12 @@ class SubmittedResult:
     Args:
         call: the call.
         index: the index of the result.
-        devices: the devices that it will be on; None if they are not known.
+        mesh: the mesh that it will be on, or what stands for it, the attribute of an earlier call; None for this one's.
     """
 
-    def __init__(self, call: PendingCall, index: int, devices: tuple[int, ...] | None = None) -> None:
+    def __init__(self, call: PendingCall, index: int, mesh: Hashable | None = None) -> None:
         self.call = call
-        self.devices = devices
+        self.mesh = call.mesh if mesh is None else mesh
         self._index = index
 
     def begin(self) -> None:

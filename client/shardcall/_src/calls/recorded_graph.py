@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from threading import RLock
 from types import FrameType
+from typing import TypeAlias
 
 from shardcall._src.calls.pending_calls import SubmittedResult
 from shardcall._src.device_arrays.array_version import ArrayVersion
@@ -25,6 +26,9 @@ MOST_NODES = 64
 
 MOST_INPUTS = 48
 """The most operands that they have together."""
+
+Location: TypeAlias = tuple[bool, Hashable]
+"""Whether an array is committed, and its mesh; what stands for it where that is not known yet."""
 
 _PACKAGES = (__name__.partition(".")[0], "numpy")
 _MOST_FRAMES = 8
@@ -96,7 +100,7 @@ class RecordedGraph:
         nodes: the calls, in order.
         inputs: their operands that are no results of recorded calls.
         sites: the positions of the calls in the caller's code.
-        devices: the devices of the inputs whose mesh is known.
+        location: the location of all results; None while there is none.
         is_cut: True if calls before them were sent because nothing was recorded for some time.
         touched_s: the time of the last call.
 
@@ -116,26 +120,28 @@ class RecordedGraph:
         self.nodes: list[RecordedNode] = []
         self.inputs: list[Operand] = []
         self.sites: set[Hashable] = set()
-        self.devices: tuple[int, ...] | None = None
+        self.location: Location | None = None
         self._numbers: dict[int, int] = {}
 
-    def accepts(self, site: Hashable, operands: Sequence[Operand | None]) -> bool:
+    def accepts(self, site: Hashable, operands: Sequence[Operand | None], location: Location) -> bool:
         """Returns False if a call has to be the first of another graph.
 
         Args:
             site: its place in the caller's code.
             operands: its operands.
+            location: the location of its result.
         """
         if site in self.sites or len(self.nodes) >= MOST_NODES or len(self.inputs) + len(operands) > MOST_INPUTS:
             return False
-        return all(
-            self.devices is None or devices_of(operand) in (None, self.devices)
-            for operand in operands
-            if isinstance(operand, RemoteArray)
-        )
+        return self.location in (None, location)
 
-    def value(self, operand: Operand | None) -> Value | None:
-        """Returns what an operand is in this graph: an earlier result, or an input, which it becomes."""
+    def value(self, operand: Operand | None, *, is_committed: bool) -> Value | None:
+        """Returns what an operand is in this graph: an earlier result, or an input, which it becomes.
+
+        Args:
+            operand: the operand.
+            is_committed: whether the result of its call is committed.
+        """
         if operand is None:
             return None
         if not isinstance(operand, RemoteArray):
@@ -147,15 +153,18 @@ class RecordedGraph:
             return Value(pending.node, 0)
         number = self._numbers.get(id(version))
         if number is None:
-            number = self._numbers[id(version)] = len(self.inputs)
+            number = len(self.inputs)
             self.inputs.append(snapshot(operand))
-            self.devices = self.devices or devices_of(operand)
+            # One that is not committed moves for each call anew, as that call wants it.
+            if version.committed or not is_committed:
+                self._numbers[id(version)] = number
         return Value(-1, number)
 
-    def add(self, node: RecordedNode, site: Hashable) -> None:
+    def add(self, node: RecordedNode, site: Hashable, location: Location) -> None:
         """Adds a call."""
         self.nodes.append(node)
         self.sites.add(site)
+        self.location = location
         self.touched_s = time.monotonic()
 
 
@@ -176,6 +185,20 @@ class RecordedResult:
     placed: MeshPlacement | None = None
 
     @property
+    def is_sent(self) -> bool:
+        """True if the call was sent, or has failed."""
+        return self.actual is not None or self.placed is not None
+
+    @property
+    def mesh(self) -> Hashable:
+        """The mesh, or what stands for it."""
+        if self.actual is not None:
+            return self.actual.mesh
+        if self.placed is not None:
+            return self.placed.mesh
+        return None if self.graph.location is None else self.graph.location[1]
+
+    @property
     def is_done(self) -> bool:
         """True if the call was answered."""
         return self.placed is not None or (self.actual is not None and self.actual.is_done)
@@ -187,9 +210,9 @@ class RecordedResult:
 
     def begin(self) -> None:
         """Sends the call, if it was not sent."""
-        if self.actual is None and self.placed is None:
+        if not self.is_sent:
             with self.graph.lock:  # another thread may be sending it
-                if self.actual is None and self.placed is None:
+                if not self.is_sent:
                     self.graph.send(self.graph)
 
     def dependent_failure(self, error: ShardcallError) -> ShardcallError:
@@ -205,15 +228,20 @@ class RecordedResult:
         return self.actual.wait(deadline)
 
 
-def devices_of(array: RemoteArray) -> tuple[int, ...] | None:
-    """Returns the devices of a committed array; None if they are not known yet, and for one that may move."""
+def location_of(array: RemoteArray) -> Location:
+    """Returns the location of an array."""
     version = array._version
-    if not version.committed:
-        return None
+    pending = version.pending  # read first: another thread may set both
     if version.placed is not None:
-        return tuple(version.placed.mesh.device_ids or ())
-    pending = version.pending
-    return pending.devices if isinstance(pending, SubmittedResult) else None
+        return version.committed, version.placed.mesh
+    return version.committed, pending.mesh if isinstance(pending, SubmittedResult | RecordedResult) else None
+
+
+def common_location(operands: Sequence[Operand | None]) -> Location | None:
+    """Returns the location of a call's result; None if its operands do not decide it: they are at several places."""
+    locations = {location_of(operand) for operand in operands if isinstance(operand, RemoteArray)}
+    locations = {location for location in locations if location[0]} or locations
+    return locations.pop() if len(locations) == 1 else None
 
 
 def call_site() -> tuple[Hashable, tuple[str, int]]:

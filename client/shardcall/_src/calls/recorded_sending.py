@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.call_trace import TraceBuffer
-from shardcall._src.calls.fused_programs import FusedProgram, FusedPrograms
+from shardcall._src.calls.fused_programs import FusedProgram, FusedPrograms, results_before
 from shardcall._src.calls.pending_calls import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import RecordedGraph, RecordedNode
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost
+from shardcall._src.graphs.graph import Value
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall._src.types.errors import CallCancelledError, ShardcallError
+from shardcall._src.types.mesh import Mesh
 
 _NOT_OF_THE_PROGRAM = frozenset(
     (
         *("MESH_RESTARTED", "ARRAY_LOST", "DEADLINE_EXCEEDED", "CANCELLED", "SERVER_BUSY", "SERVER_DRAINING"),
-        *("MESH_NOT_READY", "TOKEN_REQUIRED", "SCOPE_MISSING", "QUOTA_EXCEEDED", "STREAM_IDLE", ""),
+        *("MESH_NOT_READY", "TOKEN_REQUIRED", "SCOPE_MISSING", "QUOTA_EXCEEDED", "STREAM_IDLE", "EXECUTE_LIMIT", ""),
     )
 )
 """The reasons for which the calls would fail one by one, too."""
+
+_OF_THE_MOMENT = frozenset(("OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_MEMORY", "RESIDENT_LIMIT"))
+"""The reasons for which a program may run another time."""
 
 
 class RecordedSending:
@@ -51,28 +56,45 @@ class RecordedSending:
             graph: the calls.
             is_cut: True if they are an accidental part of those that the caller repeats.
         """
-        nodes, inputs = graph.nodes, graph.inputs
+        nodes, inputs, location = graph.nodes, graph.inputs, graph.location
         kept = _kept(nodes)
-        devices = graph.devices
         graph.clear()
-        if kept:  # else nobody can see what they compute
-            until = deadline(DEFAULT_TIMEOUT_S, self._most_seconds)
-            self._send(
-                _Batch(nodes, inputs, kept, self._programs.get(nodes, list(kept)), devices, until), is_cut=is_cut
-            )
+        try:
+            if kept and location is not None:  # else nobody can see what they compute
+                until = deadline(DEFAULT_TIMEOUT_S, self._most_seconds)
+                self._send(_Batch(nodes, inputs, kept, location[1], until), is_cut=is_cut)
+        finally:
+            for i, array in kept.items():
+                if not nodes[i].result.is_sent:
+                    self._interrupted(nodes[i], array)
 
     def _send(self, batch: _Batch, *, is_cut: bool) -> None:
-        is_single, ran_as = len(batch.program.nodes) == 1, "program"
-        try:
-            may_fuse = not is_single and self._programs.may_run(batch.program, is_cut=is_cut)
-            if not may_fuse or not self._run_program(batch):
-                ran_as = "call" if is_single else "calls"
-                self._run_one_by_one(batch)
-            self._trace(batch, ran_as)
-        finally:
-            for i in batch.kept:
-                if batch.nodes[i].result.actual is None and batch.nodes[i].result.placed is None:
-                    self._fail(batch, i, CallCancelledError("the call was interrupted before it was sent"))
+        program = self._programs.get(batch.nodes, list(batch.kept), batch.decided_mesh)
+        if not program.is_proven and not program.is_repeated:
+            program.is_repeated = True
+            count = self._programs.find_beginning(batch.nodes, list(batch.kept), batch.decided_mesh)
+            if count is not None:
+                self._send(self._beginning(batch, count), is_cut=is_cut)
+                if (rest := batch.rest(count)).kept:
+                    self._send(rest, is_cut=is_cut)
+                return
+        is_single, ran_as = len(program.nodes) == 1, "program"
+        may_fuse = not is_single and self._programs.may_run(program, is_cut=is_cut)
+        if not may_fuse or not self._run_program(batch, program):
+            ran_as = "call" if is_single else "calls"
+            self._run_one_by_one(batch, program)
+        nodes = [batch.nodes[i] for i in program.nodes]
+        self.history.add([node.template.kernel for node in nodes], len(batch.kept), ran_as, str(nodes[-1]))
+
+    def _beginning(self, batch: _Batch, count: int) -> _Batch:
+        """Returns the first calls, with the results that the others need."""
+        owner = next(iter(batch.kept.values()))._owner
+        for i in results_before(batch.nodes, list(batch.kept), count):
+            if i not in batch.made:
+                node = batch.nodes[i]
+                batch.made[i] = self._arrays.recorded(owner, node.template.result, None, committed=node.committed)
+        kept = {i: batch.made[i] for i in sorted(batch.made) if i < count}
+        return _Batch(batch.nodes[:count], batch.inputs, kept, batch.mesh, batch.until)
 
     def abandon(self, graph: RecordedGraph) -> None:
         """Forgets the calls of a graph when the client is closed."""
@@ -84,46 +106,64 @@ class RecordedSending:
             mark_lost(array, "whose client was closed")
         graph.clear()
 
-    def _run_program(self, batch: _Batch) -> bool:
+    def _run_program(self, batch: _Batch, program: FusedProgram) -> bool:
         """Sends the calls as one program; returns False if the server refuses it, so that they must be sent."""
-        program = batch.program
         operands = [batch.inputs[i] for i in program.inputs]
-        calls = {i: self._pending(batch, i) for i in batch.kept}
+        calls = self._calls_of(batch, program)
         try:
             call = prepare("graph", operands, {"graph": program.text}, memo=self._memo)
             if not self._arrays.can_submit(call.values, batch.until):
                 return False
             self._arrays.send_recorded(call, list(batch.kept.values()), list(calls.values()), batch.until)
         except ShardcallError as error:
-            for i in batch.kept:
-                self._fail(batch, i, error)
+            for i, pending in self._calls_of(batch, program).items():
+                pending.fail(error)
+                batch.publish(i, SubmittedResult(pending, 0))
             return True
+        is_refused = False
         try:
             if not program.is_proven:
-                self._prove(program, list(calls.values()))
+                is_refused = self._is_refused(program, list(calls.values()))
+            self._programs.add_run(program, next(iter(calls.values())))
         finally:
-            if program.is_refused:
+            if is_refused:
                 self._arrays.renew(list(batch.kept.values()))
             else:
                 for index, (i, pending) in enumerate(calls.items()):
-                    batch.publish(i, SubmittedResult(pending, index, batch.devices))
-        return not program.is_refused
+                    batch.publish(i, SubmittedResult(pending, index, batch.mesh))
+        return not is_refused
 
-    def _prove(self, program: FusedProgram, calls: Sequence[PendingCall]) -> None:
-        """Waits for the first answer of a program: its calls can be sent one by one while their operands are there."""
+    def _is_refused(self, program: FusedProgram, calls: Sequence[PendingCall]) -> bool:
+        """Waits for the answer of a new program; returns True if its calls are to be sent one by one.
+
+        They can be sent as long as their operands are there.
+        """
         first = calls[0]
         self._arrays.pending.wait(first, None)
-        program.is_proven = not first.is_failed
-        if _is_refused(first):
-            program.is_refused = True
-            for call in calls:
-                call.is_raised = True
+        if first.reason is None or first.root is not first or first.reason in _NOT_OF_THE_PROGRAM:
+            program.is_refused = first.reason == "EXECUTE_LIMIT"
+            return False
+        program.is_refused = first.reason not in _OF_THE_MOMENT
+        for call in calls:
+            call.is_raised = True
+        return True
 
-    def _run_one_by_one(self, batch: _Batch) -> None:
+    def _calls_of(self, batch: _Batch, program: FusedProgram) -> dict[int, PendingCall]:
+        """Returns a call for each result, by the indices of the recorded calls."""
+        calls = {i: self._pending(batch, i) for i in batch.kept}
+        for i, call in calls.items():
+            call.depend_on([calls[other] for other in sorted(program.depends_on[i])])
+        return calls
+
+    def _run_one_by_one(self, batch: _Batch, program: FusedProgram) -> None:
         """Sends the calls one after the other, those whose results are needed."""
+        owner = next(iter(batch.kept.values()))._owner
         arrays: dict[int, RemoteArray] = dict(batch.kept)
-        for i in batch.program.nodes:
+        for i in program.nodes:
             node = batch.nodes[i]
+            if i not in arrays:
+                arrays[i] = self._arrays.recorded(owner, node.template.result, None, committed=node.committed)
+            array = arrays[i]
             operands = [
                 None if value is None else batch.inputs[value.number] if value.node < 0 else arrays[value.node]
                 for value in node.operands
@@ -131,10 +171,6 @@ class RecordedSending:
             pending = self._pending(batch, i)
             try:
                 call = prepare(node.template.kernel, operands, dict(node.template.parameters), memo=self._memo)
-                owner = next(iter(batch.kept.values()))._owner
-                array = arrays.setdefault(
-                    i, self._arrays.recorded(owner, node.template.result, None, committed=node.committed)
-                )
                 if self._arrays.can_submit(call.values, batch.until):
                     self._arrays.send_recorded(call, [array], [pending], batch.until)
                 else:
@@ -143,7 +179,7 @@ class RecordedSending:
                     continue
             except ShardcallError as error:
                 pending.fail(error)
-            result = SubmittedResult(pending, 0, batch.devices)
+            result = SubmittedResult(pending, 0, batch.mesh)
             if i in batch.kept:
                 batch.publish(i, result)
             elif array._version.placed is None:
@@ -161,14 +197,12 @@ class RecordedSending:
             self._arrays.pending, node.template.kernel, node.template.types, batch.until.timeout_s, str(node)
         )
 
-    def _fail(self, batch: _Batch, index: int, error: ShardcallError) -> None:
-        pending = self._pending(batch, index)
-        pending.fail(error)
-        batch.publish(index, SubmittedResult(pending, 0))
-
-    def _trace(self, batch: _Batch, ran_as: str) -> None:
-        nodes = [batch.nodes[i] for i in batch.program.nodes]
-        self.history.add([node.template.kernel for node in nodes], len(batch.kept), ran_as, str(nodes[-1]))
+    def _interrupted(self, node: RecordedNode, array: RemoteArray) -> None:
+        """Fails a call that was not sent because this thread was interrupted."""
+        template = node.template
+        call = PendingCall(self._arrays.pending, template.kernel, template.types, DEFAULT_TIMEOUT_S, str(node))
+        call.fail(CallCancelledError("the call was interrupted before it was sent"))
+        _publish(node, array, SubmittedResult(call, 0))
 
 
 class _Batch:
@@ -178,8 +212,8 @@ class _Batch:
         nodes: the calls.
         inputs: their operands.
         kept: the results that the caller has, by the indices of their calls.
-        program: the program that they may run as.
-        devices: the devices of the operands, if they are known.
+        made: these, and results that only calls of a later batch need.
+        mesh: the mesh of all results, or what stands for it.
         until: the deadline of the calls.
     """
 
@@ -188,30 +222,53 @@ class _Batch:
         nodes: Sequence[RecordedNode],
         inputs: Sequence[Operand],
         kept: dict[int, RemoteArray],
-        program: FusedProgram,
-        devices: tuple[int, ...] | None,
+        mesh: Hashable,
         until: Deadline,
     ) -> None:
         self.nodes = nodes
         self.inputs = inputs
         self.kept = kept
-        self.program = program
-        self.devices = devices
+        self.made = dict(kept)
+        self.mesh = mesh
         self.until = until
+
+    @property
+    def decided_mesh(self) -> Mesh | None:
+        """The mesh; None if it is not known yet."""
+        return self.mesh if isinstance(self.mesh, Mesh) else None
 
     def publish(self, index: int, result: SubmittedResult) -> None:
         """Registers the result of a call for waiting."""
-        version = self.kept[index]._version
-        if version.placed is None:
-            version.pending = result
-        self.nodes[index].result.actual = result
+        _publish(self.nodes[index], self.kept[index], result)
+
+    def rest(self, count: int) -> _Batch:
+        """Returns all but the first calls, whose results are operands."""
+        numbers: dict[Value, int] = {}
+        nodes = []
+        for node in self.nodes[count:]:
+            values = [
+                None
+                if value is None
+                else Value(value.node - count, 0)
+                if value.node >= count
+                else Value(-1, numbers.setdefault(value, len(numbers)))
+                for value in node.operands
+            ]
+            rest = RecordedNode(node.template, tuple(values), node.result, node.line, committed=node.committed)
+            nodes.append(rest)
+        inputs = [self.inputs[value.number] if value.node < 0 else self.made[value.node] for value in numbers]
+        kept = {i - count: array for i, array in self.kept.items() if i >= count}
+        return _Batch(nodes, inputs, kept, self.mesh, self.until)
+
+
+def _publish(node: RecordedNode, array: RemoteArray, result: SubmittedResult) -> None:
+    version = array._version
+    if version.placed is None:
+        version.pending = result
+    node.result.actual = result
 
 
 def _kept(nodes: Sequence[RecordedNode]) -> dict[int, RemoteArray]:
     """Returns the results of recorded calls that the caller has, by the indices of the calls."""
     versions = ((i, None if node.version is None else node.version()) for i, node in enumerate(nodes))
     return {i: RemoteArray._of(version) for i, version in versions if version is not None}
-
-
-def _is_refused(call: PendingCall) -> bool:
-    return call.reason is not None and call.reason not in _NOT_OF_THE_PROGRAM and call.root is call

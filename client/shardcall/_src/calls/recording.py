@@ -19,7 +19,7 @@ from shardcall._src.calls.recorded_graph import (
     RecordedResult,
     Template,
     call_site,
-    devices_of,
+    common_location,
 )
 from shardcall._src.calls.recorded_sending import RecordedSending
 from shardcall._src.calls.remote_arrays import RemoteArrays
@@ -125,21 +125,20 @@ class Recorder:
                     pending.begin()
         site, line = call_site()
         with graph.lock:
-            if not graph.accepts(site, operands):
-                self._send(graph)
-                if not graph.accepts(site, operands):
-                    return None
-            # Of two arrays whose devices are known and differ the server would refuse the program.
-            on_mesh = [operand for operand in operands if isinstance(operand, RemoteArray)]
-            devices = {devices_of(operand) for operand in on_mesh} - {None}
-            if len(devices) > 1:
+            location = common_location(operands)
+            if location is None:
                 return None
+            if not graph.accepts(site, operands, location):
+                self._send(graph)
+                if (location := common_location(operands)) is None:
+                    return None
+            committed = location[0]
+            values = tuple(graph.value(operand, is_committed=committed) for operand in operands)
             result = RecordedResult(graph, len(graph.nodes))
-            committed = any(operand.committed for operand in on_mesh)
-            node = RecordedNode(template, tuple(map(graph.value, operands)), result, line, committed=committed)
+            node = RecordedNode(template, values, result, line, committed=committed)
             array = self._arrays.recorded(owner, template.result, result, committed=committed)
             node.version = weakref.ref(array._version)
-            graph.add(node, site)
+            graph.add(node, site, location)
         if not self._is_recording.is_set():
             self._start()
         return array

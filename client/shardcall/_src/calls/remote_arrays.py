@@ -247,6 +247,7 @@ class RemoteArrays(SubmittedArrays):
         except ResourceExhaustedError as error:
             if error.reason != _RESIDENT_LIMIT:
                 raise
+            self.flush_all()  # recorded calls keep their operands
             gc.collect()  # objects in cycles, such as a traceback's, are lost too
             # The lease's thread may have deleted them, or be doing so.
             if not self._delete_dropped(until) and not self._lease.wait_deleted(deletions, until.remaining_s()):

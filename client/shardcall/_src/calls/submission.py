@@ -10,6 +10,7 @@ from shardcall._src.calls.array_methods import ArrayMethods
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.call_trace import CallTrace
+from shardcall._src.calls.recorded_graph import common_location
 from shardcall._src.calls.recording import Recorder, is_recorded, kind_of
 from shardcall._src.calls.result import Result
 from shardcall._src.calls.result_types import ResultTypes
@@ -17,7 +18,7 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.transfer.upload import Value
-from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.mesh import MeshLike, as_mesh
 from shardcall._src.types.parameters import ParameterLike
 from shardcall._src.types.server_info import Limits
 from shardcall._src.types.specs import SpecLike
@@ -97,7 +98,7 @@ class Submission(ArrayMethods):
             arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
             self._result_types.add(call, [array.type for array in arrays])
         else:
-            arrays = self._remote_arrays.submit(self, call, values, types, until)
+            arrays = self._remote_arrays.submit(self, call, values, types, until, _mesh_of_results(values, mesh))
             if self._synchronous:
                 settle(arrays[0])
         return arrays[0] if len(arrays) == 1 else arrays
@@ -143,3 +144,12 @@ class Submission(ArrayMethods):
         """
         self._remote_arrays.flush_all()
         self._remote_arrays.pending.synchronize(None if timeout is None else self._deadline(timeout))
+
+
+def _mesh_of_results(values: Sequence[Value | None], mesh: MeshLike | None) -> Hashable | None:
+    """Returns what is known of the mesh of a call's results: the mesh, or what stands for it."""
+    if mesh is None:
+        location = common_location(values)
+        return None if location is None else location[1]
+    over = as_mesh(mesh)
+    return None if over.device_ids is None else over

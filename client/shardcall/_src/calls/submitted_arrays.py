@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 from shardcall._src.calls.array_deletion import delete_on_stream
@@ -41,17 +41,24 @@ class SubmittedArrays:
         return stream is not None and operand_bytes(values) <= most_bytes and stream.wait_accepted(until)
 
     def submit(
-        self, owner: Owner, call: CallRequest, values: Sequence[Value], types: Sequence[Array], until: Deadline
+        self,
+        owner: Owner,
+        call: CallRequest,
+        values: Sequence[Value],
+        types: Sequence[Array],
+        until: Deadline,
+        mesh: Hashable | None = None,
     ) -> tuple[RemoteArray, ...]:
         """Sends a call on the call stream; returns its results, which are not there yet.
 
         Args:
             values: its operands.
             types: the types of its results.
+            mesh: as of `SubmittedResult`.
         """
         submitted = PendingCall(self.pending, call.message.kernel, call.types, until.timeout_s)
         arrays = tuple(
-            self.recorded(owner, kind, SubmittedResult(submitted, index), committed=call.commits)
+            self.recorded(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)
             for index, kind in enumerate(types)
         )
         self.send_recorded(call, arrays, [submitted], until)
