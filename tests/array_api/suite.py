@@ -1,7 +1,7 @@
 """Runs the tests of the Python array API standard: python suite.py [--full] [--sharded] [arguments of pytest].
 
 Examples are the same in every run: 3 a test, 40 with ``--full``. Arrays have at most 64 elements, since each shape is
-compiled. What may fail is listed in expected_failures.txt, with the reasons.
+compiled. What may fail is listed in expected_failures.txt, with the reasons; with 40 examples it has to.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 SUITE = HERE.parent / "third_party" / "array_api_tests"
 FAILURES = HERE / "expected_failures.txt"
 STANDARD = "2024.12"
+FULL = 40
 
 
 def command(examples: int, *arguments: str) -> list[str]:
@@ -27,6 +28,8 @@ def command(examples: int, *arguments: str) -> list[str]:
     """
     options = ["--hypothesis-disable-deadline", "--hypothesis-derandomize", f"--hypothesis-max-examples={examples}"]
     settings = ["-c", str(HERE / "suite.ini"), f"--rootdir={SUITE}", f"--xfails-file={FAILURES}"]
+    # A few examples do not reach every expected failure; of many, one that passes is a mistake in the list.
+    settings += ["-o", f"xfail_strict={examples >= FULL}"]
     files = [] if any(".py" in argument for argument in arguments) else ["array_api_tests"]
     return [sys.executable, "-m", "pytest", "-q", *settings, *options, *files, *arguments]
 
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs all tests, and returns the exit status of pytest."""
     own = {"--full", "--sharded"}
     done = run(
-        40 if "--full" in arguments else 3, *(a for a in arguments if a not in own), sharded="--sharded" in arguments
+        FULL if "--full" in arguments else 3, *(a for a in arguments if a not in own), sharded="--sharded" in arguments
     )
     sys.stdout.write(done.stdout)
     return done.returncode

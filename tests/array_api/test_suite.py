@@ -18,7 +18,7 @@ def test_names_and_signatures_are_those_of_the_standard():
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("sharded", [False, True])
 def test_behaviour_is_that_of_the_standard(pytestconfig, sharded):
-    check(suite.run(40 if pytestconfig.getoption("--full") else 3, "-n", "2", sharded=sharded))
+    check(suite.run(suite.FULL if pytestconfig.getoption("--full") else 3, "-n", "2", sharded=sharded))
 
 
 def test_every_expected_failure_has_a_reason():

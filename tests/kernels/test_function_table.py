@@ -88,6 +88,12 @@ CASES = {
     ],
     "take_at": [(CUBE, (2, 1), (7,), {"axes": (0, 2), "position": 1}), (CUBE, (), {"axes": (1,)})],
     "put_at": [(CUBE, (3, 7), (2, 1), (7,), {"axes": (0, 2)}), (CUBE, (), (4,), {"axes": (1,), "mode": "max"})],
+    "put_along_axis": [
+        (CUBE, (2, 3, 7), (2, 3, 7), {}),
+        (CUBE, (), (1, 4, 5), {"axis": 1}),
+        (CUBE, (5,), (1, 3, 5), {"axis": -2}),
+    ],
+    "lexsort": [(CUBE, {}), (CUBE, {"axis": 0}), ((1, 0), {})],
     "flatnonzero": [(CUBE, {"size": 4}), ((), {"size": 1})],
     **{key: [(CUBE, {}), (CUBE, {"axis": 0}), ((), {"axis": None}), ((0,), {})] for key in ("sort", "argsort")},
     "take": [(CUBE, (2, 3), {"axis": 1}), (CUBE, (), {}), ((0, 3), (0,), {"axis": 0})],

@@ -104,10 +104,11 @@ class Draw:
             return (
                 ((x,), {"size": 1000}) if kernel.name == "flatnonzero" else ((x, *values, *indices), {"axes": (0, 1)})
             )
-        if kernel.name in ("sort", "argsort", "cumprod"):
+        if kernel.name in ("sort", "argsort", "lexsort", "cumprod"):
             return (x,), {"axis": 0}
-        if kernel.name.startswith("take"):
-            return (x, np.arange(-60, 60)[:, None] % np.arange(50, 117)), {"axis": 0}
+        if kernel.name.startswith("take") or kernel.name == "put_along_axis":
+            values = (x[:120],) if kernel.name == "put_along_axis" else ()
+            return (x, *values, np.arange(-60, 60)[:, None] % np.arange(50, 117)), {"axis": 0}
         if kernel.name == "searchsorted":
             return (np.sort(self.array((67,), name)), x), {}
         if kernel.name == "bincount":

@@ -48,6 +48,21 @@ def test_sorts_of_special_numbers(run, values, element_types, name):
     assert run(KERNELS["sort"], x, mesh={"x": 3}).tobytes() == x[wanted].tobytes()
 
 
+@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_sorts_by_several_keys_are_numpys(run, values, same, mesh, spec, axis):
+    x = np.round(values.normal(SHAPE))
+    x[1, 2, 3:5], x[4, 0, :4] = np.nan, (np.inf, -np.inf, 0.0, -0.0)
+    how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan, "axis": axis}
+    same(run(KERNELS["lexsort"], x, **how), np.lexsort(x, axis))
+
+
+def test_sorts_by_keys_of_every_type(run, values, same, dtype):
+    x = values.small((3, 40), dtype)
+    wide = x.astype(complex if dtype.kind == "c" else float)
+    same(run(KERNELS["lexsort"], x, mesh={"x": 3}), np.lexsort(wide))
+
+
 @pytest.mark.parametrize("shape", [(0,), (1,), (0, 3), (3, 0)])
 def test_sorts_of_nothing(run, same, shape):
     x = np.zeros(shape)

@@ -66,6 +66,27 @@ def at(values, axes, position, shapes):
     return indices, tuple(key), lambda a: np.moveaxis(a, source, target), lambda a: np.moveaxis(a, target, source)
 
 
+ALONG = [(-1, (5, 4, 3), (5, 4, 3)), (1, (1, 6, 9), (9,)), (0, (7, 1, 9), ()), (0, (0, 4, 9), (4, 1))]
+
+
+@pytest.mark.parametrize(("axis", "shape", "of_values", "mesh", "spec"), some(ALONG))
+def test_elements_are_put_along_an_axis(run, values, same, mesh, spec, axis, shape, of_values):
+    x, new = values.normal(SHAPE), values.normal(of_values)
+    indices = values.random.integers(-SHAPE[axis], SHAPE[axis], shape)
+    wanted = x.copy()
+    np.put_along_axis(wanted, indices, new, axis)
+    how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan, "axis": axis}
+    same(run(KERNELS["put_along_axis"], x, new, indices, **how), wanted)
+
+
+@pytest.mark.long
+def test_every_bit_is_kept_of_elements_that_are_put_along_an_axis(run, values, dtype):
+    x, new, indices = values.any((7, 4), dtype), values.any((2, 4), dtype), values.random.integers(0, 7, (2, 4))
+    wanted = x.copy()
+    np.put_along_axis(wanted, indices, new, 0)
+    assert run(KERNELS["put_along_axis"], x, new, indices, mesh={"x": 3}, axis=0).tobytes() == wanted.tobytes()
+
+
 @pytest.mark.parametrize(("axes", "position", "shapes", "mesh", "spec"), some(AT))
 def test_elements_at_indices(run, values, same, mesh, spec, axes, position, shapes):
     x = values.normal(SHAPE)

@@ -31,6 +31,7 @@ LAYOUTS = [
     ({"a": 2, "b": 4}, ("a", "b")),
     ({"a": 2, "b": 4}, (("b", "a"),)),
 ]
+INDEXED = ("getitem", "setitem", "take", "take_along_axis", "put_along_axis")
 CALLS = {  # of functions whose calls of the other tests cannot be enlarged
     "reshape": [((61, 40), {"shape": (61 * 40,)})],
     "getitem": [((61, 40), (2,), {"sizes": (59, 40), "steps": (1, 1)})],
@@ -43,6 +44,7 @@ CALLS = {  # of functions whose calls of the other tests cannot be enlarged
     "pad": [((61, 40), None, {"pad_width": 2})],
     "take": [((61, 40), (3,), {"axis": 0})],
     "take_along_axis": [((61, 40), (3, 40), {"axis": 0})],
+    "put_along_axis": [((61, 40), (3, 40), (3, 40), {"axis": 0})],
     "diagonal": [((61, 40), {})],
     "trace": [((61, 40), {})],
 }
@@ -56,7 +58,7 @@ def calls(name: str) -> Iterator[tuple[list[ArrayType | None], dict[str, object]
             shapes = [None if s is None else tuple(8 * n if n > 1 else n for n in s) for s in shapes]
         for dtype in ("float32", "int32"):
             types = [None if s is None else ArrayType(s, NAMED[dtype]) for s in shapes]
-            if name in ("getitem", "setitem", "take", "take_along_axis"):
+            if name in INDEXED:
                 types[-1] = ArrayType(shapes[-1], NAMED["int64"])
             yield types, parameters
 
@@ -65,7 +67,7 @@ def resolved(run, name, mesh, spec):
     """The first call that is not refused."""
     for types, parameters in calls(name):
         specs = [None if t is None else [*spec, *[None] * t.ndim][: t.ndim] for t in types]
-        if name in ("getitem", "setitem", "take", "take_along_axis"):
+        if name in INDEXED:
             specs[-1] = None
         if name.startswith("mlp"):  # the layers of a network are gathered by its products
             specs[1:] = [None if t is None else [None] * t.ndim for t in types[1:]]
@@ -82,9 +84,17 @@ def size_of(text: str) -> int:
     return sum(max(1, int(bits or 8) // 8) * int(np.prod([int(n) for n in s.split(",") if n])) for _, bits, s in arrays)
 
 
+def collectives(text: str) -> Iterator[tuple[str, str, str]]:
+    """The results, names and scopes of the collectives of a compiled text; each of those that XLA combined."""
+    for result, collective, scope in COLLECTIVE.findall(text):
+        parts, scopes = [match.group() for match in ARRAY.finditer(result)], scope.split(":")
+        for part, of_part in zip(parts, scopes, strict=True) if len(parts) == len(scopes) else [(result, scope)]:
+            yield part, collective, of_part
+
+
 def gathers(text: str, calls) -> Iterator[tuple[str, str]]:
     """The collectives of a compiled text that are as large as a sharded operand of their call, by the call's name."""
-    for result, collective, scope in COLLECTIVE.findall(text):
+    for result, collective, scope in collectives(text):
         name = next((name for name in calls if f"of_{name}/" in scope), None)
         if name is None:
             continue

@@ -178,6 +178,8 @@ class Elementwise(Calling[Outcome]):
     bitwise_xor = _binary("bitwise_xor")
     left_shift = _binary("left_shift")
     right_shift = _binary("right_shift")
+    gcd = _binary("gcd")
+    lcm = _binary("lcm")
 
     def where(self, condition: OperandLike, x: OperandLike, y: OperandLike, **options: Unpack[WhereOptions]) -> Outcome:
         """Returns elements of x where the condition is true and of y elsewhere, as ``numpy.where``.

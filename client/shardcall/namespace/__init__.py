@@ -11,17 +11,16 @@ from shardcall.namespace.contractions import ContractionNamespace
 from shardcall.namespace.counting import CountingNamespace
 from shardcall.namespace.creation import CreationNamespace
 from shardcall.namespace.fft import FftNamespace
-from shardcall.namespace.indexing import IndexingNamespace
 from shardcall.namespace.inspection import InspectionNamespace
 from shardcall.namespace.joins import JoinsNamespace
 from shardcall.namespace.linalg import LinalgNamespace
 from shardcall.namespace.numeric import NumericNamespace
 from shardcall.namespace.quantiles import QuantilesNamespace
 from shardcall.namespace.ranges import RangeNamespace
+from shardcall.namespace.selection import SelectionNamespace
 from shardcall.namespace.sets import SetNamespace
 from shardcall.namespace.shapes import ShapeNamespace
 from shardcall.namespace.standard import StandardNamespace
-from shardcall.namespace.statistics import StatisticsNamespace
 
 _STANDARD = {
     **{name: name.replace("a", "arc", 1) for name in ("acos", "asin", "atan", "acosh", "asinh", "atanh")},
@@ -40,13 +39,12 @@ _STANDARD = {
 class Namespace(
     ContractionNamespace,
     CreationNamespace,
-    IndexingNamespace,
+    SelectionNamespace,
     InspectionNamespace,
     RangeNamespace,
     SetNamespace,
     StandardNamespace,
     ShapeNamespace,
-    StatisticsNamespace,
     QuantilesNamespace,
     NumericNamespace,
     JoinsNamespace,

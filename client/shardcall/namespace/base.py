@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import operator
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 
@@ -52,6 +53,18 @@ class NamespaceBase(KernelMethods[Any]):
 def type_of(a: OperandLike) -> Array:
     """Returns the shape and element type of an array on the mesh, an array of this process or a number."""
     return a.type if isinstance(a, RemoteArray) else arrays.type_of(np.asarray(a))
+
+
+def counted_axis(axis: SupportsIndex, ndim: int) -> int:
+    """Returns an axis counted from the first.
+
+    Raises:
+        numpy.exceptions.AxisError: if there is no such axis.
+    """
+    index = operator.index(axis)
+    if not -ndim <= index < ndim:
+        raise np.exceptions.AxisError(index, ndim)
+    return index % ndim
 
 
 def part_of(a: OperandLike, key: Any) -> Any:

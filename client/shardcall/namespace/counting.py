@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -121,14 +122,7 @@ class CountingNamespace(NamespaceBase):
         edges = self.histogram_bin_edges(a, bins, range)
         if weights is not None and type_of(weights).shape != type_of(a).shape:
             raise ValueError(f"weights is of shape {type_of(weights).shape}; give one for each of {type_of(a).shape}")
-        if type_of(a).dtype == np.bool_:
-            a = self.astype(a, np.uint8)
-        flat = self.reshape(a, -1)
-        positions = self.subtract(self.searchsorted(edges, flat, "right"), 1)
-        is_last = self.equal(flat, edges[-1])
-        indices = self.where(is_last, len(edges) - 2, positions)
-        if can_be_nan(flat):
-            indices = self.where(self.isnan(flat), -1, indices)
+        indices = self._bins(self.reshape(a, -1), edges)
         counts = self._sums(
             indices, None if weights is None else self._of(weights).reshape(weights, -1), len(edges) - 1
         )
@@ -136,6 +130,54 @@ class CountingNamespace(NamespaceBase):
             return counts, edges
         widths = np.diff(edges).astype(float)
         return self.divide(self.divide(counts, widths), self.sum(counts)), edges
+
+    def histogram2d(
+        self, x: OperandLike, y: OperandLike, bins: Any = 10, range: Any = None,  # noqa: A002  # NumPy's name
+        density: bool | None = None, weights: OperandLike | None = None,
+    ) -> tuple[Any, NDArray, NDArray]:  # fmt: skip
+        """Returns how many points are in each bin of a plane, and the edges of the bins, as ``numpy.histogram2d``.
+
+        Args:
+            x: [points] the first coordinates, real.
+            y: [points] the second coordinates.
+            bins: the number of bins along both axes, or two numbers, or edges of this process for both or for each.
+            range: the first and the last edge along each axis; None for the least and the greatest coordinates, for
+                which it waits.
+            density: divide by the area of each bin and by the sum.
+            weights: [points] what to add for each point; None for 1.
+
+        Returns:
+            The counts [bins of x, bins of y] in float64, on the mesh, and the edges, of this process.
+        """
+        shape = type_of(x).shape
+        if len(shape) != 1 or type_of(y).shape != shape:
+            raise ValueError(f"x is of shape {shape} and y of {type_of(y).shape}; give as many numbers, of one axis")
+        is_for_both = not isinstance(bins, Sequence | np.ndarray) or len(bins) != len((x, y))
+        each = [bins, bins] if is_for_both else [*bins]
+        ranges = [None, None] if range is None else range
+        points = (x, y)
+        edges = [self.histogram_bin_edges(*of_axis) for of_axis in zip(points, each, ranges, strict=True)]
+        first, second = (self._bins(at, of_axis) for at, of_axis in zip(points, edges, strict=True))
+        sizes = [len(of_axis) - 1 for of_axis in edges]
+        is_inside = [
+            self.logical_and(self.greater_equal(at, 0), self.less(at, size))
+            for at, size in zip((first, second), sizes, strict=True)
+        ]
+        flat = self.where(self.logical_and(*is_inside), self.add(self.multiply(first, sizes[1]), second), -1)
+        sums = self.astype(self._sums(flat, weights, sizes[0] * sizes[1]), np.float64)
+        counts = self.reshape(sums, sizes)
+        if density:
+            areas = np.multiply.outer(*map(np.diff, edges))
+            counts = self.divide(self.divide(counts, areas), self.sum(counts))
+        return counts, *edges
+
+    def _bins(self, x: Any, edges: NDArray) -> Any:
+        """Returns the bin of each number of one axis; negative or too large ones for those outside and NaN."""
+        if type_of(x).dtype == np.bool_:
+            x = self.astype(x, np.uint8)
+        positions = self.subtract(self.searchsorted(edges, x, "right"), 1)
+        bins = self.where(self.equal(x, edges[-1]), len(edges) - 2, positions)
+        return self.where(self.isnan(x), -1, bins) if can_be_nan(x) else bins
 
     def interp(  # type: ignore[override]  # with NumPy's last argument in place of options
         self, x: OperandLike, xp: OperandLike, fp: OperandLike, left: OperandLike | None = None,

@@ -12,8 +12,15 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.arrays import NDArray
-from shardcall.namespace.base import NamespaceBase, type_of
-from shardcall.namespace.statistics import can_be_nan
+from shardcall.namespace.base import type_of
+from shardcall.namespace.statistics import StatisticsNamespace, can_be_nan
+
+
+def _rounded(index: Any, is_before: Callable[[Any, Any], Any]) -> Any:
+    """Returns indices rounded up, or down where a condition holds; 0 for negative ones."""
+    before = np.floor(index)
+    chosen = np.where(is_before(index - before, before), before, before + 1)
+    return np.clip(chosen, 0, None).astype(np.intp)
 
 
 def _between(alpha: float, beta: float) -> Callable[[int, NDArray], NDArray]:
@@ -22,6 +29,9 @@ def _between(alpha: float, beta: float) -> Callable[[int, NDArray], NDArray]:
 
 _INDICES: Mapping[str, Callable[[int, NDArray], NDArray]] = MappingProxyType(
     {
+        "inverted_cdf": lambda n, q: _rounded(n * q - 1, lambda share, _: share == 0),
+        "averaged_inverted_cdf": lambda n, q: n * q - 1,
+        "closest_observation": lambda n, q: _rounded(n * q - 1.5, lambda share, i: (share == 0) & (i % 2 == 1)),
         "linear": lambda n, q: (n - 1) * q,
         "lower": lambda n, q: np.floor((n - 1) * q).astype(np.intp),
         "higher": lambda n, q: np.ceil((n - 1) * q).astype(np.intp),
@@ -37,7 +47,7 @@ _INDICES: Mapping[str, Callable[[int, NDArray], NDArray]] = MappingProxyType(
 """The index of a quantile among n sorted elements, by method (Hyndman and Fan, Sample Quantiles, 1996)."""
 
 
-class QuantilesNamespace(NamespaceBase):
+class QuantilesNamespace(StatisticsNamespace):
     """Medians and quantiles along axes: the elements are sorted, and those at the quantiles are taken."""
 
     def median(self, x: OperandLike, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -69,7 +79,7 @@ class QuantilesNamespace(NamespaceBase):
             x: [...] the array, of real numbers.
             q: [] or [quantiles] numbers of this process, from 0 to 1.
             axis: the axis or axes; None for all.
-            method: one of NumPy's methods but inverted_cdf, averaged_inverted_cdf and closest_observation.
+            method: one of NumPy's methods.
             keepdims: keep the reduced axes, with one element each.
 
         Raises:
@@ -84,11 +94,43 @@ class QuantilesNamespace(NamespaceBase):
         """Returns percentiles over axes, as ``numpy.percentile``; the arguments of `quantile`, ``q`` from 0 to 100."""
         return self._quantiles(x, q, _checked(q, 100), axis, method, keepdims)
 
+    def nanquantile(
+        self, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *, keepdims: bool = False
+    ) -> Any:
+        """Returns quantiles of what is not NaN, as ``numpy.nanquantile``; the arguments are those of `quantile`."""
+        return self._nanquantiles(x, q, _checked(q, 1), axis, method, keepdims)
+
+    def nanpercentile(
+        self, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *, keepdims: bool = False
+    ) -> Any:
+        """Returns percentiles of what is not NaN, as ``numpy.nanpercentile``; the arguments of `percentile`."""
+        return self._nanquantiles(x, q, _checked(q, 100), axis, method, keepdims)
+
+    def _nanquantiles(self, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool) -> Any:
+        if 0 in type_of(x).shape:
+            return self.nanmean(x, axis, keepdims=keepdims)
+        if not can_be_nan(x):
+            return self._quantiles(x, q, at, axis, method, keepdims)
+        _check_method(x, method)
+        rows, shape = self._rows(x, axis, keepdims)
+        inner = self.sort(rows, -1)
+        count = self.sum(self.logical_not(self.isnan(rows)), -1, np.int64, keepdims=True)
+        indices, dtype = _INDICES[method](count, at.ravel()), type_of(x).dtype
+        most, below = self.maximum(self.subtract(count, 1), 0), self.floor(indices)
+        before = self.clip(self.astype(below, np.int64), 0, most)
+        made = self.take_along_axis(inner, before, -1)
+        if indices.dtype.kind == "f":
+            is_inside = self.logical_and(self.greater_equal(indices, 0), self.less(indices, most))
+            after = self.take_along_axis(inner, self.add(before, is_inside), -1)
+            share = self.where(is_inside, _share(self.subtract(indices, below), method, self.where), 0)
+            made = _mixed(self, made, after, share, self.subtract(1, share))
+            dtype = dtype if type(q) in (int, float) else np.result_type(dtype, np.asarray(q).dtype)
+        last = type_of(made).ndim - 1
+        made = self.reshape(self.transpose(made, (last, *range(last))), (*at.shape, *shape))
+        return made if made.dtype == dtype else self.astype(made, dtype)
+
     def _quantiles(self, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool) -> Any:
-        if type_of(x).dtype.kind == "c":
-            raise TypeError("x is of complex numbers, which have no quantiles; give real numbers")
-        if method not in _INDICES:
-            raise ValueError(f"method={method!r} is not one of: {', '.join(_INDICES)}")
+        _check_method(x, method)
         rows, shape = self._rows(x, axis, keepdims)
         count = type_of(rows).shape[-1]
         if not count:
@@ -110,14 +152,9 @@ class QuantilesNamespace(NamespaceBase):
         behind = np.clip(np.floor(indices) + 1, 0, count - 1)
         after = self.take(inner, np.where(indices < 0, 0, behind).astype(np.int64).ravel(), -1)
         share = np.where((indices < 0) | (indices >= count - 1), 0, indices - np.floor(indices)).ravel()
-        if method == "midpoint":
-            share = np.where(indices.ravel() % 1 == 0, 0.0, 0.5)
-        share = share.astype(indices.dtype)
+        share = _share(share, method, np.where).astype(indices.dtype)
         weight: Any = share[0].item() if weak else share
-        step = self.subtract(after, before)
-        low = self.add(before, self.multiply(step, weight))
-        high = self.subtract(after, self.multiply(step, 1 - weight))
-        return self.where(share >= 0.5, high, low)
+        return _mixed(self, before, after, weight, 1 - weight)
 
     def _rows(self, x: OperandLike, axis: Any, keepdims: bool) -> tuple[Any, tuple[int, ...]]:
         """Returns an array with the reduced axes as its last one, and the shape of what is reduced."""
@@ -146,6 +183,28 @@ class QuantilesNamespace(NamespaceBase):
         last = self.take(inner, np.array([-1]), -1)
         last = last if type_of(values).ndim == type_of(inner).ndim else self.squeeze(last, -1)
         return self.where(self.isnan(last), self.astype(last, type_of(values).dtype), values)
+
+
+def _share(share: Any, method: str, where: Callable[..., Any]) -> Any:
+    """Returns the share of the element behind an index, for the fractional part of the index."""
+    if method == "midpoint":
+        return where(share == 0, 0.0, 0.5)
+    return where(share == 0, 0.5, 1.0) if method == "averaged_inverted_cdf" else share
+
+
+def _mixed(functions: Any, before: Any, after: Any, share: Any, rest: Any) -> Any:
+    """Returns values between two elements, from the nearer one, as ``numpy.quantile`` does."""
+    step = functions.subtract(after, before)
+    low = functions.add(before, functions.multiply(step, share))
+    high = functions.subtract(after, functions.multiply(step, rest))
+    return functions.where(share >= 0.5, high, low)
+
+
+def _check_method(x: OperandLike, method: str) -> None:
+    if type_of(x).dtype.kind == "c":
+        raise TypeError("x is of complex numbers, which have no quantiles; give real numbers")
+    if method not in _INDICES:
+        raise ValueError(f"method={method!r} is not one of: {', '.join(_INDICES)}")
 
 
 def _checked(q: Any, most: int) -> NDArray:

@@ -119,6 +119,46 @@ class RangeNamespace(Creating):
         made = self.power(base, self.linspace(start, stop, num, endpoint, **to))
         return made if dtype is None else self.astype(made, dtype)
 
+    def geomspace(
+        self,
+        start: Any,
+        stop: Any,
+        num: SupportsIndex = 50,
+        endpoint: bool = True,
+        dtype: npt.DTypeLike | None = None,
+        axis: int = 0,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns numbers from start to stop of which neighbours have one ratio, as ``numpy.geomspace``.
+
+        Args:
+            start: the first number, or an array of them, other than 0.
+            stop: the last number, or an array of them, other than 0; with ``endpoint=False`` the one after it.
+            num: how many.
+            endpoint: whether the last one is stop.
+            dtype: the element type; None for that of the arguments, floating-point or complex.
+            axis: the axis of the result along which they are, if start or stop is an array.
+            to: see `Destination`.
+
+        Raises:
+            ValueError: for a start or stop of 0.
+        """
+        count, first, last = operator.index(num), _values(start), _values(stop)
+        if np.any(first == 0) or np.any(last == 0):
+            raise ValueError("start or stop is 0, which has no ratio to another number; give other ones")
+        kind = np.result_type(first, last, float(count), np.zeros((), dtype))
+        first, last = np.broadcast_arrays(first.astype(kind), last.astype(kind))
+        sign = np.sign(first)
+        ends = [np.log10(each / sign) for each in (first, last)]
+        made = self.astype(self.logspace(ends[0], ends[1], num, endpoint, **to), kind)
+        index = self.reshape(self.arange(count, **to), [-1] + [1] * first.ndim)
+        if endpoint and count > 1:
+            made = self.where(self.equal(index, count - 1), last / sign, made)
+        made = self.multiply(self.where(self.equal(index, 0), first / sign, made), sign)
+        made = made if made.dtype == kind else self.astype(made, kind)
+        made = self.moveaxis(made, 0, axis) if axis else made
+        return made if dtype is None else self.astype(made, dtype)
+
 
 def _number(value: Any) -> Any:
     array = find_remote_array(value)

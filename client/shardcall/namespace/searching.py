@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.namespace.arithmetic import ArithmeticNamespace
-from shardcall.namespace.base import type_of
+from shardcall.namespace.base import counted_axis, type_of
+from shardcall.namespace.shapes import ShapeNamespace
 
 
-class SearchingNamespace(ArithmeticNamespace):
+class SearchingNamespace(ArithmeticNamespace, ShapeNamespace):
     """Elements that are not zero. These functions wait for their number, and then run without waiting."""
 
     def flatnonzero(self, a: OperandLike) -> Any:
@@ -97,33 +99,49 @@ class SearchingNamespace(ArithmeticNamespace):
             return_index: True to return the index of the first of each in the flattened array, too.
             return_inverse: True to return the index of each element in the result, too.
             return_counts: True to return the number of each, too.
-            axis: None; 0 for an array of one axis.
+            axis: the axis whose slices are compared, of which one with NaN equals none; None for single elements.
             equal_nan: True to take all NaN for equal.
             sorted: as of NumPy; the result is in ascending order anyway.
 
         Raises:
-            TypeError: for an axis of an array of several axes.
+            AxisError: for an axis that there is not.
         """
         shape = type_of(ar).shape
-        if axis is not None and (len(shape) != 1 or axis not in (0, -1)):
-            raise TypeError(
-                f"unique along axis {axis} does not run on the mesh; pass array.get() in place of the array"
-            )
-        flat = self.reshape(ar, -1)
-        needs_indices = return_index or return_inverse
-        order_of: Any = self.argsort(flat) if needs_indices else None
-        ascending = self.take(flat, order_of) if needs_indices else self.sort(flat)
-        is_first = self._is_first(ascending, equal_nan=equal_nan)
+        if axis is None or len(shape) == 1:
+            counted_axis(axis or 0, max(len(shape), 1))
+            rows = self.reshape(ar, -1)
+            needs_indices = return_index or return_inverse
+            order_of: Any = self.argsort(rows) if needs_indices else None
+            ascending = self.take(rows, order_of) if needs_indices else self.sort(rows)
+            is_first = self._is_first(ascending, equal_nan=equal_nan)
+        else:
+            rows = self.moveaxis(ar, axis, 0)
+            shape = type_of(rows).shape[:1]
+            order_of, is_first = self._rows_in_order(rows)
+            ascending = self.take(rows, order_of, 0)
         firsts = self.flatnonzero(is_first)
-        results = [self.take(ascending, firsts)]
+        results = [self.take(ascending, firsts, 0)]
+        if axis:
+            results[0] = self.moveaxis(results[0], 0, axis)
         if return_index:
             results.append(self.take(order_of, firsts))
         if return_inverse:
             numbers = self.subtract(self.cumsum(is_first, dtype=np.int64), 1)
             results.append(self.reshape(self.take(numbers, self.argsort(order_of)), shape))
         if return_counts:
-            results.append(self.diff(firsts, append=np.int64(type_of(flat).shape[0])))
+            results.append(self.diff(firsts, append=np.int64(type_of(rows).shape[0])))
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _rows_in_order(self, rows: Any) -> tuple[Any, Any]:
+        """Returns the indices that sort rows by their elements, and where the next row differs from the one before."""
+        count, *others = type_of(rows).shape
+        flat = self.reshape(rows, (count, math.prod(others)))
+        if 0 in type_of(flat).shape:
+            return np.arange(count), np.arange(count) < 1
+        order_of = self.call("lexsort", self.flip(self.transpose(flat), 0))
+        ascending = self.take(flat, order_of, 0)
+        differs = self.any(self.not_equal(ascending[1:], ascending[:-1]), 1)
+        return order_of, self.concatenate([np.ones(1, np.bool_), differs])
 
     def _is_first(self, ascending: Any, *, equal_nan: bool) -> Any:
         """Returns where the elements of an array in ascending order differ from the one before."""

@@ -108,6 +108,10 @@ class StatisticsNamespace(NamespaceBase):
         """Returns the running sum along an axis with NaN as 0, as ``numpy.nancumsum``."""
         return self.cumsum(self._filled(x, 0), axis, dtype)
 
+    def nancumprod(self, x: OperandLike, axis: int | None = None, dtype: npt.DTypeLike | None = None) -> Any:
+        """Returns the running product along an axis with NaN as 1, as ``numpy.nancumprod``."""
+        return self.cumprod(self._filled(x, 1), axis, dtype)
+
     def average(
         self, a: OperandLike, axis: Any = None, weights: OperandLike | None = None, returned: bool = False, *,
         keepdims: bool = False,

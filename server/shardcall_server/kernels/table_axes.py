@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.element_types import convert, widen
@@ -105,6 +106,25 @@ def _along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arra
     return moved(move, x)
 
 
+def _keys_aligned(call: Call) -> AlignedAxes:
+    axis = call["axis"] % len(call.shape)
+    return ((None, *(None if i == axis else i for i in range(len(call.shape)))),)
+
+
+def _lexsort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    keys, axis = required(operands[0]), block["axis"]
+    indices = lax.broadcasted_iota(block.dtype, block.shape, axis)
+    if 0 in block.shape:
+        return indices
+
+    def step(k: jax.Array, indices: jax.Array) -> jax.Array:
+        key = jnp.take_along_axis(lax.dynamic_index_in_dim(keys, k, keepdims=False), indices, axis)
+        return jnp.take_along_axis(indices, convert(sorting_indices(key, axis), block.dtype), axis)
+
+    sorted_: jax.Array = lax.fori_loop(0, keys.shape[0], step, indices)
+    return sorted_
+
+
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
     indices = "Integers; negative ones count from the last element. One that there is not is refused."
@@ -148,5 +168,16 @@ def rows() -> tuple[Row, ...]:
             _along_aligned,
             checks=(IndexCheck(1, lambda call: call.x[call["axis"]]),),
             exchanged=along_of(_valid_of),
+        ),
+        Row(
+            "lexsort",
+            "The indices that sort an axis by several keys, of which the last counts most, as numpy.lexsort.",
+            _lexsort,
+            ("The keys, along the first axis.",),
+            {"axis": "Along which axis of a key; negative axes count from the last."},
+            _keys_aligned,
+            lambda call: tuple(range(1, len(call.x))),
+            counts_result=True,
+            needs_complete_axes=True,
         ),
     )

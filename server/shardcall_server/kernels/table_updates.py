@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from shardcall._src.functions import checks
 from shardcall._src.functions.update_rules import UPDATE_MODES
@@ -70,9 +71,14 @@ def _key(call: Call, indices: Sequence[jax.Array]) -> tuple[slice | jax.Array, .
     """Returns the index of x with nonnegative indices along its indexed axes."""
     key: list[slice | jax.Array] = [slice(None)] * len(call.x)
     for axis, index in zip(_axes(call), indices, strict=True):
-        wide = widen(index, np.dtype(index.dtype)).astype(np.int64)
-        key[axis] = jnp.where(wide < 0, wide + call.x[axis], wide)
+        key[axis] = _from_first(index, call.x[axis])
     return tuple(key)
+
+
+def _from_first(index: jax.Array, count: int) -> jax.Array:
+    """Returns indices counted from the first element."""
+    wide = widen(index, np.dtype(index.dtype)).astype(np.int64)
+    return jnp.where(wide < 0, wide + count, wide)
 
 
 def _numpys_position(axes: Sequence[int]) -> int:
@@ -152,6 +158,38 @@ def _put_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
     return narrow(put(widen(x, block.dtype), widen(new, block.dtype)), block.dtype)
 
 
+def _put_aligned(call: Call) -> AlignedAxes:
+    axis, ndim = call["axis"] % len(call.x), len(call.x)
+
+    def aligned(shape: tuple[int, ...]) -> tuple[int | None, ...]:
+        axes = range(ndim - len(shape), ndim)
+        return tuple(i if i != axis and size == call.x[i] else None for i, size in zip(axes, shape, strict=True))
+
+    return tuple(range(ndim)), *(aligned(shape or ()) for shape in call.shapes[1:])
+
+
+def _put_along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    """Puts the elements whose indices are in the block, which may be a part of the axis."""
+    x, values, indices = map(required, operands)
+    axis = block["axis"]
+    size, count = block.shape[axis], indices.shape[axis]
+    if 0 in block.shape or not count:
+        return x
+    shape = [count if i == axis else n for i, n in enumerate(block.shape)]
+    here = jnp.broadcast_to(_from_first(indices, block.call.x[axis]), shape) - block.offsets[axis]
+    here = jnp.moveaxis(jnp.where((here >= 0) & (here < size), here, size), axis, -1)
+    number = lax.broadcasted_iota(np.int64, here.shape, here.ndim - 1)
+    rows = [lax.broadcasted_iota(np.int64, here.shape, i) for i in range(here.ndim - 1)]
+    last = jnp.full((*here.shape[:-1], size), -1, np.int64).at[(*rows, here)].max(number, mode="drop")
+    last = jnp.moveaxis(last, -1, axis)
+    new = jnp.broadcast_to(_converted(values, block.dtype), shape)
+
+    def put(bits: jax.Array, of_new: jax.Array) -> jax.Array:
+        return jnp.where(last < 0, bits, jnp.take_along_axis(of_new, jnp.maximum(last, 0), axis, mode="clip"))
+
+    return moved(put, x, new)
+
+
 def _flatnonzero(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x = required(operands[0])
     nonzero = is_nonzero(widen(x, np.dtype(x.dtype))).reshape(-1)
@@ -171,6 +209,7 @@ _INDICES: Mapping[str, str] = {
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
     indices = "Integers that broadcast together; negative ones count from the end. One that there is not is refused."
+    along = "Integers; negative ones count from the last element. One that there is not is refused."
     return (
         Row(
             "take_at",
@@ -194,6 +233,15 @@ def rows() -> tuple[Row, ...]:
             origins=lambda call: tuple(range(len(call.x))),
             checks=_counts(2),
             reproducibility=Reproducibility.INTEGERS,
+        ),
+        Row(
+            "put_along_axis",
+            "The array with other elements at indices along an axis, as numpy.put_along_axis; of equal ones the last.",
+            _put_along,
+            (_ANY, "The new elements, which broadcast to the indices; converted to x's type.", along),
+            {"axis": "Along which axis; negative axes count from the last."},
+            _put_aligned,
+            checks=(IndexCheck(2, lambda call: call.x[call["axis"]]),),
         ),
         Row(
             "flatnonzero",

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from shardcall._src.functions.type_rules import Loop
-from shardcall_server.kernels import arithmetic, comparisons, complex_functions
+from shardcall_server.kernels import arithmetic, comparisons, complex_functions, divisors
 from shardcall_server.kernels.signature import OperandInfo, ValueCheck
 
 _X, _Y = OperandInfo("x", "An array or a scalar."), OperandInfo("y", "An array or a scalar that broadcasts with x.")
@@ -168,6 +168,8 @@ _BINARY = (
     _binary("bitwise_xor", jnp.bitwise_xor),
     _binary("left_shift", arithmetic.left_shift),
     _binary("right_shift", arithmetic.right_shift),
+    _binary("gcd", divisors.gcd),
+    _binary("lcm", divisors.lcm),
 )
 _OTHERS = (
     Ufunc(

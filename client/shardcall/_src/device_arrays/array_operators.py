@@ -271,6 +271,14 @@ class ArrayOperators:
         """Returns the cumulative sum along an axis; of the flattened array without one."""
         return self._functions.cumsum(self, axis, dtype)  # type: ignore[no-any-return]
 
+    def cumprod(self, axis: SupportsIndex | None = None, dtype: npt.DTypeLike | None = None) -> Self:
+        """Returns the cumulative product along an axis; of the flattened array without one."""
+        return self._functions.cumprod(self, axis, dtype)  # type: ignore[no-any-return]
+
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Self:
+        """Returns the positions at which numbers keep this array sorted, as ``numpy.searchsorted``."""
+        return self._functions.searchsorted(self, v, side, sorter)  # type: ignore[no-any-return]
+
     def sum(self, axis: Axes = None, dtype: npt.DTypeLike | None = None, **options: Any) -> Self:
         """Returns the sum over axes; options are keepdims, initial and where."""
         return self._functions.sum(self, axis, dtype, **options)  # type: ignore[no-any-return]

@@ -29,7 +29,7 @@ ALIASES: Mapping[str, str] = {
 }
 """The names of functions of NumPy that have other names here."""
 
-_ASSIGNING = ("copyto", "put", "place", "putmask", "put_along_axis", "fill_diagonal")
+_ASSIGNING = ("copyto", "put", "place", "putmask", "fill_diagonal")
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 _IGNORED = ("order", "subok", "casting", "kind", "optimize", "signature", "stable", "copy")
 

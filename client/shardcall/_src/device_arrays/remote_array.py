@@ -250,6 +250,10 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
     def __setitem__(self, key: Any, value: Any) -> None:
         self._become(self._owner.xp.setitem(self, key, value)._version)
 
+    def sort(self, axis: int = -1) -> None:
+        """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.sort``."""
+        self._become(self._owner.xp.sort(self, axis)._version)
+
     @property
     def at(self) -> IndexedArray:
         """Updates of elements that return a new array: ``array.at[key].set(values)``, as ``jax.Array.at``."""

@@ -45,3 +45,12 @@ def take_along_axis(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]
     if not x[along] and 0 not in sizes:
         raise checks.operand("x", f"x is of shape {x}, without elements along the axis; take none from it")
     return (tuple(sizes),)
+
+
+def lexsort(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
+    """Returns the shape of a key, for keys along the first axis of x."""
+    (x,) = present(shapes)
+    if len(x) < 2 or not x[0]:
+        raise checks.operand("x", f"x is of shape {x}; give one key or more along the first axis, of one axis or more")
+    checks.axis(parameters, "axis", len(x) - 1, "a key")
+    return (x[1:],)

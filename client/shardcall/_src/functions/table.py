@@ -37,7 +37,7 @@ BINARY = (
     *("add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "remainder", "mod", "fmod", "power"),
     *("float_power", "arctan2", "hypot", "logaddexp", "logaddexp2", "copysign", "maximum", "minimum", "fmax", "fmin"),
     *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
-    *("left_shift", "right_shift"),
+    *("left_shift", "right_shift", "gcd", "lcm"),
 )
 """The elementwise functions of two operands."""
 
@@ -200,6 +200,8 @@ def _along_axes() -> Iterator[Function]:
     operands, kept = (_X, Operand("indices")), "that of ``x`` along the axes that it keeps"
     yield Function("take", operands, {"axis": None}, type_rules.taken, axis_rules.take, kept)
     yield Function("take_along_axis", operands, {"axis": -1}, type_rules.taken, axis_rules.take_along_axis, kept)
+    spec = "that of ``x`` without its first axis"
+    yield Function("lexsort", (_X,), {"axis": -1}, type_rules.indices, axis_rules.lexsort, spec)
 
 
 def _creations() -> Iterator[Function]:
@@ -225,6 +227,8 @@ def _updates() -> Iterator[Function]:
     kept = "that of ``x`` along the axes that it keeps"
     yield Function("take_at", (_X, indices), at, own.take_at_type, own.take_at, kept)
     yield Function("put_at", (_X, values, indices), {**at, "mode": "set"}, own.put_at_type, own.put_at, _OF_X)
+    along, types = (_X, values, Operand("indices")), own.put_along_axis_type
+    yield Function("put_along_axis", along, {"axis": -1}, types, own.put_along_axis, _OF_X)
     spec = "that of the first axis of ``x``"
     yield Function("flatnonzero", (_X,), {"size": REQUIRED}, type_rules.indices, own.flatnonzero, spec)
 

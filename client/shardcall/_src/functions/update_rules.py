@@ -29,6 +29,19 @@ def put_at(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     return (x,)
 
 
+def put_along_axis(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
+    """Returns the shape of x, for indices and values that broadcast with it along the other axes."""
+    x, values, indices = present(shapes)
+    along = checks.axis(parameters, "axis", len(x))
+    if len(indices) != len(x):
+        raise checks.operand("indices", f"indices is of shape {indices} and x of {x}; give as many axes")
+    if any(i != along and size not in (1, x[i]) for i, size in enumerate(indices)):
+        raise checks.operand("indices", f"indices is of shape {indices} and x of {x}, which do not broadcast")
+    target = tuple(size if i != along else indices[along] for i, size in enumerate(x))
+    _check_values(values, target)
+    return (x,)
+
+
 def flatnonzero(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the size requested, of at most the elements of x."""
     (x,), size = present(shapes), checks.integer(parameters, "size")
@@ -55,6 +68,13 @@ def put_at_type(dtypes: DTypes, parameters: Parameters) -> DType:
         message = f"x is of {x.name}, and complex numbers have no {parameters['mode']}; give real ones"
         raise checks.operand("x", message, "UNSUPPORTED_ELEMENT_TYPE")
     return take_at_type((x, *indices), parameters)
+
+
+def put_along_axis_type(dtypes: DTypes, _: Parameters) -> DType:
+    """Returns the type of x, for values that it can have and indices of integers."""
+    x, values, indices = (dtype for dtype in dtypes if dtype is not None)
+    _check_integers("indices", indices)
+    return put_at_type((x, values), {"mode": "set"})
 
 
 def _check_integers(name: str, dtype: DType) -> None:

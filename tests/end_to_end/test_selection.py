@@ -1,0 +1,123 @@
+"""NumPy's functions that choose, leave out and add elements of arrays on the mesh, which equal NumPy's."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+RANDOM = np.random.default_rng(7)
+I = RANDOM.integers(-5, 5, (13, 6))  # noqa: E741
+X = RANDOM.normal(size=(13, 6))
+X[2, 1] = np.nan
+MANY = RANDOM.normal(size=4096)
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+def put_along(x, indices, values, axis):
+    x = x.copy()
+    np.put_along_axis(x, indices, values, axis)
+    return x
+
+
+def in_order(x):
+    x = x.copy()
+    x.sort(0)
+    return x
+
+
+SHORT = {
+    "isin": (lambda x: np.isin(x, [1, 2, -3]), I),
+    "select": (lambda x: np.select([x > 2, x < -2], [x, 1], 0.5), I),
+    "delete": (lambda x: np.delete(x, [1, 2, -1], 0), X),
+    "insert": (lambda x: np.insert(x, [3, 3, 5], np.arange(6), 0), X),
+    "diag": (lambda x: np.diag(x, 2), I[:, 0]),
+    "nanquantile": (lambda x: np.nanquantile(x, [0, 0.1, 0.5, 0.77, 1], axis=0), X),
+    "unique along an axis": (lambda x: np.unique(x, True, True, True, axis=0), I[:, :2] % 2),
+    "put_along_axis": (lambda x: put_along(x, np.array([[1], [1], [-1]]), [[1], [2], [3]], 0), X),
+    "sort, the method": (in_order, I),
+    "gcd": (lambda x: np.gcd(x, 6), I),
+}
+METHODS = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation", "midpoint", "nearest", "hazen", "weibull")
+KEYS = (3, [-1, 0], slice(2, 9, 3), slice(1, 4), np.arange(13) % 2 == 0, [])
+LONG = {
+    "histogram2d": (lambda x: np.histogram2d(x, x[::-1], bins=[3, [-1, 0, 2]], range=[[-1, 1], None]), MANY),
+    "quantile, closest_observation": (lambda x: np.quantile(x, [0, 0.5, 1], method="closest_observation"), MANY),
+    "isin, inverted": (lambda x: np.isin(x, X.ravel()[:9], invert=True), X),
+    "isin of nothing": (lambda x: np.isin(x, []), X),
+    "append": (lambda x: np.append(x, [1, 2]), I),
+    "append along an axis": (lambda x: np.append(x, x, axis=1), X),
+    **{f"delete {key}": (lambda x, key=key: np.delete(x, key, 0), X) for key in KEYS},
+    **{f"insert {key}": (lambda x, key=key: np.insert(x, key, 7.5, 0), X) for key in KEYS},
+    "insert a column": (lambda x: np.insert(x, 1, np.arange(13), 1), X),
+    "insert columns": (lambda x: np.insert(x, [1], np.arange(26).reshape(13, 2), 1), X),
+    "insert floats": (lambda x: np.insert(x, [1, 4], 2.7, 1), I),
+    **{f"diag {k}": (lambda x, k=k: np.diag(x, k), X[:, 0]) for k in (0, -3)},
+    "diagonal by diag": (lambda x: np.diag(x, -1), X),
+    "diagflat": (lambda x: np.diagflat(x, 1), X[:2]),
+    "unravel_index": (lambda x: np.unravel_index(x, (3, 4, 5)), np.arange(60)),
+    "nancumprod": (lambda x: np.nancumprod(x, 0), X),
+    **{f"quantile, {m}": (lambda x, m=m: np.quantile(x, 0.5, method=m), MANY.astype(np.float32)) for m in METHODS},
+    **{f"nanpercentile, {m}": (lambda x, m=m: np.nanpercentile(x, [9, 77], 1, method=m), X) for m in METHODS},
+    "nanquantile of NaN": (lambda x: np.nanquantile(x, 0.3, axis=1), np.full((3, 5), np.nan)),
+    "nanquantile of nothing": (lambda x: np.nanquantile(x, 0.3, axis=0), X[:0]),
+    "partition": (lambda x: np.partition(x, 3, axis=0)[3], X),
+    "argpartition": (lambda x: np.take_along_axis(x, np.argpartition(x, 3, 0), 0)[3], X),
+    "lexsort": (lambda x: np.lexsort((x[:, 0], x[:, 1])), I),
+    "unique along the last axis": (lambda x: np.unique(x, True, axis=-1), I[:2] % 2),
+    "unique of rows with NaN": (lambda x: np.unique(x, axis=0), X[[2, 2, 3, 3]]),
+    "unique of NaN": (lambda x: np.unique(x, axis=0), np.array([1, np.nan, np.nan])),
+    "unique of no columns": (lambda x: np.unique(x, True, axis=0), X[:, :0]),
+    "unique of no rows": (lambda x: np.unique(x, True, axis=0), X[:0]),
+    "put_along_axis, flat": (lambda x: put_along(x, np.array([3, 70]), [1, 2], None), X),
+    "put_along_axis, many": (lambda x: put_along(x, I % 13, X * 2, 0), X),
+    "lcm": (lambda x: np.lcm(x, 12), I.astype(np.int8)),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
+    ids=[*SHORT, *LONG],
+)
+def test_functions_are_numpys(own, function, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = function(x)
+    made = function(own.put(x, mesh=sc.Mesh(x=8)))
+    for ours, expected in zip(made, wanted, strict=True) if isinstance(wanted, tuple) else [(made, wanted)]:
+        assert ours.dtype == expected.dtype
+        np.testing.assert_allclose(ours.get() if isinstance(ours, sc.RemoteArray) else ours, expected, rtol=1e-6)
+
+
+def test_numbers_of_one_ratio(own):
+    for arguments in ((-1, -256, 9), ([1, 2], [3, 4], 5)):
+        made, wanted = own.xp.geomspace(*arguments), np.geomspace(*arguments)
+        assert made.dtype == wanted.dtype
+        np.testing.assert_allclose(made.get(), wanted, rtol=1e-13)
+    with pytest.raises(ValueError, match="is 0"):
+        own.xp.geomspace(0, 1)
+
+
+def test_wrong_arguments_are_refused(own):
+    h, x = own.put(X, mesh=sc.Mesh(x=8)), own.put(np.arange(60))
+    for call, error, says in (
+        (lambda: np.partition(h, 13, axis=0), ValueError, "out of bounds"),
+        (lambda: np.unravel_index(x, (3, 4)), ValueError, "give 0 to 11"),
+        (lambda: np.delete(h, 13, 0), IndexError, "out of bounds"),
+        (lambda: np.insert(h, 14, 1, 0), IndexError, "out of bounds"),
+        (lambda: np.select([h], [h]), TypeError, "give conditions of bool"),
+        (lambda: np.unique(h, axis=2), np.exceptions.AxisError, "axis 2"),
+        (lambda: np.put_along_axis(h, np.array([[13]]), 0, 0), IndexError, "index 13"),
+        (lambda: own.xp.put_along_axis(X, np.array([[1]]), 0, 0), TypeError, "of this process"),
+        (lambda: np.diag(own.put(np.zeros((2, 2, 2)))), ValueError, "3 axes"),
+    ):
+        with pytest.raises(error, match=says):
+            call()
