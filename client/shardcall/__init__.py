@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardcall._src.device_arrays.remote_array import RemoteArray
     from shardcall._src.display.drawing import Drawing
     from shardcall._src.display.progress import Progress
+    from shardcall._src.traced.traced_function import TracedFunction
     from shardcall._src.types.arrays import Array
     from shardcall._src.types.blocks import BlockGrid
     from shardcall._src.types.errors import (
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         ServerUnavailableError,
         ShardcallError,
         ShardingError,
+        TracingError,
         UnknownParameterError,
     )
     from shardcall._src.types.kernels import KernelDescription, KernelTable
@@ -115,6 +117,8 @@ _HOMES = {
     "ShardcallError": "_src.types.errors",
     "ShardingError": "_src.types.errors",
     "Timing": "_src.types.timing",
+    "TracedFunction": "_src.traced.traced_function",
+    "TracingError": "_src.types.errors",
     "UnknownParameterError": "_src.types.errors",
     "Usage": "_src.types.usage",
     "connect": "connection",
@@ -168,6 +172,8 @@ __all__ = [
     "ShardcallError",
     "ShardingError",
     "Timing",
+    "TracedFunction",
+    "TracingError",
     "UnknownParameterError",
     "Usage",
     "__version__",

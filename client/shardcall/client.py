@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,14 @@ from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.calls.result import Result
 from shardcall._src.calls.result_types import ResultTypes
-from shardcall._src.calls.submission import Submission
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.rpc.transport import Transport
+from shardcall._src.traced.client_tracing import ClientTracing
+from shardcall._src.traced.tracing import ActiveTrace
 from shardcall._src.transfer.call_runner import CallRunner
 from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer
@@ -51,7 +52,7 @@ _HINT_TIMEOUT_S = 1.0
 Specs = Sequence[SpecLike | None] | None
 
 
-class Client(KernelMethods[Result], Submission):
+class Client(KernelMethods[Result], ClientTracing):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.
@@ -78,6 +79,7 @@ class Client(KernelMethods[Result], Submission):
         self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, info.epoch, self._call_stream)
         self._memo = CallMemo()
         self._result_types = ResultTypes()
+        self._active = ActiveTrace()
         self._synchronous = synchronous
         self._start_recording(info.limits, is_on=fuse and not synchronous and self._call_stream is not None)
         self._implicit_gets = ImplicitGets(implicit_get)
@@ -124,16 +126,10 @@ class Client(KernelMethods[Result], Submission):
         Raises:
             ShardcallError: of the class that fits.
         """
-        call = prepare(
-            name,
-            operands,
-            parameters,
-            mesh=mesh,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            strategy=strategy,
-            memo=self._memo,
-        )
+        how: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
+        if self._is_tracing(operands):
+            return self._traced_result(name, operands, {**parameters, **how})
+        call = prepare(name, operands, parameters, **how, memo=self._memo)
         return self._run(call, call.values, timeout, keep=keep)
 
     def plan(

@@ -28,7 +28,7 @@ PAIRS = [
 ]
 WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit"}
 COMPUTING = {
-    "xp",
+    *("xp", "jit"),
     "at",
     *(name for kind in (ArrayOperators, StandardMethods) for name in vars(kind) if not name.startswith("_")),
 }  # which cannot be awaited

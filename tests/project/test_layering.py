@@ -209,6 +209,7 @@ FOLDERS = {
         "memory": {"wire", "types", "rpc"},
         "transfer": {"wire", "functions", "types", "access", "display", "rpc", "device_arrays", "memory"},
         "calls": {"wire", "functions", "graphs", "types", "rpc", "device_arrays", "transfer"},
+        "traced": {"functions", "graphs", "types", "rpc", "device_arrays", "calls"},
         "local": {"types"},
     },
     "shardcall_server.frontend": {

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from shardcall._src.functions.table import FUNCTIONS
 from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.contractions import ContractionNamespace
+from shardcall.namespace.control_flow import ControlFlowNamespace
 from shardcall.namespace.counting import CountingNamespace
 from shardcall.namespace.creation import CreationNamespace
 from shardcall.namespace.fft import FftNamespace
@@ -38,6 +39,7 @@ _STANDARD = {
 
 class Namespace(
     ContractionNamespace,
+    ControlFlowNamespace,
     CreationNamespace,
     SelectionNamespace,
     InspectionNamespace,

@@ -36,6 +36,14 @@ class Submission(ArrayMethods):
     def _run(self, call: CallRequest, values: tuple[Value, ...], timeout: float | None, *, keep: bool = ...) -> Result:
         """Runs a call."""
 
+    @abstractmethod
+    def _is_tracing(self, operands: Sequence[Any]) -> bool:
+        """Returns True while this thread traces a function."""
+
+    @abstractmethod
+    def _traced(self, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
+        """Adds a call to the program of that function; returns its results."""
+
     def submit(
         self,
         name: str,
@@ -75,6 +83,10 @@ class Submission(ArrayMethods):
         Raises:
             ShardcallError: of the class that fits, for invalid arguments, or if the call cannot be sent in time.
         """
+        if self._is_tracing(operands):
+            how = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
+            results: tuple[RemoteArray, ...] = self._traced(name, operands, {**parameters, **how})
+            return results[0] if len(results) == 1 else results
         recorder = self._recorder
         if recorder is not None:
             plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO

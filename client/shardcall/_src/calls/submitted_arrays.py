@@ -48,6 +48,7 @@ class SubmittedArrays:
         types: Sequence[Array],
         until: Deadline,
         mesh: Hashable | None = None,
+        name: str = "",
     ) -> tuple[RemoteArray, ...]:
         """Sends a call on the call stream; returns its results, which are not there yet.
 
@@ -55,8 +56,9 @@ class SubmittedArrays:
             values: its operands.
             types: the types of its results.
             mesh: as of `SubmittedResult`.
+            name: its name in errors; empty for that of the kernel.
         """
-        submitted = PendingCall(self.pending, call.message.kernel, call.types, until.timeout_s)
+        submitted = PendingCall(self.pending, name or call.message.kernel, call.types, until.timeout_s)
         arrays = tuple(
             self.recorded(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)
             for index, kind in enumerate(types)

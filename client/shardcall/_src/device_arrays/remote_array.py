@@ -24,7 +24,7 @@ from shardcall._src.functions.element_types import DType
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.blocks import BlockGrid, block_grid
-from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
+from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ShardcallError, TracingError
 from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.sizes import human
 from shardcall._src.types.specs import PartitionSpec
@@ -158,6 +158,8 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
     its values after such an assignment; pickling is refused.
     """
 
+    _is_traced = False
+
     def __init__(self, version: ArrayVersion) -> None:
         self._owner = version.owner  # keeps the client, and a server of `local`, open
         self._entered_by = 0
@@ -248,7 +250,13 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         return self._owner.xp.getitem(self, key)  # type: ignore[no-any-return]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._become(self._owner.xp.setitem(self, key, value)._version)
+        new = self._owner.xp.setitem(self, key, value)
+        if new._is_traced and not self._is_traced:
+            raise TracingError(
+                "a traced function assigns to elements of an array that is not its own, which would not change; "
+                "begin with a copy, a = a.copy(), and return it"
+            )
+        self._become(new._version)
 
     def sort(self, axis: int = -1) -> None:
         """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.sort``."""

@@ -9,6 +9,7 @@ import numpy as np
 from ml_dtypes import iinfo
 
 from shardcall._src.device_arrays.operands import OperandLike, to_numpy
+from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.functions import type_rules
 from shardcall._src.functions.element_types import DType
 from shardcall._src.functions.table import COMPARISONS, FUNCTIONS
@@ -88,11 +89,13 @@ def typed_initial(name: str, x: OperandLike, dtype: str | None, initial: Operand
 
 def row(operand: OperandLike) -> OperandLike:
     """Returns a number as an array of one element, and anything else as it is."""
+    if (array := find_remote_array(operand)) is not None and _is_number(operand):
+        return array.reshape(1)
     return np.reshape(np.asarray(operand), 1) if _is_number(operand) or isinstance(operand, np.generic) else operand
 
 
 def _is_number(item: object) -> bool:
-    return type(item) in (int, float, complex)
+    return type(item) in (int, float, complex) or hasattr(item, "python_type")  # that of a traced function
 
 
 def _dtype(operand: OperandLike | None) -> DType | None:
@@ -125,14 +128,21 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
     if not isinstance(ufunc, np.ufunc) or ufunc.nin != 2:  # where, clip
         ufunc = np.add
     try:
-        dtype = ufunc.resolve_dtypes((beside, type(number), None))[1]
-        return np.asarray(number, None if dtype.hasobject else dtype)
+        dtype = ufunc.resolve_dtypes((beside, getattr(number, "python_type", type(number)), None))[1]
+        return _in_type(number, None if dtype.hasobject else dtype)
     except TypeError:
-        return np.asarray(number)
+        return _in_type(number, None)
     except OverflowError:
         if name not in COMPARISONS:
+            number = getattr(number, "number", number)
             raise _overflow(name, number, dtype, f"beside an array of {beside.name}") from None
-        return _by_value(number)
+        return _by_value(number) if type(number) is int else _in_type(number, None)
+
+
+def _in_type(number: Any, dtype: DType | None) -> OperandLike:
+    if hasattr(number, "python_type"):
+        return number.in_type(dtype)  # type: ignore[no-any-return]
+    return np.asarray(number, dtype)
 
 
 def _overflow(name: str, number: int, dtype: DType, where: str) -> OperandOverflowError:

@@ -29,6 +29,7 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     ├── CompileFailedError(RuntimeError)          the program could not be built or compiled
     ├── ProgramRefusedError(RuntimeError)         a program that ended the mesh before
     ├── MiscompiledKernelError(RuntimeError)      a kernel that the server's compiler gets wrong
+    ├── TracingError(TypeError)                   a function that cannot be traced
     ├── ClientClosedError(ValueError)             a call after `Client.close`
     └── InternalServerError(RuntimeError)         a fault of the server's own
         └── ProtocolError                         an answer that breaks the contract
@@ -230,6 +231,10 @@ class MiscompiledKernelError(ShardcallError, RuntimeError):
     ``metadata["known_answer"]`` names the test, ``metadata["detail"]`` the failure and ``metadata["jaxlib"]`` the
     version of the compiler.
     """
+
+
+class TracingError(ShardcallError, TypeError):
+    """A function that cannot be traced, such as one that needs the values of its arguments."""
 
 
 class ClientClosedError(ShardcallError, ValueError):

@@ -1,0 +1,1 @@
+"""Functions of the caller, traced and run as one program."""

@@ -1,0 +1,169 @@
+"""Python numbers that are arguments of a traced function."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
+from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
+from shardcall._src.functions.element_types import DType
+from shardcall._src.types.errors import TracingError
+
+Evaluate = Callable[[Sequence[Any]], Any]
+"""Returns the value of a number for the leaves of the arguments."""
+
+_FUNCTIONS = {
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+}
+
+
+class NumberTrace(Protocol):
+    """The trace of a function."""
+
+    name: str
+
+    @property
+    def functions(self) -> Any:
+        """The functions of arrays."""
+
+    def number(self, number: TracedNumber, dtype: DType | None) -> Any:
+        """Returns a number as an array on the mesh."""
+
+
+def _binary(name: str, *, is_reflected: bool = False) -> Callable[[TracedNumber, Any], Any]:
+    compute = getattr(operator, name)
+    function = _FUNCTIONS.get(name, name)
+
+    def method(self: TracedNumber, other: Any) -> Any:
+        if type(other) in (int, float, complex, bool):
+            other = _constant(self.trace, other)
+        operands = (other, self) if is_reflected else (self, other)
+        if isinstance(other, TracedNumber):
+            return _computed(compute, *operands)
+        return getattr(self.trace.functions, function)(*operands) if can_be_operand(other) else NotImplemented
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[TracedNumber, Any], Any]:
+    return _binary(name, is_reflected=True)
+
+
+def _unary(name: str) -> Callable[[TracedNumber], TracedNumber]:
+    return lambda self: _computed(getattr(operator, name), self)
+
+
+def _comparison(name: str) -> Callable[[TracedNumber, Any], Any]:
+    def method(self: TracedNumber, other: Any) -> Any:
+        if isinstance(other, ArrayOperators | np.ndarray | np.generic):
+            return getattr(self.trace.functions, name)(self, other)
+        raise self._refusal("a comparison")
+
+    return method
+
+
+class TracedNumber:
+    """A Python number that is an argument, or computed from some.
+
+    It stays a Python number: of two that meet the caller's process computes the result at each call, and beside an
+    array it takes the array's element type, as in NumPy.
+
+    Attributes:
+        trace: the trace that it belongs to.
+        evaluate: computes its value from the arguments of a call.
+        number: the value in the call that is traced.
+        key: equal for numbers that are computed alike.
+    """
+
+    def __init__(self, trace: NumberTrace, evaluate: Evaluate, number: Any, key: Hashable) -> None:
+        self.trace = trace
+        self.evaluate = evaluate
+        self.number = number
+        self.key = key
+
+    __hash__ = None  # type: ignore[assignment]  # as of an array
+
+    __add__, __radd__ = _binary("add"), _reflected("add")
+    __sub__, __rsub__ = _binary("sub"), _reflected("sub")
+    __mul__, __rmul__ = _binary("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _binary("truediv"), _reflected("truediv")
+    __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflected("floordiv")
+    __mod__, __rmod__ = _binary("mod"), _reflected("mod")
+    __pow__, __rpow__ = _binary("pow"), _reflected("pow")
+    __neg__, __pos__, __abs__ = _unary("neg"), _unary("pos"), _unary("abs")
+    __lt__, __le__ = _comparison("less"), _comparison("less_equal")
+    __gt__, __ge__ = _comparison("greater"), _comparison("greater_equal")
+    __eq__, __ne__ = _comparison("equal"), _comparison("not_equal")
+
+    @property
+    def python_type(self) -> type:
+        """The class of the number."""
+        return type(self.number)
+
+    def in_type(self, dtype: DType | None) -> Any:
+        """Returns the number as an array of an element type on the mesh; of the type that it has alone for None.
+
+        Raises:
+            OverflowError: if the type does not hold the number.
+        """
+        return self.trace.number(self, dtype)
+
+    def __remote_array__(self) -> Any:
+        return self.in_type(None)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
+        return apply_ufunc(self.trace.functions, ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return apply_function(self.trace.functions, func, args, kwargs)
+
+    def _refusal(self, what: str) -> TracingError:
+        return TracingError(
+            f"{what} needs the value of a number that is an argument of {self.trace.name}, and it "
+            "is not known while the function is traced; name the argument in static=…, which compiles once for each "
+            "value, or use np.where or xp.cond"
+        )
+
+    def __bool__(self) -> bool:
+        raise self._refusal("if")
+
+    def __int__(self) -> int:
+        raise self._refusal("int()")
+
+    def __float__(self) -> float:
+        raise self._refusal("float()")
+
+    def __complex__(self) -> complex:
+        raise self._refusal("complex()")
+
+    def __index__(self) -> int:
+        raise self._refusal("an index, a size or range()")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        raise self._refusal("numpy.asarray")
+
+    def __repr__(self) -> str:
+        return f"<{self.python_type.__name__}, an argument of {self.trace.name}>"
+
+
+def _constant(trace: NumberTrace, number: complex) -> TracedNumber:
+    return TracedNumber(trace, lambda _: number, number, (type(number).__name__, repr(number)))
+
+
+def _computed(compute: Callable[..., Any], *operands: TracedNumber) -> TracedNumber:
+    evaluates = [operand.evaluate for operand in operands]
+    return TracedNumber(
+        operands[0].trace,
+        lambda leaves: compute(*(evaluate(leaves) for evaluate in evaluates)),
+        compute(*(operand.number for operand in operands)),
+        (compute.__name__, *(operand.key for operand in operands)),
+    )

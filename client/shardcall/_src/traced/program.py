@@ -1,0 +1,132 @@
+"""Programs: functions as they were traced, in their canonical form."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.graphs.canonical import canonical
+from shardcall._src.graphs.graph import MOST_CHARACTERS, MOST_ITEMS, MOST_NODES, Graph, to_text
+from shardcall._src.traced.trace import Input, Trace
+from shardcall._src.traced.traced_array import TracedArray
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.errors import TracingError
+from shardcall._src.types.pytrees import Structure
+from shardcall._src.types.sizes import human
+
+MOST_CONSTANT_BYTES = 1 << 20
+"""The most bytes of the arrays of this process that a program takes beside its arguments."""
+
+
+@dataclass(frozen=True)
+class TracedProgram:
+    """A function as it was traced for arguments of one structure and of the same types.
+
+    Attributes:
+        name: the name of the function, with its file and line.
+        text: its calls of kernels in their canonical form.
+        inputs: what the program takes.
+        types: the types of its results.
+        structure: the structure of what the function returns.
+        constants: what the inputs are, for comparing traces.
+        versions: the arrays on the mesh among the inputs, which are not kept there by the program.
+    """
+
+    name: str
+    text: str
+    inputs: tuple[Input, ...]
+    types: tuple[Array, ...]
+    structure: Structure
+    constants: tuple[Hashable, ...]
+    versions: tuple[weakref.ref[ArrayVersion] | None, ...]
+
+    @cached_property
+    def key(self) -> str:
+        """The hash of the text, hexadecimal; equal for functions that make the same calls in other words."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def operands(self, leaves: Sequence[Any]) -> list[Any] | None:
+        """Returns the operands of a call; None if the program does not fit it, and the function is to be traced again.
+
+        Args:
+            leaves: the leaves of the arguments.
+        """
+        operands = []
+        for item, version in zip(self.inputs, self.versions, strict=True):
+            value = leaves[item.leaf] if item.leaf is not None else item.array
+            if version is not None and (alive := version()) is not None:
+                value = RemoteArray._of(alive)
+            elif item.number is not None:
+                value = _number(item, leaves)
+            if value is None:
+                return None
+            operands.append(value)
+        return operands
+
+
+def _number(item: Input, leaves: Sequence[Any]) -> Any:
+    assert item.number is not None
+    try:
+        value = item.number(leaves)
+        return np.asarray(value, item.kind.dtype) if type(value) is item.python_type else None
+    except ArithmeticError:
+        return None  # the trace raises it, or takes another type
+
+
+def program_of(trace: Trace, results: Sequence[TracedArray], structure: Structure) -> TracedProgram:
+    """Returns the program of a trace.
+
+    Args:
+        trace: the trace.
+        results: the leaves of what the function returned.
+        structure: their structure.
+
+    Raises:
+        TracingError: for a program beyond the limits, and one without results.
+    """
+    if not results:
+        raise TracingError(f"{trace.name} returns no array; return what its caller is to see")
+    graph, used = canonical(Graph(tuple(trace.nodes), tuple(result._traced.value for result in results)))
+    inputs = [trace.inputs[i] for i in used]
+    text = to_text(graph)
+    _check_limits(trace.name, len(graph.nodes), inputs, len(results), len(text))
+    keys = list(trace.keys)
+    versions = (None if item.version is None else weakref.ref(item.version) for item in inputs)
+    return TracedProgram(
+        trace.name,
+        text,
+        tuple(replace(item, version=None) for item in inputs),
+        tuple(result.type for result in results),
+        structure,
+        tuple(keys[i] for i in used),
+        tuple(versions),
+    )
+
+
+def _check_limits(name: str, nodes: int, inputs: Sequence[Input], results: int, characters: int) -> None:
+    smaller = "trace a smaller part of it"
+    if nodes > MOST_NODES or characters > MOST_CHARACTERS:
+        size = f"{nodes} calls of kernels, described by {characters:,} characters"
+        raise TracingError(
+            f"{name} has {size}, and a program at most {MOST_NODES} and {MOST_CHARACTERS:,}; {smaller}, such as one "
+            "iteration of a loop"
+        )
+    if len(inputs) > MOST_ITEMS or results > MOST_ITEMS:
+        raise TracingError(
+            f"{name} takes {len(inputs)} arrays and numbers, arguments, indices and constants together, and returns "
+            f"{results}; a program has at most {MOST_ITEMS} of each: join some, or {smaller}"
+        )
+    constant_bytes = sum(item.array.nbytes for item in inputs if item.array is not None)
+    if constant_bytes > MOST_CONSTANT_BYTES:
+        raise TracingError(
+            f"{name} refers to {human(constant_bytes)} of arrays of this process, which every call would send; at most "
+            f"{human(MOST_CONSTANT_BYTES)} are allowed: pass them as arguments, or put them on the mesh with client.put"
+        )

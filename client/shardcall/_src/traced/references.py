@@ -1,0 +1,117 @@
+"""The values outside a function that it refers to, and their state."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.calls.submission import Submission
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.mesh import Mesh
+from shardcall._src.types.specs import PartitionSpec
+
+_FIXED = frozenset(
+    ("numpy", "ml_dtypes", "scipy", "shardcall", "math", "cmath", "operator", "functools", "itertools", "builtins")
+)
+"""The packages whose modules, functions and classes stay as they are."""
+
+_PLAIN = (
+    *(bool, int, float, complex, str, bytes, type(None), type(...), range, np.generic, np.dtype),
+    *(Mesh, Array, PartitionSpec),
+)
+_CODE = (types.ModuleType, types.BuiltinFunctionType, type, np.ufunc, type(np.roll))
+_MOST_ARRAY_BYTES = 1 << 16
+_MOST_ITEMS = 1024
+
+
+class References:
+    """The values that a function refers to: in its closure, in its module and as defaults.
+
+    Functions among them are followed. An attribute of an object or of a module is none of them: it may change unseen.
+
+    Attributes:
+        state: the values; equal states have equal traces. None if one may change unseen.
+        names: the names in the code.
+        generators: the generators of random numbers.
+
+    Args:
+        function: the function.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.names: set[str] = set()
+        self.generators: list[Any] = []
+        self._is_fixed = True
+        self._items = 0
+        self._seen: dict[int, int] = {}
+        state = self._of(function)
+        self.state: Hashable = state if self._is_fixed else None
+
+    def _of(self, value: Any) -> Hashable:
+        kind = type(value)
+        self._items += 1
+        if self._items > _MOST_ITEMS:
+            return self._opaque()
+        if issubclass(kind, _PLAIN):
+            return kind, repr(value)  # 0.0 is equal to -0.0, and 1 to True
+        if isinstance(value, RemoteArray):
+            return kind, id(value._version)
+        if id(value) in self._seen:  # in a cycle
+            return "again", self._seen[id(value)]
+        self._seen[id(value)] = len(self._seen)
+        if kind is types.FunctionType:
+            return self._function(value)
+        if kind is np.ndarray and value.nbytes <= _MOST_ARRAY_BYTES and not value.dtype.hasobject:
+            return kind, value.dtype, value.shape, value.tobytes()
+        if kind in (tuple, list):
+            return kind, *map(self._of, value)
+        if kind is dict:
+            return kind, *((self._of(key), self._of(item)) for key, item in value.items())
+        return self._object(value)
+
+    def _object(self, value: Any) -> Hashable:
+        if isinstance(value, functools.partial):
+            return self._of((value.func, value.args, value.keywords))
+        if (function := getattr(type(value), "traced_function", None)) is not None:
+            return self._of(function(value))
+        if isinstance(value, np.random.Generator | np.random.RandomState):
+            self.generators.append(value)
+        if isinstance(value, Submission) or type(value).__module__.startswith("shardcall.namespace"):
+            return "client", id(value)
+        name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+        is_fixed = isinstance(value, _CODE) and str(name).partition(".")[0] in _FIXED
+        return ("fixed", id(value)) if is_fixed else self._opaque()
+
+    def _function(self, function: types.FunctionType) -> Hashable:
+        code = function.__code__
+        if (function.__module__ or "").partition(".")[0] in _FIXED:
+            return "fixed", id(function)
+        names = sorted(_names_of(code))
+        self.names.update(names)
+        values = [function.__globals__[name] for name in names if name in function.__globals__]
+        cells = [_contents(cell) for cell in function.__closure__ or ()]
+        return code, *map(self._of, (*values, *cells, function.__defaults__, function.__kwdefaults__))
+
+    def _opaque(self) -> Hashable:
+        self._is_fixed = False
+        return None
+
+
+def _names_of(code: types.CodeType) -> Iterable[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(_names_of(constant))
+    return names
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # of a variable that is assigned later
+        return None

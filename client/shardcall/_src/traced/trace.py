@@ -1,0 +1,273 @@
+"""The trace of a function: the calls that it makes, as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.result_types import ResultTypes
+from shardcall._src.device_arrays.array_version import ArrayVersion, Where
+from shardcall._src.device_arrays.operands import as_operand
+from shardcall._src.device_arrays.remote_array import check_there, find_remote_array
+from shardcall._src.functions.element_types import DType
+from shardcall._src.functions.table import FUNCTIONS
+from shardcall._src.graphs.graph import Node, NodeSpec, Value, parameters_of
+from shardcall._src.traced.numbers import Evaluate, TracedNumber
+from shardcall._src.traced.traced_array import TracedArray, TracedResult, line_of_caller
+from shardcall._src.types import parameters, specs
+from shardcall._src.types.arguments import bind, operand_name
+from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.errors import TracingError
+from shardcall._src.types.specs import axis_names
+from shardcall.v1 import mesh_pb2
+
+_MOST_CALLS = 4096  # of which a program has fewer: those that results need
+_SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
+_OWN_AXES = ("stack", "expand_dims")  # their axes count from the last of the result
+_VIEWS = frozenset(
+    (
+        *("getitem", "transpose", "reshape", "expand_dims", "squeeze", "broadcast_to", "flip", "diagonal"),
+        *("real", "imag"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a graph.
+
+    Attributes:
+        kind: its type.
+        leaf: the index of the argument that it is; None if it is none.
+        number: computes the number that it is from the arguments.
+        python_type: the class of that number.
+        array: the array of this process that it is.
+        version: the array on the mesh that it is.
+    """
+
+    kind: Array
+    leaf: int | None = None
+    number: Evaluate | None = None
+    python_type: type | None = None
+    array: NDArray | None = None
+    version: ArrayVersion | None = None
+
+
+class TracingClient(Protocol):
+    """A client whose calls are traced."""
+
+    _memo: CallMemo
+    _result_types: ResultTypes
+    _here: Where
+
+    @property
+    def xp(self) -> Any:
+        """The functions of arrays."""
+
+    def plan(self, name: str, /, *operands: Any, **arguments: Any) -> Any:
+        """Returns the plan of a call."""
+
+
+class Trace:
+    """The calls of a function that is being traced.
+
+    Attributes:
+        name: the name of the function, with its file and line.
+        nodes: the calls.
+        lines: the file and line of each.
+        inputs: what they take that is no result of another.
+        keys: what the inputs are; equal ones are one input.
+        is_closed: True after the trace.
+
+    Args:
+        client: the client that the calls go to.
+    """
+
+    def __init__(self, client: TracingClient, name: str) -> None:
+        self.name = name
+        self.nodes: list[Node] = []
+        self.lines: list[str] = []
+        self.inputs: list[Input] = []
+        self.keys: dict[Hashable, int] = {}
+        self.is_closed = False
+        self._client = client
+        self._updates: list[tuple[Any, Any, str]] = []
+
+    @property
+    def functions(self) -> Any:
+        """The functions of arrays."""
+        return self._client.xp
+
+    def submit(
+        self,
+        name: str,
+        operands: Sequence[Any],
+        keywords: Mapping[str, Any],
+        *,
+        mesh: Any = None,
+        in_specs: Any = None,
+        out_specs: Any = None,
+        strategy: str = AUTO,
+    ) -> tuple[TracedArray, ...]:
+        """Adds a call; returns its results.
+
+        Raises:
+            TracingError: for a mesh, and if there are too many calls.
+            ShardcallError: for invalid arguments.
+        """
+        if mesh is not None:
+            raise TracingError(
+                f"mesh= was given to {name} in {self.name}, and a program runs on the devices of its arguments; "
+                "leave it out"
+            )
+        if len(self.nodes) >= _MOST_CALLS:
+            raise TracingError(f"{self.name} makes more than {_MOST_CALLS} calls; trace a smaller part of it")
+        bound = bind(name, operands, keywords, in_specs=in_specs, out_specs=out_specs)
+        values = [self._operand(item, operand_name(name, i)) for i, item in enumerate(bound.operands)]
+        types = [None if value is None else value.type for value in values]
+        call = prepare(
+            name,
+            types,
+            bound.parameters,
+            in_specs=bound.in_specs,
+            out_specs=bound.out_specs,
+            strategy=strategy,
+            memo=self._client._memo,
+        )
+        results = self._types(call)
+        self.nodes.append(_node(call, tuple(None if value is None else value._traced.value for value in values)))
+        self.lines.append(line_of_caller())
+        made = tuple(self._tracer(kind, Value(len(self.nodes) - 1, i)) for i, kind in enumerate(results))
+        if name in _VIEWS and values[0] is not None:
+            made[0]._base = values[0]
+        return made
+
+    def constant(self, array: NDArray) -> TracedArray:
+        """Returns an array of this process as one of the program."""
+        key = ("array", array.dtype, array.shape, array.tobytes())
+        return self._input(key, Input(Array(array.shape, array.dtype), array=np.array(array)))
+
+    def argument(self, index: int, kind: Array) -> TracedArray:
+        """Returns an argument."""
+        return self._input(("argument", index), Input(kind, leaf=index))
+
+    def number(self, number: TracedNumber, dtype: DType | None) -> TracedArray:
+        """Returns a number as an array without axes.
+
+        Args:
+            dtype: the element type; None for the one that it has alone.
+
+        Raises:
+            OverflowError: if the type does not hold the number.
+        """
+        array = np.asarray(number.number, dtype)
+        key = ("number", number.key, array.dtype)
+        return self._input(key, Input(Array((), array.dtype), number=number.evaluate, python_type=number.python_type))
+
+    def value(self, item: Any, name: str) -> TracedArray:
+        """Returns any value as an array of the program.
+
+        Args:
+            name: its name in errors.
+
+        Raises:
+            TracingError: for an array of another trace.
+            ShardcallError: for a value that is no array.
+        """
+        if isinstance(item, TracedArray) and item._traced.trace is self:
+            return item
+        array = find_remote_array(item)
+        if array is None:
+            return self.constant(as_operand(item, name))
+        pending = array._version.pending
+        if isinstance(pending, TracedResult):
+            if pending.trace is not self:
+                pending.begin()
+            return self._tracer(array.type, pending.value)
+        check_there(array, name)
+        version = array._version
+        return self._input(("remote array", id(version)), Input(version.type, version=version))
+
+    def add_update(self, result: Any, base: Any, line: str) -> None:
+        """Adds the result of an operator that assigns to a view."""
+        self._updates.append((result, base, line))
+
+    def remove_update(self, result: Any, base: Any) -> None:
+        """Removes one whose result is assigned to the view's array."""
+        self._updates = [each for each in self._updates if each[0] is not result or each[1] is not base]
+
+    def check_updates(self) -> None:
+        """Checks that the function does not assign to views.
+
+        Raises:
+            TracingError: if it does.
+        """
+        for _, _, line in self._updates:
+            raise TracingError(
+                f"{self.name} assigns to a part of an array at {line}, and a part is no view: the array that it came "
+                "from would keep its elements; write u[0] += 1, or u = u.at[0].add(1), or v = v + 1 for a new array"
+            )
+
+    def _operand(self, item: Any, name: str) -> TracedArray | None:
+        if item is None:
+            return None
+        if isinstance(item, Array):
+            raise TracingError(f"{name} is {item!r}, a type without values; give an array")
+        return self.value(item, name)
+
+    def _input(self, key: Hashable, made: Input) -> TracedArray:
+        number = self.keys.setdefault(key, len(self.inputs))
+        if number == len(self.inputs):
+            self.inputs.append(made)
+        return self._tracer(made.kind, Value(-1, number))
+
+    def _tracer(self, kind: Array, value: Value) -> TracedArray:
+        owner: Any = self._client
+        return TracedArray(ArrayVersion(owner, self._client._here, b"", kind, pending=TracedResult(self, value)))
+
+    def _types(self, call: CallRequest) -> Sequence[Array]:
+        types = self._client._result_types.find(call)
+        if types is None:  # which only the server can determine, or refuse
+            message = call.message
+            plan = self._client.plan(
+                message.kernel,
+                *call.operands,
+                in_specs=[_spec(each) for each in message.in_specs] or None,
+                out_specs=[_spec(each) for each in message.out_specs] or None,
+                strategy=message.strategy or AUTO,
+                **{name: parameters.from_proto(value) for name, value in message.parameters.items()},
+            )
+            types = tuple(placement.type for placement in plan.results)
+            self._client._result_types.add(call, types)
+        return types
+
+
+def _node(call: CallRequest, operands: tuple[Value | None, ...]) -> Node:
+    """Returns a call as a node; calls that compute the same are equal where that is plain."""
+    message, name = call.message, _SAME.get(call.message.kernel, call.message.kernel)
+    values = {name: parameters.from_proto(value) for name, value in message.parameters.items()}
+    defaults = FUNCTIONS[name].parameters if name in FUNCTIONS else {}
+    axis, kind = values.get("axis"), call.types[0] if call.types else None
+    if type(axis) is int and axis < 0 and kind is not None and name not in _OWN_AXES:
+        values["axis"] = axis + kind.ndim
+    kept = [(key, value) for key, value in values.items() if key not in defaults or not _is_same(value, defaults[key])]
+    strategy = "" if message.strategy == AUTO else message.strategy
+    own = (_node_specs(message.in_specs), _node_specs(message.out_specs))
+    return Node(name, operands, parameters_of(kept), strategy, *own)
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and repr(value) == repr(default)
+
+
+def _node_specs(messages: Sequence[mesh_pb2.OptionalPartitionSpec]) -> tuple[NodeSpec | None, ...]:
+    return tuple(None if spec is None else tuple(map(axis_names, spec)) for spec in map(_spec, messages))
+
+
+def _spec(message: mesh_pb2.OptionalPartitionSpec) -> specs.PartitionSpec | None:
+    return specs.from_proto(message.spec) if message.HasField("spec") else None

@@ -1,0 +1,170 @@
+"""Arrays of a traced function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Protocol, Self
+
+from shardcall._src.device_arrays.array_operators import can_be_operand
+from shardcall._src.device_arrays.placement import MeshPlacement
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.functions.indexing import is_basic
+from shardcall._src.graphs.graph import Value
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.types.errors import ShardcallError, TracingError
+
+MOST_ROWS = 64
+"""The most iterations of a loop over an array, each of which becomes part of the program."""
+
+_PACKAGES = (__name__.partition(".")[0], "numpy")
+
+
+class ArrayTrace(Protocol):
+    """The trace of a function.
+
+    Attributes:
+        name: the name of the function, with its file and line.
+        is_closed: True after the trace.
+    """
+
+    name: str
+    is_closed: bool
+
+    def add_update(self, result: Any, base: Any, line: str) -> None:
+        """Adds the result of an operator that assigns to a view."""
+
+    def remove_update(self, result: Any, base: Any) -> None:
+        """Removes one whose result is assigned to the view's array."""
+
+
+class TracedResult:
+    """Stands for a value of a graph, of which nothing is known but its type.
+
+    Attributes:
+        trace: the trace that it belongs to.
+        value: the value.
+    """
+
+    is_done = False
+    is_failed = False
+
+    def __init__(self, trace: ArrayTrace, value: Value) -> None:
+        self.trace = trace
+        self.value = value
+
+    def begin(self) -> NoReturn:
+        """Raises TracingError: there is no array."""
+        self.refuse("this operation")
+
+    def wait(self, deadline: Deadline | None) -> MeshPlacement:
+        """Raises TracingError: there is no placement."""
+        self.refuse("its handle, mesh or sharding" if not self.trace.is_closed else "it")
+
+    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
+        """Returns the error."""
+        return error
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raises TracingError.
+
+        Args:
+            what: what needs a value.
+        """
+        if self.trace.is_closed:
+            raise TracingError(
+                f"an array of the trace of {self.trace.name} was used after it: it stands for no values; return it "
+                "from the function, and use what a call of the function returns"
+            )
+        raise TracingError(
+            f"{what} needs values of an array, which are not known while {self.trace.name} is traced; use np.where "
+            "or xp.cond in place of if, return what the caller is to see, or name an argument in static=…"
+        )
+
+
+def _assigning(name: str) -> Callable[[TracedArray, Any], Any]:
+    def method(self: TracedArray, other: Any) -> Any:
+        if not can_be_operand(other):
+            return NotImplemented
+        result = getattr(self._functions, name)(self, other)
+        if self._base is not None and isinstance(result, TracedArray):
+            self._traced.trace.add_update(result, self._base, line_of_caller())
+        return result
+
+    return method
+
+
+class TracedArray(RemoteArray):
+    """An array of a function that is being traced; has a type, and no values.
+
+    Attributes:
+        _base: the array that it is a view of by NumPy's rules; None if it is none.
+        _argument: the name of the argument that it is; empty if it is none.
+    """
+
+    _is_traced = True
+    _base: TracedArray | None = None
+    _argument = ""
+
+    @property
+    def _traced(self) -> TracedResult:
+        result = self._version.pending
+        assert isinstance(result, TracedResult)
+        return result
+
+    def get(self, *, timeout: float | None = None) -> NoReturn:
+        """Raises TracingError."""
+        self._traced.refuse("get()")
+
+    def __bool__(self) -> bool:
+        if self.size == 1:
+            self._traced.refuse("if, while, and, or, not, in")
+        return super().__bool__()  # which raises NumPy's error
+
+    def __getitem__(self, key: Any) -> Any:
+        part = super().__getitem__(key)
+        if isinstance(part, TracedArray) and all(map(is_basic, key if isinstance(key, tuple) else (key,))):
+            part._base = self
+        return part
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self._argument:
+            raise TracingError(
+                f"{self._traced.trace.name} assigns to elements of its argument {self._argument}, which its caller "
+                f"would not see; begin with {self._argument} = {self._argument}.copy() and return it"
+            )
+        self._traced.trace.remove_update(value, self)
+        super().__setitem__(key, value)
+        if self._base is not None:
+            self._traced.trace.add_update(self, self._base, line_of_caller())
+
+    def __iter__(self) -> Iterator[Any]:
+        if len(self) > MOST_ROWS:
+            raise TracingError(
+                f"a loop over the {len(self)} rows of an array would make each a part of the program of "
+                f"{self._traced.trace.name}; loop over at most {MOST_ROWS}, or compute with complete arrays"
+            )
+        return super().__iter__()
+
+    def flatten(self) -> Self:
+        """Returns the elements in one axis, a copy as of NumPy."""
+        flat: Self = self.ravel()
+        flat._base = None
+        return flat
+
+    def __repr__(self) -> str:
+        return f"<RemoteArray {self.type}, traced>"
+
+    __iadd__, __isub__, __imul__ = _assigning("add"), _assigning("subtract"), _assigning("multiply")
+    __itruediv__, __ifloordiv__ = _assigning("divide"), _assigning("floor_divide")
+    __imod__, __ipow__, __imatmul__ = _assigning("remainder"), _assigning("power"), _assigning("matmul")
+    __iand__, __ior__, __ixor__ = _assigning("bitwise_and"), _assigning("bitwise_or"), _assigning("bitwise_xor")
+    __ilshift__, __irshift__ = _assigning("left_shift"), _assigning("right_shift")
+
+
+def line_of_caller() -> str:
+    """Returns the file and line outside this package and NumPy that the present call comes from."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,196 @@
+"""Functions of the caller that run as one program."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from shardcall._src.device_arrays.operands import as_operand
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, snapshot
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.traced.program import TracedProgram
+from shardcall._src.traced.references import References
+from shardcall._src.traced.trace import Trace, TracingClient
+from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, Static, Tracing, paths
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.errors import InvalidParameterError, ShardcallError, TracingError
+from shardcall._src.types.pytrees import Structure, flatten
+from shardcall._src.types.specs import PartitionSpec, SpecLike, as_specs
+
+_MOST_PROGRAMS = 64
+
+Names = str | int | Iterable[str | int]
+
+
+class ProgramClient(TracingClient, Protocol):
+    """A client that runs programs."""
+
+    def _submit_program(
+        self,
+        program: TracedProgram,
+        operands: Sequence[Any],
+        out_specs: Sequence[PartitionSpec | None] | None,
+        timeout: float | None,
+    ) -> Sequence[RemoteArray]:
+        """Submits a program."""
+
+    def delete(self, /, *arrays: Any) -> int:
+        """Deletes arrays from the mesh."""
+
+
+class TracedFunction:
+    """A function that runs on the mesh as one program; made by `Client.jit`.
+
+    A call takes arrays and numbers, in tuples, lists, dicts and dataclasses of any depth, and returns what the function
+    returns with arrays on the mesh in it, without waiting for them, as `Client.submit`.
+
+    Args:
+        client: the client.
+        active: the trace of its calls.
+        function: the function.
+        static: the arguments that the function gets as they are.
+        donate: the arguments whose arrays on the mesh are deleted.
+        out_specs: the sharding of each result.
+    """
+
+    def __init__(
+        self,
+        client: ProgramClient,
+        active: ActiveTrace,
+        function: Callable[..., Any],
+        *,
+        static: Names = (),
+        donate: Names = (),
+        out_specs: Sequence[SpecLike | None] | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._client = client
+        self._active = active
+        self._function = function
+        self._signature = inspect.signature(function)
+        self._static = self._names("static", static)
+        self._donated = self._names("donate", donate)
+        self._out_specs = as_specs(out_specs, "out_specs")
+        self._tracing = Tracing(client, active, function)
+        self._programs: dict[Hashable, TracedProgram] = {}
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function; its results are on the mesh.
+
+        Raises:
+            TracingError: for a function that cannot be traced.
+            ShardcallError: of the class that fits, for invalid arguments.
+        """
+        if self._active.trace is not None:
+            return self._function(*args, **kwargs)  # as a part of that program
+        leaves, structure = self._leaves(args, kwargs)
+        program, operands, _trace = self._program(leaves, structure)
+        arrays = self._client._submit_program(program, operands, self._out_specs, DEFAULT_TIMEOUT_S)
+        if self._donated:
+            self._delete_donated(args, kwargs)
+        return program.structure.with_leaves(arrays)
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> TracedProgram:
+        """Returns the program for arguments, of which a `shardcall.Array` stands for an array of its type.
+
+        Raises:
+            TracingError: for a function that cannot be traced.
+        """
+        return self._program(*self._leaves(args, kwargs))[0]
+
+    def plan(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Returns the plan of a call, without running it; a `shardcall.Array` stands for an array of its type.
+
+        Raises:
+            TracingError: for a function that cannot be traced.
+            ShardcallError: of the class that fits, for invalid arguments.
+        """
+        program, operands, _trace = self._program(*self._leaves(args, kwargs))
+        return self._client.plan("graph", *operands, graph=program.text, out_specs=self._out_specs)
+
+    def traced_function(self) -> Callable[..., Any]:
+        """Returns the function."""
+        return self._function
+
+    def __repr__(self) -> str:
+        return f"<TracedFunction {self._tracing.name}>"
+
+    def _program(self, leaves: list[Any], structure: Structure) -> tuple[TracedProgram, list[Any], Trace | None]:
+        """Returns the program for arguments, its operands, and the trace if there was none."""
+        references = References(self._function)
+        key = references.state and (references.state, structure, *map(_kind, leaves))
+        program = self._programs.get(key)
+        if program is not None and (operands := program.operands(leaves)) is not None:
+            return program, operands, None
+        program, trace = self._tracing.program(leaves, structure, references)
+        if key is not None:
+            self._programs[key] = program
+            while len(self._programs) > _MOST_PROGRAMS:
+                self._programs.pop(next(iter(self._programs)), None)
+        operands = program.operands(leaves)
+        assert operands is not None  # of the arguments that were traced
+        return program, operands, trace
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], Structure]:
+        """Returns the leaves of the arguments of a call as operands, static ones complete, and their structure."""
+        bound = self._signature.bind(*args, **kwargs)
+        for name in self._static & bound.arguments.keys():
+            bound.arguments[name] = Static(bound.arguments[name])
+        leaves, structure = flatten(dict(bound.arguments))
+        return [self._leaf(leaf, i, structure) for i, leaf in enumerate(leaves)], structure
+
+    def _leaf(self, leaf: Any, index: int, structure: Structure) -> Any:
+        if type(leaf) in NUMBERS or isinstance(leaf, Static | Array):
+            return leaf
+        if (array := find_remote_array(leaf)) is not None:
+            array = snapshot(array)
+            check_there(array, "an argument")
+            return array
+        try:
+            return as_operand(leaf, "it")
+        except ShardcallError as error:
+            which = f"argument {[*paths(structure)][index]} of {self._tracing.name}"
+            static = "for a value that the function gets as it is, name the argument in static=…"
+            raise TracingError(f"{which} is a {type(leaf).__name__}: {error.message}; {static}") from None
+
+    def _names(self, what: str, wanted: Names) -> frozenset[str]:
+        """Returns the names of parameters that are given by their names or positions."""
+        every = list(self._signature.parameters)
+        names = set()
+        for item in [wanted] if isinstance(wanted, str | int) else wanted:
+            is_there = item in every if isinstance(item, str) else -len(every) <= item < len(every)
+            if not is_there:
+                raise InvalidParameterError(
+                    f"{what} has {item!r}, and the function has the parameters {', '.join(every)}; give names or "
+                    "positions of these",
+                    field=what,
+                )
+            names.add(item if isinstance(item, str) else every[item])
+        return frozenset(names)
+
+    def _delete_donated(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        arguments = self._signature.bind(*args, **kwargs).arguments
+        leaves, _ = flatten([value for name, value in arguments.items() if name in self._donated])
+        arrays = [array for leaf in leaves if (array := find_remote_array(leaf)) is not None]
+        self._client.delete(*arrays)
+
+
+def _kind(leaf: Any) -> Hashable:
+    """Returns the part of a program's key that a leaf decides."""
+    if type(leaf) in NUMBERS:
+        return type(leaf).__name__
+    if isinstance(leaf, Static):
+        return type(leaf.value), _hashable(leaf.value)
+    return leaf.shape, leaf.dtype
+
+
+def _hashable(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        raise TracingError(
+            f"a static argument is {value!r}, which is not hashable; give a value that cannot change, such as a tuple"
+        ) from None
+    return value  # type: ignore[no-any-return]

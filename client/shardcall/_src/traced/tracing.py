@@ -1,0 +1,138 @@
+"""Traces functions."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.traced.numbers import TracedNumber
+from shardcall._src.traced.program import TracedProgram, program_of
+from shardcall._src.traced.references import References
+from shardcall._src.traced.trace import Trace, TracingClient
+from shardcall._src.types.arrays import Array, type_of
+from shardcall._src.types.errors import TracingError
+from shardcall._src.types.pytrees import Structure, flatten
+
+NUMBERS = (int, float, complex)
+"""The classes of numbers that take the element type of the array beside them."""
+
+_UNSTEADY = frozenset(("random", "default_rng", "RandomState", "time", "perf_counter", "monotonic", "now", "urandom"))
+"""Names in the code of functions that may compute something else each time."""
+
+
+class ActiveTrace(threading.local):
+    """The trace that calls of this thread belong to.
+
+    Attributes:
+        trace: the trace; None while no function is traced.
+    """
+
+    trace: Trace | None = None
+
+    @contextmanager
+    def entered(self, trace: Trace) -> Iterator[None]:
+        """Adds the calls of a block to a trace, and closes it."""
+        before, self.trace = self.trace, trace
+        try:
+            yield
+        finally:
+            self.trace = before
+            trace.is_closed = True
+
+
+class Tracing:
+    """Traces a function for one client.
+
+    Args:
+        client: the client that its calls go to.
+        active: the trace of the client's calls.
+        function: the function.
+    """
+
+    def __init__(self, client: TracingClient, active: ActiveTrace, function: Callable[..., Any]) -> None:
+        self.name = _name(function)
+        self._client = client
+        self._active = active
+        self._function = function
+        self._signature = inspect.signature(function)
+
+    def program(
+        self, leaves: Sequence[Any], structure: Structure, references: References
+    ) -> tuple[TracedProgram, Trace]:
+        """Returns the program of the function for arguments, and the trace, which keeps the arrays that it refers to.
+
+        Args:
+            leaves: the leaves of the arguments: arrays, types, numbers and static values.
+            structure: the structure of a dict of the arguments by the names of their parameters.
+            references: what the function refers to.
+
+        Raises:
+            TracingError: for a function that cannot be traced.
+        """
+        before = _random_states(references)
+        program, trace = self._traced(leaves, structure)
+        if before != _random_states(references) or references.names & _UNSTEADY:
+            again, _ = self._traced(leaves, structure)
+            if (again.text, again.constants) != (program.text, program.constants):
+                raise TracingError(
+                    f"{self.name} is another program each time that it is traced, since it takes random numbers, such "
+                    "as those of np.random, or the time; pass these as arguments, or generate them on the mesh from "
+                    "a seed: client.xp.normal(seed, shape)"
+                )
+        return program, trace
+
+    def _traced(self, leaves: Sequence[Any], structure: Structure) -> tuple[TracedProgram, Trace]:
+        trace = Trace(self._client, self.name)
+        named = zip(paths(structure), leaves, strict=True)
+        arguments = structure.with_leaves([_argument(trace, i, *each) for i, each in enumerate(named)])
+        bound = inspect.BoundArguments(self._signature, arguments)
+        with self._active.entered(trace):
+            returned, shape = flatten(self._function(*bound.args, **bound.kwargs))
+            results = [trace.value(leaf, "what the function returns") for leaf in returned]
+            trace.check_updates()
+        return program_of(trace, results, shape), trace
+
+
+class Static:
+    """An argument that the function gets as it is.
+
+    Attributes:
+        value: the argument.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def paths(structure: Structure) -> Iterator[str]:
+    """Yields the names of the leaves of arguments, such as ``params['w']``, for a dict by the names of parameters."""
+    for name, child in zip(structure.keys, structure.children, strict=True):
+        yield from child.paths(str(name))
+
+
+def _argument(trace: Trace, index: int, path: str, leaf: Any) -> Any:
+    if isinstance(leaf, Static):
+        return leaf.value
+    if type(leaf) in NUMBERS:
+        return TracedNumber(trace, itemgetter(index), leaf, ("argument", index))
+    tracer = trace.argument(index, leaf if isinstance(leaf, Array) else type_of(leaf))
+    tracer._argument = path
+    return tracer
+
+
+def _random_states(references: References) -> list[str]:
+    """Returns the states of NumPy's generators of random numbers, each of which has the position of the next one."""
+    generators = (each.bit_generator for each in references.generators if isinstance(each, np.random.Generator))
+    return [repr(np.random.get_state(legacy=False)), *(repr(each.state) for each in generators)]
+
+
+def _name(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"

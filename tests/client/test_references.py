@@ -1,0 +1,92 @@
+"""The values that a function refers to: equal states as long as none has changed."""
+
+import functools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from shardcall._src.traced.references import References
+
+SCALE = 2.0
+
+
+def by_module(u):
+    return u * SCALE + np.sin(math.pi)
+
+
+def in_another(u):
+    return by_module(u)
+
+
+def state(function):
+    return References(function).state
+
+
+def test_the_state_of_a_function_changes_with_what_it_refers_to(monkeypatch):
+    before = [state(f) for f in (by_module, in_another)]
+    assert None not in before
+    assert [state(f) for f in (by_module, in_another)] == before
+    monkeypatch.setitem(globals(), "SCALE", 2)
+    after = [state(f) for f in (by_module, in_another)]
+    assert all(a != b for a, b in zip(before, after, strict=True))
+
+
+def test_values_in_closures_and_defaults_are_followed():
+    array, items, options = np.arange(3.0), [1, (2, "x")], {"k": -0.0}
+
+    def inner():
+        return array
+
+    def f(u, v=items):
+        return u + inner() + len(v) + options["k"]
+
+    seen = [state(f)]
+    array[1] = 7
+    seen.append(state(f))
+    items.append(None)
+    seen.append(state(f))
+    options["k"] = 0.0
+    seen.append(state(f))
+    array.dtype = "i8"
+    seen.append(state(f))
+    seen.append(state(functools.partial(f, v=1)))
+    assert None not in seen
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_function_may_refer_to_itself():
+    def f(u):
+        return f(u)
+
+    assert state(f) is not None
+    assert state(f) == state(f)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        SimpleNamespace(a=1),
+        np.ones(1 << 17),
+        np.array([object()]),
+        np.ma.array([1.0]),
+        set(),
+        [0] * 3000,
+        SimpleNamespace,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_may_change_unseen_has_no_state(value):
+    assert state(lambda u: u + value) is None
+
+
+def test_the_names_and_the_generators_are_those_of_all_functions():
+    generator = np.random.default_rng(1)
+
+    def inner(u):
+        return generator.normal(size=u.shape)
+
+    references = References(lambda u: [inner(row) for row in u])
+    assert references.generators == [generator]
+    assert {"normal", "shape", "inner"} - references.names == {"inner"}

@@ -1,0 +1,317 @@
+"""Functions that run as one program: results, programs and limits."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall._src.traced.tracing import Tracing
+
+pytestmark = pytest.mark.one_transport("the program is one call, as others")
+
+U = np.random.default_rng(5).normal(size=(13, 9))
+LARGE = np.random.default_rng(6).normal(size=(64, 64))
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with sc.connect(server.address) as client:
+        yield client
+
+
+def put(client, array):
+    return client.put(array, mesh={"x": 4}, spec=("x", None) if np.ndim(array) == 2 else None)
+
+
+def calls(client, function, *args, **kwargs):
+    """The calls that the server gets for a call of a function, by kernel."""
+    made = []
+    submit, run = client._remote_arrays.submit, client._run
+    client._remote_arrays.submit = lambda owner, call, *rest, **how: (
+        made.append(call) or submit(owner, call, *rest, **how)
+    )
+    client._run = lambda call, *rest, **how: made.append(call) or run(call, *rest, **how)
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        del client._remote_arrays.submit, client._run
+    return result, [call.message.kernel for call in made]
+
+
+def step(u, dt):
+    return u + dt * (np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1) - 4 * u)
+
+
+@pytest.mark.parametrize(
+    "u", [U, LARGE, U.astype("f4"), np.zeros((0, 3)), U[:1, :1]], ids=lambda u: f"{u.dtype}{list(u.shape)}"
+)
+def test_a_function_runs_as_one_program_bit_for_bit(client, u):
+    traced = client.jit(step)
+    result, kernels = calls(client, traced, put(client, u), 0.1)
+    assert kernels == ["graph"]
+    expected = step(u, 0.1)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert np.array_equal(result.get(), expected)
+
+
+FUNCTIONS = {
+    "operators": lambda xp, u: -u * 2 + u**2 / (abs(u) + 1) - u % 3 // 2,
+    "comparisons": lambda xp, u: ((u > 0) & (u < 1)) | ~(u != u.T.T),
+    "numpy": lambda xp, u: np.where(u > 0, np.sqrt(np.abs(u)), np.tanh(u)),
+    "namespace": lambda xp, u: xp.concatenate([xp.flip(u, axis=1), xp.zeros((2, 9))]),
+    "methods": lambda xp, u: u.clip(-1, 1).sum(axis=0) + u.T.reshape(9, 13).max(axis=1),
+    "slices": lambda xp, u: u[1:, ::2] - u[:-1, ::2],
+    "rows": lambda xp, u: sum((row * k for k, row in enumerate(u)), start=u[0]),
+    "indices": lambda xp, u: u[[0, 2], [1, 1]],
+    "assignment": lambda xp, u: _assigned(u.copy()),
+    "a part": lambda xp, u: _increased(u.copy()),
+    "products": lambda xp, u: u @ u.T @ np.ones(13),
+    "arrays of this process": lambda xp, u: u * np.arange(9) + np.ones((13, 1)),
+    "statistics": lambda xp, u: u.std(axis=0, ddof=1) + np.var(u, axis=0) + np.mean(u),
+    "two results": lambda xp, u: np.divmod(u, 2),
+    "modf": lambda xp, u: np.modf(u),
+    "cumsum": lambda xp, u: np.cumsum(u, axis=-1),
+    "linear algebra": lambda xp, u: np.linalg.inv(u.T @ u + np.eye(9)),
+}
+
+
+SHORT = ("operators", "methods", "indices", "a part", "arrays of this process", "two results")
+
+
+def _assigned(u):
+    u[0] = 0
+    u[1:3, 2] = u[4:6, 2]
+    return u
+
+
+def _increased(u):
+    u[0] += 1
+    u[:, 1] *= 2
+    return u
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.long) for name in FUNCTIONS]
+)
+def test_what_arrays_have_is_traced(client, name):
+    function = FUNCTIONS[name]
+    results, kernels = calls(client, client.jit(lambda u: function(client.xp, u)), put(client, U))
+    assert kernels == ["graph"]
+    expected = function(np, U)
+    for result, want in zip(
+        *[each if isinstance(each, tuple) else (each,) for each in (results, expected)], strict=True
+    ):
+        assert result.dtype == want.dtype
+        assert np.allclose(result.get(), want, rtol=1e-12)
+
+
+def test_methods_of_the_client_are_traced(client):
+    @client.jit
+    def f(u):
+        shifted = client.shift(u, 1, axis=0, fill=2.0).array
+        by_row, by_column = client.gradient(u)
+        return client.matmul(shifted, u.T, keep=True) + 1, by_row + by_column, client.submit("negative", u)
+
+    product, slopes, negated = f(put(client, U))
+    shifted = np.concatenate([np.full((1, 9), 2.0), U[:-1]])
+    assert np.allclose(product.get(), shifted @ U.T + 1)
+    assert np.allclose(slopes.get(), sum(np.gradient(U)))
+    assert np.array_equal(negated.get(), -U)
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@dataclass(frozen=True)
+class State:
+    u: Any
+    time: Any = 0.0
+
+    def __post_init__(self):
+        assert self.u is not None
+
+
+def test_arguments_and_results_are_trees(client):
+    @client.jit
+    def f(state, *rest, params, nothing=None):
+        assert nothing is None
+        (weights,) = params["w"]
+        total = state.u * weights + rest[0].left - rest[0].right
+        return [State(total, state.time + 1), Pair(rest[1], None), {"b": total.sum(), 3: None}]
+
+    u = put(client, U)
+    state, pair, others = f(State(u, 2.0), Pair(u, 1), u, params={"w": [np.arange(9)]})
+    expected = U * np.arange(9) + U - 1
+    assert np.array_equal(state.u.get(), expected)
+    assert float(state.time) == 3.0
+    assert np.array_equal(pair.left.get(), U)
+    assert pair.right is None
+    assert (others[3], others.keys()) == (None, {"b", 3})
+    assert np.isclose(float(others["b"]), expected.sum())
+
+
+def test_arrays_of_this_process_are_arguments(client):
+    @client.jit
+    def f(u, k):
+        return u * k
+
+    result = f(U, np.float32(3))
+    assert isinstance(result, sc.RemoteArray)
+    assert np.array_equal(result.get(), U * np.float32(3))
+    assert f(U.astype("f4"), 3).dtype == np.float32
+
+
+def test_results_may_be_arguments_constants_and_the_same(client):
+    w = put(client, U)
+
+    @client.jit
+    def f(u):
+        return u, u, w, 3.5, np.arange(3)
+
+    made = f(w)
+    for result, expected in zip(made, (U, U, U, 3.5, np.arange(3)), strict=True):
+        assert np.array_equal(result.get(), expected)
+    made[0].delete()
+    assert np.array_equal(made[1].get(), w.get())
+
+
+def test_results_have_the_specs_that_are_asked_for(client):
+    def f(u):
+        return u + 1, u.sum(axis=0)
+
+    u = put(client, U)
+    assert [each.spec for each in client.jit(f)(u)] == [sc.P("x", None), sc.P(None)]
+    assert [each.spec for each in client.jit(f, out_specs=[(None, "x")])(u)] == [sc.P(None, "x"), sc.P(None)]
+
+
+def test_donated_arrays_are_deleted_after_the_call(client):
+    step = client.jit(lambda u, v: u + v, donate="u")
+    u, v = put(client, U), put(client, U)
+    result = step(u, v)
+    assert (u.lost, v.lost) == (True, False)
+    assert np.array_equal(result.get(), 2 * U)
+
+
+def test_static_arguments_are_those_of_the_caller(client):
+    @client.jit(static=("power", 2))
+    def f(u, power, how):
+        for _ in range(power):
+            u = u * 2 if how == "double" else u + 1
+        return u
+
+    u = put(client, U)
+    assert np.array_equal(f(u, 2, "double").get(), U * 4)
+    assert np.array_equal(f(u, how="more", power=3).get(), U + 1 + 1 + 1)
+    with pytest.raises(sc.TracingError, match="not hashable"):
+        f(u, 1, ["double"])
+    with pytest.raises(sc.InvalidParameterError, match=r"static has 'n', .* parameters u"):
+        client.jit(lambda u: u, static="n")
+    with pytest.raises(sc.TracingError, match=r"argument how of <lambda> .* is a str.*static"):
+        client.jit(lambda u, how: u)(u, "double")
+
+
+def test_a_function_is_traced_once_for_each_structure_and_type(client, monkeypatch):
+    traces = []
+    monkeypatch.setattr(Tracing, "_traced", _counted(Tracing._traced, traces))
+    f = client.jit(lambda u, k: u * k["a"])
+    u = put(client, U)
+    for k in range(3):
+        assert np.array_equal(f(u, {"a": float(k)}).get(), U * k)
+    assert len(traces) == 1
+    f(u, {"a": 1})
+    f(put(client, LARGE), {"a": 1.0})
+    f(put(client, U.astype("f4")), {"a": 1.0})
+    assert len(traces) == 4
+
+
+def _counted(function, made):
+    def counted(*args):
+        made.append(args)
+        return function(*args)
+
+    return counted
+
+
+def test_functions_that_make_equal_calls_have_one_program(client):
+    def one(u):
+        unused = np.sin(u) * 3
+        assert unused is not None
+        return np.absolute(u[1:]) + u.sum(axis=-1)[1:, None] / 2
+
+    def another(u):
+        client.xp.cos(u)
+        part = client.abs(u[1:13, ...], keep=True).array
+        again = abs(u[1:])
+        assert again is not part
+        total = np.sum(u, axis=1, keepdims=False)
+        return np.add(again, np.true_divide(total[1:, None], 2.0))
+
+    def different(u):
+        return one(u) * 2
+
+    programs = [client.jit(f).trace(sc.Array((13, 9), "f8")) for f in (one, another, different)]
+    assert programs[0].text == programs[1].text
+    assert programs[0].key == programs[1].key != programs[2].key
+
+
+def test_clients_have_one_program_for_one_function(client, server):
+    def f(u, k):
+        return np.tanh(u) * k
+
+    with sc.connect(server.address) as other:
+        client.jit(f)(put(client, LARGE), 2.0).get()
+        assert client.jit(f).trace(LARGE, 2.0).key == other.jit(f).trace(LARGE, 3.0).key
+        assert other.jit(f).plan(sc.Array((64, 64), "f8"), 2.0).strategy == "composed"
+
+
+def test_a_traced_function_in_another_is_a_part_of_it(client):
+    inner = client.jit(lambda u: u * 2)
+    result, kernels = calls(client, client.jit(lambda u: inner(u) + inner(u + 1)), put(client, U))
+    assert kernels == ["graph"]
+    assert np.array_equal(result.get(), 2 * U + 2 * (U + 1))
+
+
+def test_errors_of_values_name_the_function(client):
+    counts = client.put(np.arange(4))
+    result = client.jit(lambda x, y: x**y)(counts, -counts)
+    with pytest.raises(sc.InvalidOperandError, match=r"test_traced_programs.py:\d+\) of .* node \d+, power: y holds"):
+        result.get()
+
+
+def test_errors_of_arguments_are_raised_in_their_line(client):
+    with pytest.raises(sc.ShardcallError, match="y has shape"):
+        client.jit(lambda u: u + np.ones(7))(put(client, U))
+    with pytest.raises(TypeError, match=r"numpy\.piecewise does not run on the mesh"):
+        client.jit(lambda u: np.piecewise(u, [u > 0], [1]))(put(client, U))
+
+
+def test_limits_of_programs(client):
+    def many(u, count):
+        for k in range(count):
+            u = np.sin(u) + k
+        return u
+
+    u, traced = put(client, U), client.jit(many, static="count")
+    with pytest.raises(sc.TracingError, match=r"takes 72 arrays and numbers.* at most 64 of each"):
+        traced(u, 71)
+    with pytest.raises(sc.TracingError, match=r"has 300 calls of kernels, .* at most 256"):
+        client.jit(lambda u: many_sines(u, 300))(u)
+    with pytest.raises(sc.TracingError, match="more than 4096 calls"):
+        client.jit(lambda u: many_sines(u, 5000))(u)
+    large = np.ones((1 << 17) + 1)
+    with pytest.raises(sc.TracingError, match=r"arrays of this process.*client\.put"):
+        client.jit(lambda u: u.sum() + large)(u)
+    with pytest.raises(sc.TracingError, match="returns no array"):
+        client.jit(lambda u: None)(u)
+    with pytest.raises(sc.TracingError, match="mesh= was given to sin"):
+        client.jit(lambda u: client.xp.sin(u, mesh={"x": 2}))(u)
+
+
+def many_sines(u, count):
+    for _ in range(count):
+        u = np.sin(u)
+    return u

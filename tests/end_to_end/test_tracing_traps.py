@@ -1,0 +1,289 @@
+"""What would go wrong unseen in a traced function: it is right, or raises an error that says what to write."""
+
+import random
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+pytestmark = pytest.mark.one_transport("functions are traced before anything is sent")
+
+U = np.random.default_rng(5).normal(size=(13, 9))
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with sc.connect(server.address) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def u(client):
+    return client.put(U, mesh={"x": 4})
+
+
+def test_numbers_stay_python_numbers(client):
+    narrow, small = U.astype("f4"), np.arange(5, dtype="i1")
+    halved = client.jit(lambda u, dt: u * dt + 2 * dt**2 - (1 - dt) / 3)
+    result = halved(client.put(narrow), 0.1)
+    assert result.dtype == np.float32
+    assert np.array_equal(result.get(), narrow * 0.1 + 2 * 0.1**2 - (1 - 0.1) / 3)
+    chosen = client.jit(lambda u, fill: np.where(u > 0, u, fill))(client.put(narrow), 0)
+    assert chosen.dtype == np.float32
+    added = client.jit(lambda n, k: (n + k, n < 1000, np.sin(k) * np.float32(1)))
+    sums, below, sine = added(client.put(small), 3)
+    assert (sums.dtype, sine.dtype, below.get().all()) == (np.int8, np.float64, True)
+    assert np.array_equal(sums.get(), small + 3)
+    assert float(sine) == np.sin(3) * np.float32(1)
+    with pytest.raises(sc.OperandOverflowError, match="the integer 300 beside an array of int8"):
+        added(client.put(small), 300)
+
+
+def test_numbers_are_computed_as_python_computes_them(client, u):
+    powers = client.jit(lambda u, n, k: u * n**k)
+    assert np.array_equal(powers(u, 2, 3).get(), U * 8)
+    assert np.array_equal(powers(u, 2, -3).get(), U * 2**-3)
+    assert np.array_equal(powers(u, 2, 3).get(), U * 8)
+    with pytest.raises(ZeroDivisionError):
+        powers(u, 0, -1)
+    each = client.jit(lambda u, k: (k // 2, k % 2, -k, abs(k), k * np.ones(3), np.ones(3) / k, u[:, 0] + np.add(k, 1)))
+    expected = (-2, 1, 3, 3, -3 * np.ones(3), np.ones(3) / -3, U[:, 0] - 2)
+    for result, value in zip(each(u, -3), expected, strict=True):
+        assert np.array_equal(result.get(), value)
+
+
+def test_numbers_have_no_values(client, u):
+    for needs in (lambda u, k: u if k > 0 else -u, lambda u, k: u * float(k), lambda u, k: range(k)):
+        with pytest.raises(sc.TracingError, match=r"number that is an argument of .*static=.*xp\.cond"):
+            client.jit(needs)(u, 1)
+    picked = client.jit(lambda u, k: u[k])
+    assert np.array_equal(picked(u, 1).get(), U[1])
+    assert np.array_equal(picked(u, -1).get(), U[-1])
+
+
+def test_a_branch_on_values_is_refused(client, u):
+    def branch(u):
+        if u.sum() > 0:
+            return u
+        return -u
+
+    with pytest.raises(sc.TracingError, match=r"if, .* branch \(.*np\.where or xp\.cond") as raised:
+        client.jit(branch)(u)
+    assert isinstance(raised.value, TypeError)
+    for needs in (
+        lambda u: float(u.sum()),
+        lambda u: u.get(),
+        lambda u: np.asarray(u) + 1,
+        lambda u: u.spec,
+        lambda u: u.mesh,
+        lambda u: u.handle,
+        lambda u: u[u > 0],
+        lambda u: 1.0 in u,
+        client.get,
+        lambda u: client.plan("negative", u),
+        lambda u: np.add(u, 1, out=np.zeros((13, 9))),
+    ):
+        with pytest.raises(sc.TracingError, match=r"not known while .* is traced"):
+            client.jit(needs)(u)
+    with pytest.raises(ValueError, match="ambiguous"):
+        client.jit(lambda u: u if u > 0 else -u)(u)
+
+
+def test_both_branches_of_cond_are_in_the_program(client, u):
+    def f(u, scale):
+        return client.xp.cond(u.sum() > 0, lambda a, b: (a * b, a), lambda a, b: (a - b, b * a), u, scale)
+
+    for array in (np.abs(U), -np.abs(U)):
+        product, other = client.jit(f)(client.put(array), 2.0)
+        assert np.array_equal(product.get(), array * 2 if array.sum() > 0 else array - 2)
+        assert np.array_equal(other.get(), array if array.sum() > 0 else array * 2)
+    with pytest.raises(TypeError, match="different structures"):
+        client.xp.cond(True, lambda: (1,), lambda: [1])
+    with pytest.raises(TypeError, match="shape"):
+        client.xp.cond(u > 0, lambda: 1, lambda: 2)
+    with pytest.raises(TypeError, match="the same type"):
+        client.xp.cond(True, lambda: u, lambda: u[0])
+
+
+def test_a_change_of_a_view_is_refused(client, u):
+    def increased(u):
+        v = u[0]
+        v += 1
+        return u
+
+    def assigned(u):
+        v = u.T
+        v[0] = 1
+        return u
+
+    def scaled(u):
+        v = u[:]
+        v *= 2
+        return u
+
+    for f in (increased, assigned, scaled, lambda u: _set_in_a_part(u * 2)):
+        with pytest.raises(sc.TracingError, match=r"assigns to a part of an array at .*test_tracing_traps.py:\d+"):
+            client.jit(f)(u)
+
+    def own(u):
+        a = u * 2
+        a += 1
+        a[0] += 1
+        b = u[0]
+        b = b + 1
+        c = u.flatten()
+        c -= 1
+        return a, b, c, u
+
+    expected = U * 2 + 1
+    expected[0] += 1
+    for result, value in zip(client.jit(own)(u), (expected, U[0] + 1, U.ravel() - 1, U), strict=True):
+        assert np.array_equal(result.get(), value)
+
+
+def _set_in_a_part(u):
+    u[0][1] = 5
+    return u
+
+
+def test_assignments_that_the_caller_would_not_see_are_refused(client, u):
+    w = client.put(U, mesh={"x": 4})
+
+    def to_argument(v):
+        v[0] = 1
+        return v
+
+    def to_another(v):
+        w[0] = 1
+        return v
+
+    with pytest.raises(sc.TracingError, match=r"argument v, .*v = v\.copy\(\)"):
+        client.jit(to_argument)(u)
+    with pytest.raises(sc.TracingError, match=r"not its own.*a = a\.copy\(\)"):
+        client.jit(to_another)(u)
+    assert np.array_equal(w.get(), U)
+
+
+SHIFT = 1.0
+
+
+def test_values_from_outside_are_those_of_the_call(client, u, monkeypatch):
+    row, options, w = np.arange(9.0), {"scale": 2}, client.put(U, mesh={"x": 4})
+    factor = 2.0
+
+    def inner(u):
+        return u * (row * 2) + SHIFT
+
+    f = client.jit(lambda u: inner(u) * options["scale"] - w * factor)
+
+    def check():
+        assert np.array_equal(f(u).get(), (U * (row * 2) + SHIFT) * options["scale"] - w.get() * factor)
+
+    check()
+    row[3] = -1
+    check()
+    options["scale"] = 3
+    check()
+    w[2] = 7
+    check()
+    w = client.put(U * 3, mesh={"x": 4})
+    check()
+    factor = 5.0
+    check()
+    monkeypatch.setitem(globals(), "SHIFT", 4)
+    check()
+
+
+def test_attributes_of_objects_are_those_of_the_call(client, u):
+    class Model:
+        rate = 0.5
+
+        def apply(self, u):
+            return u * self.rate
+
+    model = Model()
+    f = client.jit(model.apply)
+    for rate in (0.5, 2.0, np.arange(9.0)):
+        model.rate = rate
+        assert np.array_equal(f(u).get(), U * rate)
+
+
+def test_random_numbers_of_this_process_are_refused(client, u):
+    generator = np.random.default_rng(0)
+    for f in (
+        lambda u: u + np.random.normal(size=9),
+        lambda u: u + np.random.rand(),
+        lambda u: u + np.random.default_rng().normal(),
+        lambda u: u + generator.normal(size=(13, 1)),
+        lambda u: u + random.random(),
+    ):
+        with pytest.raises(sc.TracingError, match=r"np\.random.*client\.xp\.normal\(seed"):
+            client.jit(f)(u)
+    fixed = client.jit(lambda u: u + np.random.default_rng(3).normal(size=9))
+    assert np.array_equal(fixed(u).get(), U + np.random.default_rng(3).normal(size=9))
+    drawn = client.jit(lambda seed: client.xp.normal(seed, 5))
+    assert np.array_equal(drawn(7).get(), client.normal(7, 5).array)
+    assert not np.array_equal(drawn(7).get(), drawn(8).get())
+
+
+def test_ufuncs_of_other_packages_are_refused(client, u):
+    scipy = pytest.importorskip("scipy.special")
+    with pytest.raises(TypeError, match="expit does not run on the mesh"):
+        client.jit(lambda u: scipy.expit(u) + 1)(u)
+
+
+def test_functions_with_two_results(client, u):
+    def f(u):
+        quotient, remainder = np.divmod(u, 2)
+        fraction, integer = np.modf(u)
+        return quotient, remainder, fraction, integer
+
+    expected = (*np.divmod(U, 2), *np.modf(U))
+    for result, value in zip(client.jit(f)(u), expected, strict=True):
+        assert np.array_equal(result.get(), value)
+
+
+def test_an_array_of_a_trace_is_refused_after_it(client, u):
+    leaked = []
+
+    def f(u):
+        leaked.append(u * 2)
+        return u + 1
+
+    client.jit(f)(u)
+    for use in (
+        lambda: leaked[0] + 1,
+        lambda: u + leaked[0],
+        lambda: np.sin(leaked[0]),
+        lambda: client.matmul(leaked[0], U.T),
+        lambda: client.submit("negative", x=leaked[0]),
+        lambda: +leaked[0],
+        lambda: float(leaked[0][0, 0]),
+        lambda: client.jit(lambda v: v + leaked[0])(u),
+        lambda: client.jit(lambda v: v + 1)(leaked[0]),
+    ):
+        with pytest.raises(sc.TracingError, match=r"f \(.*test_tracing_traps.py:\d+\) was used after"):
+            use()
+    assert "traced" in repr(leaked[0])
+
+
+def test_a_loop_over_rows_is_a_part_of_the_program_if_it_is_short(client):
+    def total(u):
+        result = 0
+        for k, row in enumerate(u):
+            result = result + row * k
+        return result
+
+    assert np.array_equal(client.jit(total)(U[:3]).get(), total(U[:3]))
+    with pytest.raises(sc.TracingError, match=r"loop over the 4096 rows .* at most 64"):
+        client.jit(total)(client.put(np.ones(4096)))
+
+
+def test_an_error_of_the_function_is_its_own(client, u):
+    def f(u):
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        client.jit(f)(u)
+    assert np.array_equal((u + 1).get(), U + 1)
