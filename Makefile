@@ -26,7 +26,7 @@ node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 node_example := $(call stamp,examples/node/node_modules,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -38,6 +38,9 @@ demo: $(venv) ## start a private server of 8 devices, ask it the first question,
 
 cluster-demo: ## make one mesh of four containers, ask it the first question, kill one (needs Docker alone)
 	@$(PYTHON) deploy/cluster_demo.py
+
+notebooks: $(venv) ## execute the notebooks of examples/notebooks and write their outputs into them
+	@$(run) examples/notebooks/execute.py $(ARGS)
 
 test: $(venv) ## run the tests, without the long ones and, where no Docker engine answers, the container's
 	@echo 'Testing (make test-all adds the tests marked long; ARGS="-k name" picks some)'

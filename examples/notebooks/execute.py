@@ -1,0 +1,51 @@
+"""Executes notebooks and writes their outputs into them.
+
+python examples/notebooks/execute.py            all notebooks of this folder
+python examples/notebooks/execute.py FILE ...   some of them
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+CELL_TIMEOUT_S = 300
+FOLDER = Path(__file__).parent
+
+
+def execute(file: Path) -> None:
+    """Executes a notebook in its folder; times, process ids and versions of the kernel are not kept."""
+    notebook = nbformat.read(file, as_version=4)
+    NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": FOLDER}},
+    ).execute()
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    nbformat.write(notebook, file)
+
+
+def main() -> int:
+    """Executes the notebooks that the command line names."""
+    os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
+    with tempfile.TemporaryDirectory() as own:  # the user's profile of IPython is neither read nor changed
+        os.environ["IPYTHONDIR"] = own
+        for file in [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb")):
+            print(file)
+            execute(file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""The notebooks: their committed outputs are those of their cells."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "examples/notebooks"
+SHORT = "arrays"
+
+
+def cells(file: Path) -> list[dict[str, Any]]:
+    """Returns the cells of code of a notebook."""
+    return [cell for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+def shown(cell: dict[str, Any]) -> list[object]:
+    """Returns what a cell shows; of a cell whose output depends on the machine only the kinds of its outputs."""
+    varies = "varies" in cell["metadata"].get("tags", ())
+    return [kinds(output) if varies else content(output) for output in cell["outputs"]]
+
+
+def kinds(output: dict[str, Any]) -> object:
+    return output["output_type"], sorted(output.get("data", ()))
+
+
+def content(output: dict[str, Any]) -> object:
+    texts = {kind: "".join(text) for kind, text in output.get("data", {"text": output.get("text", "")}).items()}
+    # Ids of elements and addresses of objects differ in each run.
+    return output["output_type"], {
+        kind: re.sub(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b", "ID", text) for kind, text in texts.items()
+    }
+
+
+@pytest.mark.parametrize("file", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda file: file.stem)
+def test_every_cell_was_executed_from_the_first_to_the_last(file: Path) -> None:
+    assert [cell["execution_count"] for cell in cells(file)] == list(range(1, len(cells(file)) + 1))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=() if file.stem == SHORT else pytest.mark.long, id=file.stem)
+        for file in sorted(NOTEBOOKS.glob("*.ipynb"))
+    ],
+)
+def test_a_notebook_shows_what_its_cells_return(file: Path, tmp_path: Path) -> None:
+    copy = tmp_path / file.name
+    shutil.copy(file, copy)
+    ended = subprocess.run(
+        [sys.executable, NOTEBOOKS / "execute.py", copy],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+    )
+    assert ended.returncode == 0, ended.stdout
+    for committed, executed in zip(cells(file), cells(copy), strict=True):
+        assert shown(executed) == shown(committed), "".join(committed["source"])
