@@ -9,9 +9,6 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from shardcall._src.calls import result
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
@@ -23,7 +20,8 @@ from shardcall._src.calls.result_types import ResultTypes
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.traced.client_tracing import ClientTracing
@@ -34,13 +32,14 @@ from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.shared_memory_client import SharedMemory
 from shardcall._src.transfer.upload import Value
 from shardcall._src.types import kernels, server_info, usage
-from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.arrays import Array
 from shardcall._src.types.errors import ShardcallError
 from shardcall._src.types.kernels import KernelDescription, KernelTable
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.parameters import ParameterLike
 from shardcall._src.types.server_info import ServerInfo
 from shardcall._src.types.specs import SpecLike
+from shardcall._src.types.tracebacks import shorten, shortened
 from shardcall._src.types.usage import Usage
 from shardcall.compiled import CompiledKernel
 from shardcall.methods import KernelMethods
@@ -126,12 +125,17 @@ class Client(KernelMethods[Result], ClientTracing):
         Raises:
             ShardcallError: of the class that fits.
         """
-        how: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
-        if self._is_tracing(operands):
-            return self._traced_result(name, operands, {**parameters, **how})
-        call = prepare(name, operands, parameters, **how, memo=self._memo)
-        return self._run(call, call.values, timeout, keep=keep)
+        try:
+            how: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
+            if self._is_tracing(operands):
+                return self._traced_result(name, operands, {**parameters, **how})
+            call = prepare(name, operands, parameters, **how, memo=self._memo)
+            return self._run(call, call.values, timeout, keep=keep)
+        except Exception as error:
+            shorten(error)
+            raise
 
+    @shortened
     def plan(
         self,
         name: str,
@@ -170,6 +174,7 @@ class Client(KernelMethods[Result], ClientTracing):
             )
         return plan.from_proto(response.plan, response.cache)
 
+    @shortened
     def compile(
         self,
         name: str,
@@ -232,22 +237,26 @@ class Client(KernelMethods[Result], ClientTracing):
             call, compiled_plan, lambda timeout: compiled(timeout, text=True).compiled_text, run, reshard=reshard
         )
 
+    @shortened
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
         """Returns the descriptions of the server's kernels; ``print`` shows them in 80 columns."""
         request = kernel_service_pb2.ListKernelsRequest()
         response = self._transport.unary(self._transport.stubs.kernels.ListKernels, request, self._deadline(timeout))
         return KernelTable(map(kernels.from_proto, response.kernels))
 
+    @shortened
     def kernel(self, name: str, *, timeout: float | None = 10.0) -> KernelDescription:
         """Returns the description of a kernel."""
         request = kernel_service_pb2.DescribeKernelRequest(kernel=name)
         response = self._transport.unary(self._transport.stubs.kernels.DescribeKernel, request, self._deadline(timeout))
         return kernels.from_proto(response.kernel)
 
+    @shortened
     def server_info(self, *, timeout: float | None = 10.0) -> ServerInfo:
         """Returns the server's version, devices and limits."""
         return ask_server_info(self._transport, self._deadline(timeout))
 
+    @shortened
     def usage(self, *, timeout: float | None = 10.0) -> Usage:
         """Returns the server's present use of memory, programs and arrays."""
         request = server_info_service_pb2.GetUsageRequest()
@@ -255,6 +264,7 @@ class Client(KernelMethods[Result], ClientTracing):
             self._transport.unary(self._transport.stubs.server.GetUsage, request, self._deadline(timeout))
         )
 
+    @shortened
     def profile(
         self, directory: str | os.PathLike[str], *, max_seconds: float = 0.0, timeout: float | None = DEFAULT_TIMEOUT_S
     ) -> Profile:
@@ -280,25 +290,7 @@ class Client(KernelMethods[Result], ClientTracing):
         """
         return Profile(self._transport, directory, max_seconds, lambda: self._deadline(timeout))
 
-    def empty(self, shape: int | Iterable[int], dtype: npt.DTypeLike = np.float64) -> NDArray:
-        """Returns an uninitialized array, as ``numpy.empty``, that calls use as an operand without a copy.
-
-        The array is in memory shared with the server if there is some, else an ordinary array. It stays valid after
-        `close`. It must not be changed while a call that it is an operand of runs.
-
-        Args:
-            shape: the size of each axis; an integer for one axis.
-            dtype: the element type, as for `shardcall.Array`.
-
-        Raises:
-            InvalidOperandError: for a negative size.
-            OperandTypeError: for an unsupported element type.
-        """
-        kind = Array(shape, dtype)
-        if self._shared_memory is None:
-            return np.empty(kind.shape, kind.dtype)
-        return self._shared_memory.empty(kind, self._deadline(SHORT_TIMEOUT_S))
-
+    @shortened
     def close(self) -> None:
         """Deletes this client's arrays from the mesh and closes the connection; may be called again.
 
@@ -333,6 +325,10 @@ class Client(KernelMethods[Result], ClientTracing):
 
     def __repr__(self) -> str:
         return f"<Client of {self.address}, {len(self._info.devices)} {self._info.platform} devices>"
+
+    def _repr_html_(self) -> str:
+        """Returns a display for a notebook, without a round trip."""
+        return page.page(f"Client of {self.address}", page.facts(self._info.summary))
 
     def _run(
         self,

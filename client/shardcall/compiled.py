@@ -20,6 +20,7 @@ from shardcall._src.transfer.upload import Value
 from shardcall._src.types import mesh, specs
 from shardcall._src.types.arrays import Array, NDArray, type_of
 from shardcall._src.types.errors import InvalidOperandError, OperandTypeError, ShardingError
+from shardcall._src.types.tracebacks import shorten, shortened
 from shardcall.v1 import kernel_pb2
 
 Runner = Callable[[CallRequest, tuple[Value, ...], float | None, bool, bool], Result]
@@ -70,6 +71,7 @@ class CompiledKernel:
         """The types of the arrays that a call takes."""
         return tuple(kind for _, _, kind in self._open)
 
+    @shortened
     def as_text(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> str:
         """Returns the compiled program as the compiler prints it, which may be megabytes.
 
@@ -114,16 +116,20 @@ class CompiledKernel:
             ShardingError: for an array on the mesh with another spec, other devices or another order of them, unless
                 ``reshard`` allows to move it.
         """
-        if named or len(operands) != len(self._open):
-            raise self._refusal(len(operands), named)
-        may_move = self._reshard if reshard is None else reshard
-        values = list(self._values)
-        for (index, name, expected), value in zip(self._open, operands, strict=True):
-            array = values[index] = _checked(name, value, expected)
-            if not may_move and (transfer := self._transfer(index, array)) is not None:
-                raise _transfer_refused(name, transfer)
-        on_mesh = any(isinstance(value, RemoteArray) for value in values)
-        return self._runner(self._pinned if on_mesh else self._call, tuple(values), timeout, keep, may_move)
+        try:
+            if named or len(operands) != len(self._open):
+                raise self._refusal(len(operands), named)
+            may_move = self._reshard if reshard is None else reshard
+            values = list(self._values)
+            for (index, name, expected), value in zip(self._open, operands, strict=True):
+                array = values[index] = _checked(name, value, expected)
+                if not may_move and (transfer := self._transfer(index, array)) is not None:
+                    raise _transfer_refused(name, transfer)
+            on_mesh = any(isinstance(value, RemoteArray) for value in values)
+            return self._runner(self._pinned if on_mesh else self._call, tuple(values), timeout, keep, may_move)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _transfer(self, index: int, array: NDArray | RemoteArray) -> Transfer | None:
         """Returns the transfer of an array to the placement that the program takes; None if it is there."""
@@ -161,6 +167,10 @@ class CompiledKernel:
             "a compiled kernel belongs to its client, and that to its process, and is neither pickled nor copied; "
             "connect again in the other one and compile it there, which finds the server's program"
         )
+
+    def _repr_html_(self) -> str:
+        """Returns the plan for a notebook."""
+        return self.plan._repr_html_()
 
     def __repr__(self) -> str:
         types = ", ".join(map(str, self.operands))

@@ -21,6 +21,7 @@ from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.shared_memory_client import open_shared_memory
 from shardcall._src.types.errors import ServerUnavailableError, ShardcallError
 from shardcall._src.types.server_info import ServerInfo
+from shardcall._src.types.tracebacks import level_of_caller, shortened
 from shardcall._src.wire.variables import report_unknown
 from shardcall.client import Client, ask_server_info
 
@@ -29,6 +30,7 @@ _LARGEST_MESSAGE_BYTES = 2**31 - 1
 _NO_SHARDCALL = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 
 
+@shortened
 def connect(
     address: str,
     *,
@@ -83,7 +85,7 @@ def connect(
         AccessDeniedError: if the server does not know the token, or requires one and there is none.
         ServerUnavailableError: if no server answers, TLS fails, or the mesh was never ready.
     """
-    report_unknown(lambda sentence: warnings.warn(sentence, stacklevel=4))
+    report_unknown(lambda sentence: warnings.warn(sentence, stacklevel=level_of_caller()))
     where = parse_address(address)
     encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
     meters, shown = Meters(progress), find_token(where, token, encrypted=encryption is not None or tls is False)

@@ -20,6 +20,7 @@ from shardcall._src.local.server_log import ServerLog, for_people
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import deadline
 from shardcall._src.types.errors import InvalidParameterError, ServerUnavailableError
+from shardcall._src.types.tracebacks import shortened
 from shardcall._src.wire.forks import begin_anew_in_children
 from shardcall._src.wire.token_file import TOKEN_VARIABLE, new_token
 from shardcall.client import Client
@@ -33,6 +34,7 @@ _REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 _OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress", "synchronous", "implicit_get", "fuse")
 
 
+@shortened
 def local(
     devices: int = 8,
     *,

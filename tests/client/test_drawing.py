@@ -251,7 +251,9 @@ def test_text_in_boxes_is_readable_whatever_the_device_and_the_page():
     for box in svg.findall(f"{SVG}g"):
         assert contrast(box.find(f"{SVG}rect").get("fill"), box.find(f"{SVG}text").get("fill")) >= 7
     style = svg.find(f"{SVG}style").text
-    panels, labels = (re.findall(rf"shardcall-{name}{{fill:(#\w+)}}", style) for name in ("panel", "label"))
+    panels, labels = (
+        re.findall(rf"shardcall-{name}{{fill:var\(--jp-[a-z0-9-]+,(#\w+)\)}}", style) for name in ("panel", "label")
+    )
     assert len(panels) == len(labels) == 2  # of light pages and of dark ones
     for pair in zip(panels, labels, strict=True):
         assert contrast(*pair) >= 7

@@ -19,7 +19,7 @@ OF_OTHER_PROGRAMS = {
     *("--xla", "--logdir"),  # XLA and TensorBoard
 }
 OF_OTHER_VARIABLES = {
-    "SHARDCALL_CA_CERTIFICATE",  # the client
+    *("SHARDCALL_CA_CERTIFICATE", "SHARDCALL_TRACEBACKS"),  # the client
     "SHARDCALL_SERVICE_HOST",  # Kubernetes
 }
 

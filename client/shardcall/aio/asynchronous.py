@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from shardcall._src.types.tracebacks import shorten
 from shardcall.aio.threads import Threads
 
 _Arguments = ParamSpec("_Arguments")
@@ -27,6 +28,9 @@ class Asynchronous(Generic[_Wrapped_co]):
 
     def __repr__(self) -> str:
         return repr(self._wrapped).replace("<", "<Async", 1)
+
+    def _repr_html_(self) -> str:
+        return self._wrapped._repr_html_()  # type: ignore[attr-defined,no-any-return]  # of all that are wrapped
 
 
 def awaited(
@@ -60,7 +64,11 @@ def awaited_as(
     ) -> _Converted:
         drop = dropped if not only_with or keywords.get(only_with) else None
         work = functools.partial(method, self._wrapped, *args, **keywords)
-        value = await self._threads.run(work, drop, keywords.get("timeout", usual))
+        try:
+            value = await self._threads.run(work, drop, keywords.get("timeout", usual))
+        except Exception as error:
+            shorten(error)
+            raise
         return convert(value, self._threads)
 
     return run
@@ -73,6 +81,10 @@ def at_once(
 
     @functools.wraps(method)
     def run(self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Value:
-        return method(self._wrapped, *args, **keywords)
+        try:
+            return method(self._wrapped, *args, **keywords)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return run

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from shardcall import connection, local_server
+from shardcall._src.types.tracebacks import shorten
 from shardcall.aio.client import AsyncClient
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
@@ -53,7 +54,11 @@ class Connecting:
         threads = Threads()
         try:
             return AsyncClient(await threads.run(self._connect, dropped=Client.close), threads)
-        except (Exception, asyncio.CancelledError):
+        except Exception as error:
+            await threads.close(lambda: None)
+            shorten(error)
+            raise
+        except asyncio.CancelledError:
             await threads.close(lambda: None)
             raise
 

@@ -10,6 +10,7 @@ from typing import Self
 
 from shardcall._src.calls.profile import Profile
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.types.tracebacks import shorten
 from shardcall.aio.asynchronous import Asynchronous
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
@@ -24,13 +25,21 @@ class AsyncProfile(Asynchronous[Profile]):
         return self._wrapped.path
 
     async def __aenter__(self) -> Self:
-        await self._threads.run(self._wrapped.start, dropped=lambda _: self._wrapped.discard())
+        try:
+            await self._threads.run(self._wrapped.start, dropped=lambda _: self._wrapped.discard())
+        except Exception as error:
+            shorten(error)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._threads.run(functools.partial(self._wrapped.__exit__, kind, error, trace))
+        try:
+            await self._threads.run(functools.partial(self._wrapped.__exit__, kind, error, trace))
+        except Exception as failure:
+            shorten(failure)
+            raise
 
 
 @functools.wraps(Client.profile)

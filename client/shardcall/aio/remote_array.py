@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 from shardcall._src.calls.result import Result
-from shardcall._src.device_arrays.remote_array import Described, RemoteArray
+from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.threads import Threads

@@ -13,6 +13,7 @@ from shardcall._src.functions.table import FUNCTIONS
 from shardcall._src.types.arguments import check_required, similar_specs
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import SpecLike
+from shardcall._src.types.tracebacks import shorten
 from shardcall.methods.signatures import LazyMethod
 
 Outcome = TypeVar("Outcome")
@@ -91,15 +92,19 @@ class Calling(ABC, Generic[Outcome]):
             TypeError: for an unknown option; the message names similar ones.
             OperandCountError: if a required operand is None.
         """
-        allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords} if options else ()
-        for name in options:
-            if name not in allowed:
-                near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)
-                meant = " or ".join(map(repr, near))
-                hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
-                raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
-        check_required(kernel, operands)
-        return self.call(kernel, *operands, **parameters, **options)
+        try:
+            allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords} if options else ()
+            for name in options:
+                if name not in allowed:
+                    near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)
+                    meant = " or ".join(map(repr, near))
+                    hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
+                    raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
+            check_required(kernel, operands)
+            return self.call(kernel, *operands, **parameters, **options)
+        except Exception as error:
+            shorten(error)
+            raise
 
     if not TYPE_CHECKING:  # a type checker that saw it would accept every misspelt name
 

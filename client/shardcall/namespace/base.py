@@ -13,6 +13,7 @@ from shardcall._src.types import arrays
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import SpecLike
+from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.methods import KernelMethods
 
 
@@ -29,6 +30,10 @@ class Submits(Protocol):
 class NamespaceBase(KernelMethods[Any]):
     """Submits the calls of a namespace."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        shorten_methods(cls)
+
     def __init__(self, client: Submits) -> None:
         self._client = client
 
@@ -40,6 +45,9 @@ class NamespaceBase(KernelMethods[Any]):
 
     def __hash__(self) -> int:
         return id(self._client)
+
+    def __repr__(self) -> str:
+        return f"<functions of arrays of {self._client!r}>"
 
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call of any kernel, as `Client.submit`."""

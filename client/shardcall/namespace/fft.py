@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.namespace.base import type_of
 
 Norm = str | None
@@ -18,6 +19,7 @@ Axes = Sequence[int] | None
 _INVERSES = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
+@shorten_methods
 class FftNamespace:
     """Fourier transforms with the names and arguments of ``numpy.fft``.
 

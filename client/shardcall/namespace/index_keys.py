@@ -12,6 +12,7 @@ from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.functions.indexing import is_basic
 from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.tracebacks import level_of_caller
 
 
 def read_items(key: Any) -> list[Any]:
@@ -125,7 +126,7 @@ def as_values(values: Any, dtype: np.dtype) -> RemoteArray | NDArray:
             warnings.warn(
                 "Casting complex values to real discards the imaginary part",
                 np.exceptions.ComplexWarning,
-                stacklevel=4,
+                stacklevel=level_of_caller(),
             )
         return array
     operand = as_operand(values, "values")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.namespace.base import part_of, type_of
 
 
@@ -42,6 +43,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
+@shorten_methods
 class LinalgNamespace:
     """Linear algebra with the names and arguments of ``numpy.linalg``.
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from shardcall._src.calls.implicit_gets import ImplicitGets, Statistics
 from shardcall._src.calls.remote_arrays import Handle, RemoteArrays
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
+from shardcall._src.transfer.shared_memory_client import SharedMemory
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.errors import InvalidOperandError
 from shardcall._src.types.mesh import Mesh, MeshLike
 from shardcall._src.types.specs import SpecLike
+from shardcall._src.types.tracebacks import shorten, shortened
 
 _LARGE_BYTES = 1 << 20  # from which the server's default mesh has all devices
 _ONE_DEVICE = Mesh(x=1)
@@ -25,6 +31,7 @@ class ArrayMethods(ABC):
 
     _remote_arrays: RemoteArrays
     _implicit_gets: ImplicitGets
+    _shared_memory: SharedMemory | None
 
     @property
     @abstractmethod
@@ -43,6 +50,7 @@ class ArrayMethods(ABC):
     def _deadline(self, timeout: float | None) -> Deadline:
         """Returns the deadline of a call that starts now."""
 
+    @shortened
     def put(
         self,
         x: OperandLike,
@@ -103,8 +111,13 @@ class ArrayMethods(ABC):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        return self._remote_arrays.get(array, self._deadline(timeout))
+        try:
+            return self._remote_arrays.get(array, self._deadline(timeout))
+        except Exception as error:
+            shorten(error)
+            raise
 
+    @shortened
     def describe(self, array: Handle, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
         """Returns an array as the server describes it.
 
@@ -118,6 +131,7 @@ class ArrayMethods(ABC):
         """
         return self._remote_arrays.describe(self, array, self._deadline(timeout))
 
+    @shortened
     def delete(self, /, *arrays: Handle, timeout: float | None = SHORT_TIMEOUT_S) -> int:
         """Deletes arrays from the mesh; those that are not there are ignored.
 
@@ -136,6 +150,7 @@ class ArrayMethods(ABC):
         """
         return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
+    @shortened
     def list(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> builtins.list[RemoteArray]:
         """Returns the arrays that this client has on the server, oldest first.
 
@@ -146,3 +161,23 @@ class ArrayMethods(ABC):
             ShardcallError: of the class that fits.
         """
         return self._remote_arrays.all(self, self._deadline(timeout))
+
+    @shortened
+    def empty(self, shape: int | Iterable[int], dtype: npt.DTypeLike = np.float64) -> NDArray:
+        """Returns an uninitialized array, as ``numpy.empty``, that calls use as an operand without a copy.
+
+        The array is in memory shared with the server if there is some, else an ordinary array. It stays valid after
+        `close`. It must not be changed while a call that it is an operand of runs.
+
+        Args:
+            shape: the size of each axis; an integer for one axis.
+            dtype: the element type, as for `shardcall.Array`.
+
+        Raises:
+            InvalidOperandError: for a negative size.
+            OperandTypeError: for an unsupported element type.
+        """
+        kind = Array(shape, dtype)
+        if self._shared_memory is None:
+            return np.empty(kind.shape, kind.dtype)
+        return self._shared_memory.empty(kind, self._deadline(SHORT_TIMEOUT_S))

@@ -12,9 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, SupportsFloat
 
+from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.types.errors import InvalidParameterError, ProtocolError, ShardcallError
+from shardcall._src.types.sizes import human
+from shardcall._src.types.tracebacks import shortened
 from shardcall._src.wire.metadata import new_request_id
 from shardcall.v1 import profile_service_pb2
 
@@ -49,6 +52,7 @@ class Profile:
         self._max_seconds = float(max_seconds)
         self._deadline = deadline
 
+    @shortened
     def start(self) -> None:
         """Starts recording.
 
@@ -70,6 +74,7 @@ class Profile:
         with contextlib.suppress(ShardcallError):
             self._transport.stop_profile(_count, Deadline(_TAKE_BACK_S))
 
+    @shortened
     def stop(self) -> Path:
         """Stops the recording and fetches its files; returns their folder.
 
@@ -84,6 +89,19 @@ class Profile:
             raise
         self.path = folder
         return folder
+
+    def __repr__(self) -> str:
+        where = f"in {self.path}" if self.path else f"for {self._directory}, recorded during a with block"
+        return f"<Profile {where}>"
+
+    def _repr_html_(self) -> str:
+        """Returns the files for a notebook, and the command that shows them."""
+        if self.path is None:
+            return page.page("Profile", page.text("div", f"for {self._directory}, recorded during a with block"))
+        files = sorted(file for file in self.path.rglob("*") if file.is_file())[: page.MOST_ROWS]
+        rows = ((str(file.relative_to(self.path)), human(file.stat().st_size)) for file in files)
+        shown = page.text("pre", f"tensorboard --logdir {self._directory}")
+        return page.page(f"Profile in {self.path}", page.listing(["file", "size"], rows), page.spaced(shown))
 
     def _take_back(self, begin: Callable[[Deadline], object]) -> None:
         """Discards a recording that may have started without an answer: starts it again by its id, and stops it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,21 @@ from shardcall._src.device_arrays.array_operators import ArrayOperators
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
+from shardcall._src.display.drawing import Drawing
 from shardcall._src.functions.element_types import DType
+from shardcall._src.markup import page
 from shardcall._src.transfer.download import Answer, broken
 from shardcall._src.types import arrays, mesh, timing
 from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.errors import InvalidOperandError
 from shardcall._src.types.timing import Timing
+from shardcall._src.types.tracebacks import shorten, shortened
 from shardcall.v1 import kernel_pb2
+
+_SHOWN = ("strategy", "transfers", "collectives", "program", "miss")
+_MOST_SHOWN_AXES = 3  # of arrays whose values are shown; of more axes there would be too many corners
+_MOST_VALUES = 24
+_VALUES_WIDTH = 100
 
 
 class _NumPy:
@@ -32,7 +41,11 @@ class _NumPy:
         function = getattr(np, name)
 
         def run(*operands: Any, **options: Any) -> Any:
-            return function(*map(_array_of, operands), **options)
+            try:
+                return function(*map(_array_of, operands), **options)
+            except Exception as error:
+                shorten(error)
+                raise
 
         return run
 
@@ -107,20 +120,24 @@ class Result(ArrayOperators):
         """The number of elements of the only result."""
         return self.array.size  # type: ignore[no-any-return]
 
+    @shortened
     def get(self) -> NDArray:
         """Returns the values of the only result, which are copied from the mesh if it stays there."""
         array = self.array
         return array if find_remote_array(array) is None else array.get()  # type: ignore[no-any-return]
 
+    @shortened
     def __getitem__(self, key: Any) -> Any:
         return self.array[key]
 
+    @shortened
     def __setitem__(self, key: Any, value: Any) -> None:
         self.array[key] = _array_of(value)
 
     def __len__(self) -> int:
         return len(self.array)
 
+    @shortened
     def __contains__(self, value: object) -> bool:
         return value in self.array
 
@@ -131,9 +148,11 @@ class Result(ArrayOperators):
         """Returns the namespace of the only result: NumPy, or that of the client of an array on the mesh."""
         return self.array.__array_namespace__(api_version=api_version)
 
+    @shortened
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
         return getattr(ufunc, method)(*map(_array_of, inputs), **{name: _array_of(v) for name, v in kwargs.items()})
 
+    @shortened
     def __array_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
@@ -152,18 +171,37 @@ class Result(ArrayOperators):
         """The device of the only result: ``"cpu"``, or the mesh of an array that stays there."""
         return self.array.device
 
+    @shortened
     def to_device(self, device: Any, /, *, stream: None = None) -> Any:
         """Returns the only result on another device, as its own method does."""
         return self.array.to_device(device, stream=stream)
 
+    @shortened
     def __dlpack__(self, **options: Any) -> Any:
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()  # type: ignore[no-any-return]
 
+    @shortened
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         return np.array(self.array, dtype=dtype, copy=copy)
+
+    def _repr_html_(self) -> str:
+        """Returns a display for a notebook: the blocks of the first result, the times, and values of this process."""
+        types = ", ".join(str(arrays.type_of(array)) for array in self.arrays)
+        at = ".array" if len(self.arrays) == 1 else f".arrays, {len(self.arrays)} of them"
+        rows = {"is at": at, **{label: row for label, row in plan.facts(self.plan).items() if label in _SHOWN}}
+        parts = [page.facts(rows), page.beside(*self._pictures())]
+        if self.arrays and isinstance(self.arrays[0], np.ndarray) and self.arrays[0].ndim <= _MOST_SHOWN_AXES:
+            parts.append(page.spaced(page.text("pre", _values(self.arrays[0]))))
+        return page.page(f"{self.plan.kernel} → {types}", *parts)
+
+    def _pictures(self) -> Iterator[Element]:
+        for i, result in enumerate(self.plan.results[:1]):
+            caption = f"result {i}: {result.type} {result.spec} on {self.plan.mesh.short}"
+            yield plan.drawn(Drawing(caption, self.plan.blocks(f"result {i}")))
+        yield timing.bar(self.timing)
 
     def __repr__(self) -> str:
         types = ", ".join(str(arrays.type_of(array)) for array in self.arrays)
@@ -172,6 +210,10 @@ class Result(ArrayOperators):
         where = ".array" if len(self.arrays) == 1 else ".arrays"
         took = f"{self.timing.round_trip * 1e3:.1f} ms"
         return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}{kept}; see {where}>"
+
+
+def _values(array: NDArray) -> str:
+    return np.array2string(array, threshold=_MOST_VALUES, edgeitems=2, max_line_width=_VALUES_WIDTH)
 
 
 def placement_of(index: int, answer: Answer) -> MeshPlacement:

@@ -22,6 +22,7 @@ from shardcall._src.types.mesh import MeshLike, as_mesh
 from shardcall._src.types.parameters import ParameterLike
 from shardcall._src.types.server_info import Limits
 from shardcall._src.types.specs import SpecLike
+from shardcall._src.types.tracebacks import shorten, shortened
 
 
 class Submission(ArrayMethods):
@@ -83,37 +84,41 @@ class Submission(ArrayMethods):
         Raises:
             ShardcallError: of the class that fits, for invalid arguments, or if the call cannot be sent in time.
         """
-        if self._is_tracing(operands):
-            how = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
-            results: tuple[RemoteArray, ...] = self._traced(name, operands, {**parameters, **how})
-            return results[0] if len(results) == 1 else results
-        recorder = self._recorder
-        if recorder is not None:
-            plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO
-            if plain and timeout == DEFAULT_TIMEOUT_S and (kind := kind_of(name, operands, parameters)) is not None:
-                array = self._recorded(recorder, name, kind, parameters)
-                if array is not None:
-                    return array
-            recorder.flush()
-        call = prepare(
-            name,
-            operands,
-            parameters,
-            mesh=mesh,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            strategy=strategy,
-            memo=self._memo,
-        )
-        values, types, until = call.values, self._result_types.find(call), self._deadline(timeout)
-        if not types or not self._remote_arrays.can_submit(values, until):
-            arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
-            self._result_types.add(call, [array.type for array in arrays])
-        else:
-            arrays = self._remote_arrays.submit(self, call, values, types, until, _mesh_of_results(values, mesh))
-            if self._synchronous:
-                settle(arrays[0])
-        return arrays[0] if len(arrays) == 1 else arrays
+        try:
+            if self._is_tracing(operands):
+                how = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
+                results: tuple[RemoteArray, ...] = self._traced(name, operands, {**parameters, **how})
+                return results[0] if len(results) == 1 else results
+            recorder = self._recorder
+            if recorder is not None:
+                plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO
+                if plain and timeout == DEFAULT_TIMEOUT_S and (kind := kind_of(name, operands, parameters)) is not None:
+                    array = self._recorded(recorder, name, kind, parameters)
+                    if array is not None:
+                        return array
+                recorder.flush()
+            call = prepare(
+                name,
+                operands,
+                parameters,
+                mesh=mesh,
+                in_specs=in_specs,
+                out_specs=out_specs,
+                strategy=strategy,
+                memo=self._memo,
+            )
+            values, types, until = call.values, self._result_types.find(call), self._deadline(timeout)
+            if not types or not self._remote_arrays.can_submit(values, until):
+                arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
+                self._result_types.add(call, [array.type for array in arrays])
+            else:
+                arrays = self._remote_arrays.submit(self, call, values, types, until, _mesh_of_results(values, mesh))
+                if self._synchronous:
+                    settle(arrays[0])
+            return arrays[0] if len(arrays) == 1 else arrays
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _recorded(
         self,
@@ -144,6 +149,7 @@ class Submission(ArrayMethods):
         """
         return CallTrace(()) if self._recorder is None else self._recorder.sending.history.trace()
 
+    @shortened
     def synchronize(self, *, timeout: float | None = None) -> None:
         """Waits for all calls that were submitted before.
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.tracebacks import shorten, shorten_methods, shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
 
@@ -30,25 +31,38 @@ def can_be_operand(value: object) -> bool:
 
 def _binary(name: str) -> Callable[[ArrayOperators, Any], Any]:
     def method(self: ArrayOperators, other: Any, /) -> Any:
-        return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
+        try:
+            return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
 
     return method
 
 
 def _reflected(name: str) -> Callable[[ArrayOperators, Any], Any]:
     def method(self: ArrayOperators, other: Any, /) -> Any:
-        return getattr(self._functions, name)(other, self) if can_be_operand(other) else NotImplemented
+        try:
+            return getattr(self._functions, name)(other, self) if can_be_operand(other) else NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
 
     return method
 
 
 def _unary(name: str) -> Callable[[ArrayOperators], Any]:
     def method(self: ArrayOperators, /) -> Any:
-        return getattr(self._functions, name)(self)
+        try:
+            return getattr(self._functions, name)(self)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return method
 
 
+@shorten_methods
 class ArrayOperators:
     """Operators, methods and attributes of an array, by the functions of a namespace with NumPy's names.
 
@@ -94,22 +108,33 @@ class ArrayOperators:
         _unary("invert"),
     )
 
+    @shortened
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
 
+    @shortened
     def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
         return other // self, other % self
 
     def __eq__(self, other: object) -> Any:
-        if other is None or isinstance(other, str):
-            return self._functions.logical_and(self, False)  # no element is equal
-        return self._functions.equal(self, other) if can_be_operand(other) else NotImplemented
+        try:
+            if other is None or isinstance(other, str):
+                return self._functions.logical_and(self, False)  # no element is equal
+            return self._functions.equal(self, other) if can_be_operand(other) else NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
 
     def __ne__(self, other: object) -> Any:
-        if other is None or isinstance(other, str):
-            return self._functions.logical_or(self, True)
-        return self._functions.not_equal(self, other) if can_be_operand(other) else NotImplemented
+        try:
+            if other is None or isinstance(other, str):
+                return self._functions.logical_or(self, True)
+            return self._functions.not_equal(self, other) if can_be_operand(other) else NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
 
+    @shortened
     def __contains__(self, value: object) -> bool:
         return bool((self == value).any())
 
@@ -133,6 +158,7 @@ class ArrayOperators:
             raise TypeError("only an integer array of no axes can be converted to an index")
         return operator.index(self.get()[()])
 
+    @shortened
     def __round__(self, ndigits: int | None = None) -> Any:
         return self._functions.round(self, ndigits or 0)
 
@@ -145,16 +171,22 @@ class ArrayOperators:
 
     def _only(self, kind: str) -> Any:
         """Returns the only element."""
-        if self.size != 1:
-            raise TypeError(f"an array of shape {self.shape} cannot be converted to {kind}: it has not one element")
-        return self.get().item()
+        try:
+            if self.size != 1:
+                raise TypeError(f"an array of shape {self.shape} cannot be converted to {kind}: it has not one element")
+            return self.get().item()
+        except Exception as error:
+            shorten(error)
+            raise
 
     @property
+    @shortened
     def T(self) -> Self:  # noqa: N802  # NumPy's name
         """The array with its axes reversed."""
         return self.transpose()
 
     @property
+    @shortened
     def mT(self) -> Self:  # noqa: N802  # NumPy's name
         """The array with its last two axes exchanged.
 
@@ -164,11 +196,13 @@ class ArrayOperators:
         return self._functions.matrix_transpose(self)  # type: ignore[no-any-return]
 
     @property
+    @shortened
     def real(self) -> Self:
         """The real part."""
         return self._functions.real(self)  # type: ignore[no-any-return]
 
     @property
+    @shortened
     def imag(self) -> Self:
         """The imaginary part."""
         return self._functions.imag(self)  # type: ignore[no-any-return]

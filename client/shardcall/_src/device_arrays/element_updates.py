@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardcall._src.types.tracebacks import shorten_methods
+
 
 class IndexedArray:
     """An array whose elements are to be updated; ``array.at[key]`` chooses them.
@@ -22,6 +24,7 @@ class IndexedArray:
         return ElementUpdates(self._functions, self._array, key)
 
 
+@shorten_methods
 class ElementUpdates:
     """Updates of the elements at an index, as those of ``jax.Array.at``. Each returns a new array.
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element
 
 from shardcall._src.device_arrays.placement import ArrayPlacement
 from shardcall._src.device_arrays.resharding import Transfer
-from shardcall._src.display.drawing import Drawing
+from shardcall._src.display.drawing import Drawing, element
+from shardcall._src.markup import page
 from shardcall._src.types import arrays, mesh, specs
 from shardcall._src.types.blocks import BlockGrid, block_grid
 from shardcall._src.types.errors import InvalidOperandError, ProtocolError
 from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.sizes import human
+from shardcall._src.types.tracebacks import shortened
 from shardcall.v1 import kernel_pb2
 
 _WIDTH = 100
+_MOST_DRAWN = 4
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class Plan:
     transfers: tuple[Transfer, ...] = ()
     reproducible: bool = False
 
+    @shortened
     def visualize(self, which: int | str = 0) -> Drawing:
         """Draws the blocks of an operand or result with the devices that hold them.
 
@@ -109,6 +114,7 @@ class Plan:
         moved = "".join(f", moved {t.origin}" for t in self.transfers if title == f"operand {t.operand}")
         return Drawing(f"{title}: {placement.type} {placement.spec} on {self.mesh.short}{moved}", self.blocks(which))
 
+    @shortened
     def blocks(self, which: int | str = 0) -> BlockGrid:
         """Returns the blocks of an operand or result with the devices that hold them; ``which`` as for `visualize`."""
         _, placement = self._find(which)
@@ -133,6 +139,13 @@ class Plan:
         moves = f", moves {count} operand{'s' * (count > 1)} ({nbytes:,} bytes)" if count else ""
         return f"<Plan {self.kernel}({types}) by {self.strategy!r} on {self.mesh.short}, {cached}{moves}>"
 
+    def _repr_html_(self) -> str:
+        """Returns the plan for a notebook, with the blocks of the first operands and results."""
+        titles = [f"operand {i}" for i, item in enumerate(self.operands) if item is not None]
+        titles = [*titles[:_MOST_DRAWN], *(f"result {i}" for i in range(len(self.results[:_MOST_DRAWN])))]
+        drawings = page.beside(*(drawn(self.visualize(title)) for title in titles))
+        return page.page(f"{self.kernel} on {self.mesh.short}", page.facts(facts(self)), drawings)
+
     def __str__(self) -> str:
         origin = describe_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
         lines = [
@@ -142,7 +155,7 @@ class Plan:
             *(f"  result {i}     {_line(item)}" for i, item in enumerate(self.results)),
             *(f"  transfer     {transfer}" for transfer in self.transfers),
             *(f"  collectives  {c.count} × {c.kind}, {c.bytes_per_device:,} bytes a device" for c in self.collectives),
-            f"  bits         {'the same on every mesh' if self.reproducible else 'may differ from mesh to mesh'}",
+            f"  bits         {_bits(self)}",
             f"  work         {self.flops_per_device:.4g} FLOPs a device",
             f"  memory       {self.memory} a device",
             f"  key          {self.key_digest[:16]}, {origin}",
@@ -150,6 +163,30 @@ class Plan:
         # Wrapped, since it may name many parts of the key.
         miss = textwrap.fill(self.explanation, _WIDTH, initial_indent="  miss         ", subsequent_indent=" " * 15)
         return "\n".join([*lines, miss] if miss else lines)
+
+
+def facts(plan: Plan) -> Mapping[str, str]:
+    """Returns what displays in HTML show of a plan beside drawings, as texts by label."""
+    rows = {
+        "strategy": f"{plan.strategy}: {plan.strategy_reason}",
+        "transfers": "; ".join(map(str, plan.transfers)),
+        "collectives": "; ".join(map(str, plan.collectives)) or "none",
+        "bits": _bits(plan),
+        "work": f"{plan.flops_per_device:.4g} FLOPs a device",
+        "memory": f"{plan.memory} a device",
+        "program": f"{plan.key_digest[:16]}, {describe_origin(cache_hit=plan.cache_hit, from_disk=plan.from_disk)}",
+        "miss": plan.explanation,
+    }
+    return {label: row for label, row in rows.items() if row}
+
+
+def drawn(drawing: Drawing) -> Element:
+    """Returns a drawing in HTML; it scrolls if it is high."""
+    return page.scrolled(element(drawing))
+
+
+def _bits(plan: Plan) -> str:
+    return "the same on every mesh" if plan.reproducible else "may differ from mesh to mesh"
 
 
 def describe_origin(*, cache_hit: bool, from_disk: bool) -> str:

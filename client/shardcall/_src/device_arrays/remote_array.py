@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,19 +14,18 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
 from shardcall._src.device_arrays.array_version import ArrayVersion, PendingResult, Where
+from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
-from shardcall._src.device_arrays.placement import ArrayPlacement, MeshPlacement
+from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.standard_methods import StandardMethods
-from shardcall._src.display.drawing import Drawing
-from shardcall._src.functions.element_types import DType
+from shardcall._src.display.drawing import element
+from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.blocks import BlockGrid, block_grid
+from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ShardcallError, TracingError
-from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.sizes import human
-from shardcall._src.types.specs import PartitionSpec
+from shardcall._src.types.tracebacks import shorten, shortened
 
 SHORT_TIMEOUT_S = 10.0
 """The timeout of calls without arrays by default, in seconds."""
@@ -38,114 +36,6 @@ class SupportsRemoteArray(Protocol):
 
     def __remote_array__(self) -> RemoteArray | None:
         """Returns the array; None if the object has values of this process instead."""
-
-
-class Described:
-    """The properties of an array on the mesh that need no round trip.
-
-    Those that depend on the mesh wait for the answer to the call of an array that `Client.submit` returned.
-    """
-
-    # Not abstract: calls look up the classes of operands, which takes several times as long for abstract ones.
-    def __remote_array__(self) -> RemoteArray:
-        """Returns the array."""
-        raise NotImplementedError
-
-    @property
-    def handle(self) -> str:
-        """The server's id of it, hexadecimal, with which other clients may use the array.
-
-        It is valid as long as this object: the client deletes the array of an object that was dropped.
-        """
-        version = self.__remote_array__()._version
-        if version.pending is not None:
-            version.pending.begin()
-        return version.handle.hex()
-
-    @property
-    def type(self) -> Array:
-        """The shape and element type."""
-        return self.__remote_array__()._version.type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The size of each axis."""
-        return self.type.shape
-
-    @property
-    def dtype(self) -> DType:
-        """The element type."""
-        return self.type.dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return self.type.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of an array without axes")
-        return self.shape[0]
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes of its values."""
-        return self.type.nbytes
-
-    @property
-    def mesh(self) -> Mesh:
-        """The mesh that it is placed on, with its device ids."""
-        return self.__remote_array__()._settled().mesh
-
-    @property
-    def spec(self) -> PartitionSpec:
-        """The sharding over the mesh."""
-        return self.__remote_array__()._settled().placement.spec
-
-    @property
-    def placement(self) -> ArrayPlacement:
-        """The type, spec, padded shape and block shape, as in a plan."""
-        return self.__remote_array__()._settled().placement
-
-    @property
-    def padded_shape(self) -> tuple[int, ...]:
-        """The shape on the devices: each sharded axis rounded up to a multiple of its devices."""
-        return self.__remote_array__()._settled().placement.padded_shape
-
-    @property
-    def device_bytes(self) -> int:
-        """The number of bytes on all devices, each copy counted."""
-        return self.__remote_array__()._settled().device_bytes
-
-    @property
-    def committed(self) -> bool:
-        """True if it was put, created with a mesh or a spec, or computed from such an array, as in JAX.
-
-        An array that is not committed moves to the devices of one that is, if a call takes both.
-        """
-        return self.__remote_array__()._version.committed
-
-    @property
-    def lost(self) -> bool:
-        """True if this client has deleted it or was closed; the server may lose it otherwise."""
-        return bool(self.__remote_array__()._version.lost)
-
-    def visualize(self) -> Drawing:
-        """Draws its blocks with the devices that hold them, without a round trip.
-
-        Returns:
-            A drawing: ``print(array.visualize())`` shows text, the cell of a notebook a picture.
-        """
-        return Drawing(f"{self.type} {self.spec} on {self.mesh.short}", self.blocks())
-
-    def blocks(self) -> BlockGrid:
-        """Returns the blocks of the array with the devices that hold them."""
-        return block_grid(self.shape, self.spec, self.mesh)
 
 
 class RemoteArray(Described, ArrayOperators, StandardMethods):
@@ -200,7 +90,11 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         pending = version.pending  # read first: another thread may set both
         if version.placed is None:
             assert pending is not None
-            version.placed = pending.wait(deadline)
+            try:
+                version.placed = pending.wait(deadline)
+            except Exception as error:
+                shorten(error)
+                raise
             version.pending = None
         return version.placed
 
@@ -214,8 +108,13 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        return self._owner.get(self, timeout=timeout)
+        try:
+            return self._owner.get(self, timeout=timeout)
+        except Exception as error:
+            shorten(error)
+            raise
 
+    @shortened
     def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
         """Deletes the array from the mesh; may be called again.
 
@@ -243,8 +142,12 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         if copy is False:
             raise ValueError("the values of a RemoteArray are on the mesh and cannot be had without a copy")
-        self._owner._copied(self)
-        return np.asarray(self.get(), dtype=dtype)
+        try:
+            self._owner._copied(self)
+            return np.asarray(self.get(), dtype=dtype)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def __getitem__(self, key: Any) -> RemoteArray:
         return self._owner.xp.getitem(self, key)  # type: ignore[no-any-return]
@@ -268,8 +171,12 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         return IndexedArray(self._owner.xp, self._of(self._version))
 
     def __iter__(self) -> Iterator[RemoteArray]:
-        for index in range(len(self)):
-            yield self[index]
+        try:
+            for index in range(len(self)):
+                yield self[index]
+        except Exception as error:
+            shorten(error)
+            raise
 
     @property
     def _functions(self) -> Any:
@@ -280,9 +187,13 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         return self._owner.xp
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
-        if not all(map(can_be_operand, inputs)):
-            return NotImplemented
-        return apply_ufunc(self._owner.xp, ufunc, method, inputs, kwargs)
+        try:
+            if not all(map(can_be_operand, inputs)):
+                return NotImplemented
+            return apply_ufunc(self._owner.xp, ufunc, method, inputs, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def __array_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -291,14 +202,38 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
             hasattr(kind, "__array_function__") and not issubclass(kind, RemoteArray | np.ndarray) for kind in types
         ):
             return NotImplemented
-        return apply_function(self._owner.xp, func, args, kwargs)
+        try:
+            return apply_function(self._owner.xp, func, args, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    def _state(self) -> str:
+        """Returns ``"pending"`` or ``"failed"`` for an array of a call that is not done, empty for any other."""
+        pending = self._version.pending
+        if pending is None or (pending.is_done and not pending.is_failed):
+            return ""
+        return "failed" if pending.is_failed else "pending"
 
     def __repr__(self) -> str:
         gone = f", {self._version.lost}" if self._version.lost else ""
-        pending = self._version.pending
-        if pending is not None and (pending.is_failed or not pending.is_done):
-            return f"<RemoteArray {self.type}, {'failed' if pending.is_failed else 'pending'}{gone}>"
+        if state := self._state():
+            return f"<RemoteArray {self.type}, {state}{gone}>"
         return f"<RemoteArray {self.type} {self.spec} on {self.mesh.short}, {human(self.device_bytes)}{gone}>"
+
+    def _repr_html_(self) -> str:
+        """Returns a display for a notebook, without a round trip: the blocks and the devices that hold them."""
+        state = self._state()
+        rows = {"values": f"{human(self.nbytes)}; see .get()"}
+        if gone := self._version.lost or state:
+            rows = {"state": gone, **rows}
+        if state:
+            return page.page(f"RemoteArray {self.type}", page.facts(rows))
+        padded = "" if self.padded_shape == self.shape else f", padded to {self.padded_shape}"
+        rows["on devices"] = f"{human(self.device_bytes)}{padded}"
+        rows["committed"] = "yes" if self.committed else "no: it moves to the devices of another operand"
+        picture = page.scrolled(element(self.visualize()))
+        return page.page(f"RemoteArray {self.type}", page.facts(rows), page.beside(picture))
 
 
 def find_remote_array(value: object) -> RemoteArray | None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from shardcall._src.types.tracebacks import shortened
+
 DEVICE = "mesh"
 """The device of every array in the sense of the Python array API standard; `RemoteArray.mesh` has the devices."""
 
@@ -37,6 +39,7 @@ class StandardMethods:
             )
         return self
 
+    @shortened
     def __dlpack__(
         self,
         *,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Protocol
+from xml.etree.ElementTree import Element, tostring
 
 from shardcall._src.display import notebook
 from shardcall._src.types.blocks import BlockGrid, device_label
@@ -42,17 +43,24 @@ class Drawing(str):
 
     def _repr_svg_(self) -> str | None:
         """Returns the picture for a notebook; None for other ranks than 1 and 2, which are tables."""
-        return notebook.picture(self.caption, self.grid) if _boxes(self.grid) else None
+        return tostring(element(self), encoding="unicode") if _boxes(self.grid) else None
 
     def _repr_html_(self) -> str | None:
         """Returns the table for a notebook, of other ranks or too many blocks; None for a picture."""
         if _boxes(self.grid):
             return None
-        return notebook.table(self.caption, len(self.grid.shape), *_listed(self.grid))
+        return tostring(element(self), encoding="unicode", method="html")
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
         """Prints the lines in IPython, and not the repr of a string."""
         printer.text(str(self))
+
+
+def element(drawing: Drawing) -> Element:
+    """Returns the picture of a drawing in SVG, or its table in HTML."""
+    if _boxes(drawing.grid):
+        return notebook.picture(drawing.caption, drawing.grid)
+    return notebook.table(drawing.caption, len(drawing.grid.shape), *_listed(drawing.grid))
 
 
 def draw(grid: BlockGrid) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import colorsys
 import textwrap
 from collections.abc import Sequence
 from typing import TypeAlias
-from xml.etree.ElementTree import Element, SubElement, tostring
+from xml.etree.ElementTree import Element, SubElement
 
+from shardcall._src.markup.colours import device_colour
 from shardcall._src.types.blocks import BlockGrid, device_label
 
 Row: TypeAlias = tuple[str, tuple[str, ...]]
@@ -18,11 +18,11 @@ _FONT, _CHARACTER, _LINE, _MARGIN = 13, 8, 18, 12
 _WIDTH, _HEIGHT, _LEAST_HEIGHT, _RANK_1_HEIGHT = 288, 208, 26, 44
 _LEAST_TITLE = 60  # characters
 _STYLE = (
-    ".shardcall-panel{fill:#fff}.shardcall-label{fill:#222}"
-    "@media (prefers-color-scheme:dark){.shardcall-panel{fill:#1c1c1e}.shardcall-label{fill:#e6e6e6}}"
+    ".shardcall-panel{fill:var(--jp-layout-color1,#fff)}.shardcall-label{fill:var(--jp-content-font-color1,#222)}"
+    "@media (prefers-color-scheme:dark){.shardcall-panel{fill:var(--jp-layout-color1,#1c1c1e)}"
+    ".shardcall-label{fill:var(--jp-content-font-color1,#e6e6e6)}}"
 )
 _INK = "#111111"
-_GOLDEN_ANGLE = 0.381966  # of a circle: hues this far apart differ for many devices
 
 
 def labels(grid: BlockGrid) -> tuple[list[str], list[str], list[list[str]]]:
@@ -34,7 +34,7 @@ def labels(grid: BlockGrid) -> tuple[list[str], list[str], list[list[str]]]:
     return columns, rows, cells
 
 
-def picture(title: str, grid: BlockGrid) -> str:
+def picture(title: str, grid: BlockGrid) -> Element:
     """Returns an SVG of an array of rank 1 or 2: a box for each block, coloured by the first of its devices.
 
     Colours are an aid only: every box names its devices, and has its span as a tooltip.
@@ -58,10 +58,10 @@ def picture(title: str, grid: BlockGrid) -> str:
         for column, devices in enumerate(holders):
             box_area = {"x": left + box * column, "y": top + tall * row, "width": box, "height": tall}
             _block(svg, f"[{', '.join(filter(None, [label, columns[column]]))}]", devices, box_area)
-    return tostring(svg, encoding="unicode")
+    return svg
 
 
-def table(title: str, rank: int, first: Sequence[Row], left_out: int, last: Sequence[Row]) -> str:
+def table(title: str, rank: int, first: Sequence[Row], left_out: int, last: Sequence[Row]) -> Element:
     """Returns an HTML table of blocks, in the page's own colours.
 
     Args:
@@ -85,7 +85,7 @@ def table(title: str, rank: int, first: Sequence[Row], left_out: int, last: Sequ
                 SubElement(line, "td").text = span
         if left_out and part is first:
             SubElement(SubElement(body, "tr"), "td", colspan=str(rank + 1)).text = f"… {left_out:,} more blocks …"
-    return tostring(page, encoding="unicode", method="html")
+    return page
 
 
 def _canvas(title: str, grid: BlockGrid, width: int, height: int) -> Element:
@@ -105,7 +105,7 @@ def _block(svg: Element, span: str, devices: tuple[int, ...], area: dict[str, in
     group = SubElement(svg, "g")
     SubElement(group, "title").text = f"{span} on device {', '.join(map(str, devices))}"
     box = {name: str(value) for name, value in area.items()}
-    SubElement(group, "rect", {**box, "fill": _colour(devices[0]), "stroke": "#444444"})
+    SubElement(group, "rect", {**box, "fill": device_colour(devices[0]), "stroke": "#444444"})
     middle = area["x"] + area["width"] // 2, area["y"] + area["height"] // 2
     _text(group, device_label(devices), *middle).set("fill", _INK)
 
@@ -116,12 +116,6 @@ def _text(parent: Element, text: str, x: int, y: int, anchor: str = "middle") ->
         element.set("class", "shardcall-label")
     element.text = text
     return element
-
-
-def _colour(device: int) -> str:
-    """Returns a light colour for a device, on which dark text is readable."""
-    parts = colorsys.hls_to_rgb(device * _GOLDEN_ANGLE % 1, 0.84, 0.7)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
 
 
 def _holders(grid: BlockGrid) -> list[list[tuple[int, ...]]]:

@@ -1,4 +1,4 @@
-"""Progress bars, drawn by rich where it is installed."""
+"""Progress bars: on terminals drawn by rich where it is installed, in notebooks by `notebook_bars`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from shardcall._src.types.sizes import human
+from shardcall._src.display.notebook_bars import NotebookBars, amounts, notebook_shell, phase_label
 from shardcall._src.wire.forks import begin_anew_in_children
 
 if TYPE_CHECKING:
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 _FRAMES_PER_S = 10
 _BAR_COLUMNS = 40
-_WAITING = "waiting for the mesh"
 
 
 class Bar:
     """A bar of a call, drawn from `show` to `hide`, which may be called in any order.
+
+    Attributes:
+        over: True after `hide`.
 
     Args:
         now: returns the progress of the call.
@@ -35,12 +37,15 @@ class Bar:
         self.over = False
 
     def show(self) -> None:
-        """Draws the bar among those of other calls; does nothing without rich."""
-        if importlib.util.find_spec("rich") is not None:
+        """Draws the bar among those of other calls: in a notebook, else on the terminal, which needs rich."""
+        if in_notebook():
+            _notebook.add(self)
+        elif importlib.util.find_spec("rich") is not None:
             _screen.add(self)
 
     def hide(self) -> None:
         """Removes the bar; after the last one the terminal is as before the first."""
+        _notebook.remove(self)
         _screen.remove(self)
 
 
@@ -81,6 +86,7 @@ class _Screen:
 
 # One for all clients and threads: a terminal can redraw one set of lines.
 _screen = _Screen()
+_notebook = NotebookBars()
 
 
 def on_terminal() -> bool:
@@ -91,10 +97,7 @@ def on_terminal() -> bool:
 
 def in_notebook() -> bool:
     """Returns True in a notebook that can redraw the output of a cell."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    # Rich draws bars in a cell by ipywidgets, and warns without it.
-    return getattr(shell, "kernel", None) is not None and importlib.util.find_spec("ipywidgets") is not None
+    return notebook_shell() is not None
 
 
 def _live(draw: Callable[[], Table]) -> Live:
@@ -102,7 +105,7 @@ def _live(draw: Callable[[], Table]) -> Live:
     from rich.live import Live  # noqa: PLC0415
 
     return Live(
-        console=Console(stderr=True, force_jupyter=in_notebook()),
+        console=Console(stderr=True, force_jupyter=False),
         get_renderable=draw,
         refresh_per_second=_FRAMES_PER_S,
         transient=True,
@@ -123,14 +126,5 @@ def _table(calls: Iterable[Progress]) -> Table:
     for call in shown:
         total = call.total_bytes or None
         bar = ProgressBar(total=total, completed=call.done_bytes, pulse=total is None)
-        is_sent = call.phase == "upload" and call.done_bytes >= call.total_bytes
-        table.add_row(_WAITING if is_sent else call.phase, bar, _amounts(call))
+        table.add_row(phase_label(call), bar, amounts(call))
     return table
-
-
-def _amounts(call: Progress) -> str:
-    elapsed = f"{call.elapsed_s:.0f} s"
-    if not call.total_bytes:
-        return elapsed
-    per_s = human(call.done_bytes / call.elapsed_s) if call.elapsed_s else human(0)
-    return f"{human(call.done_bytes)} of {human(call.total_bytes)}, {per_s}/s, {elapsed}"

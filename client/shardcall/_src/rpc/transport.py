@@ -271,7 +271,7 @@ class Transport:
         except grpc.RpcError as error:
             # The error is also the call: its traceback is a cycle that would keep the operands alive.
             error.__traceback__ = None
-            raise self.failure(error, deadline, kernel, request_id) from None
+            raise self.failure(error, deadline, kernel, request_id) from error
         except ValueError as error:
             if "closed" not in str(error).lower() or "channel" not in str(error).lower():
                 raise

@@ -18,6 +18,7 @@ from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import PartitionSpec, SpecLike
 from shardcall._src.types.timing import Timing
+from shardcall._src.types.tracebacks import shortened
 
 _OPTIONS = ("mesh", "in_specs", "out_specs", "strategy")
 
@@ -31,6 +32,7 @@ class ClientTracing(Submission):
 
     _active: ActiveTrace
 
+    @shortened
     def jit(
         self,
         function: Callable[..., Any] | None = None,

@@ -18,6 +18,7 @@ from shardcall._src.types.arrays import Array
 from shardcall._src.types.errors import InvalidParameterError, ShardcallError, TracingError
 from shardcall._src.types.pytrees import Structure, flatten
 from shardcall._src.types.specs import PartitionSpec, SpecLike, as_specs
+from shardcall._src.types.tracebacks import shorten, shortened
 
 _MOST_PROGRAMS = 64
 
@@ -83,15 +84,20 @@ class TracedFunction:
             TracingError: for a function that cannot be traced.
             ShardcallError: of the class that fits, for invalid arguments.
         """
-        if self._active.trace is not None:
-            return self._function(*args, **kwargs)  # as a part of that program
-        leaves, structure = self._leaves(args, kwargs)
-        program, operands, _trace = self._program(leaves, structure)
-        arrays = self._client._submit_program(program, operands, self._out_specs, DEFAULT_TIMEOUT_S)
-        if self._donated:
-            self._delete_donated(args, kwargs)
-        return program.structure.with_leaves(arrays)
+        try:
+            if self._active.trace is not None:
+                return self._function(*args, **kwargs)  # as a part of that program
+            leaves, structure = self._leaves(args, kwargs)
+            program, operands, _trace = self._program(leaves, structure)
+            arrays = self._client._submit_program(program, operands, self._out_specs, DEFAULT_TIMEOUT_S)
+            if self._donated:
+                self._delete_donated(args, kwargs)
+            return program.structure.with_leaves(arrays)
+        except Exception as error:
+            shorten(error)
+            raise
 
+    @shortened
     def trace(self, /, *args: Any, **kwargs: Any) -> TracedProgram:
         """Returns the program for arguments, of which a `shardcall.Array` stands for an array of its type.
 
@@ -100,6 +106,7 @@ class TracedFunction:
         """
         return self._program(*self._leaves(args, kwargs))[0]
 
+    @shortened
     def plan(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the plan of a call, without running it; a `shardcall.Array` stands for an array of its type.
 

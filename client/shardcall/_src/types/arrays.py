@@ -15,6 +15,7 @@ import numpy.typing as npt
 from shardcall._src.functions.element_types import DType
 from shardcall._src.types.element_types import parse_dtype, to_dtype, to_element_type
 from shardcall._src.types.errors import InvalidOperandError
+from shardcall._src.types.tracebacks import shorten
 from shardcall.v1 import array_pb2
 
 NDArray: TypeAlias = npt.NDArray[Any]
@@ -50,11 +51,11 @@ class Array:
 
     def __init__(self, shape: int | Iterable[int], dtype: npt.DTypeLike) -> None:
         try:
-            sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
-        except TypeError:
-            raise InvalidOperandError(f"shape is {shape!r}; give integers, 0 or more", field="shape") from None
-        object.__setattr__(self, "shape", _checked(sizes))
-        object.__setattr__(self, "dtype", parse_dtype(dtype))
+            object.__setattr__(self, "shape", _checked(_sizes(shape)))
+            object.__setattr__(self, "dtype", parse_dtype(dtype))
+        except Exception as error:
+            shorten(error)
+            raise
 
     @property
     def ndim(self) -> int:
@@ -115,6 +116,13 @@ def empty(kind: Array) -> NDArray:
 def native(array: NDArray) -> NDArray:
     """Returns an array in the host's byte order; the same one on little-endian hosts."""
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("="))
+
+
+def _sizes(shape: int | Iterable[int]) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
+    except TypeError:
+        raise InvalidOperandError(f"shape is {shape!r}; give integers, 0 or more", field="shape") from None
 
 
 def _checked(sizes: tuple[int, ...]) -> tuple[int, ...]:

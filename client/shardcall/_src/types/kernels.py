@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardcall._src.functions.function import REQUIRED, Function, Operand
 from shardcall._src.functions.table import FUNCTIONS
+from shardcall._src.markup import page
 from shardcall._src.types import parameters
 from shardcall._src.types.parameters import Parameter
 from shardcall.v1 import kernel_pb2
@@ -56,7 +58,7 @@ _REPRODUCIBLE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelDescription:
     """The description of a kernel; ``print`` shows it as a page.
 
@@ -94,13 +96,25 @@ class KernelDescription:
         defaults = {p.name: REQUIRED if p.required else p.default for p in self.parameters}
         return Function(self.name, tuple(operands), defaults)
 
+    def __repr__(self) -> str:
+        return f"<KernelDescription {self.signature}; print() shows the page>"
+
+    def _repr_html_(self) -> str:
+        """Returns the page for a notebook."""
+        parts = [page.text("div", self.summary)]
+        for title, items in self._tables().items():
+            if items:
+                parts.append(page.listing([title, ""], ((item.name, item.documentation) for item in items)))
+        if self.reproducibility:
+            parts.append(page.facts({"results": _REPRODUCIBLE[self.reproducibility]}))
+        return page.page(self.signature, *map(page.spaced, parts))
+
+    def _tables(self) -> Mapping[str, Sequence[OperandDescription | ParameterDescription | StrategyDescription]]:
+        return {"operands": self.operands, "parameters": self.parameters, "strategies": self.strategies}
+
     def __str__(self) -> str:
         lines = [self.signature, f"  {self.summary}"]
-        for title, items in (
-            ("operands", self.operands),
-            ("parameters", self.parameters),
-            ("strategies", self.strategies),
-        ):
+        for title, items in self._tables().items():
             if items:
                 width = max(len(item.name) for item in items)
                 lines += ["", f"  {title}"]
@@ -128,6 +142,12 @@ class KernelTable(tuple[KernelDescription, ...]):
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Returns the table for a notebook."""
+        rows = ((k.signature, k.summary, ", ".join(strategy.name for strategy in k.strategies)) for k in self)
+        table = page.listing(["kernel", "summary", "strategies"], rows)
+        return page.page(f"{len(self)} kernels", page.scrolled(table))
 
 
 def from_proto(message: kernel_pb2.KernelDescription) -> KernelDescription:

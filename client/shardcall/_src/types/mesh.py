@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from shardcall._src.markup import page
 from shardcall._src.types.errors import ProtocolError, ShardingError
+from shardcall._src.types.tracebacks import shorten
 from shardcall.v1 import mesh_pb2
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LARGEST = 2**63 - 1
 _USUAL_NAMES = "xyz"
+_MOST_SHOWN = 32  # devices in a row or a column of a display
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -44,16 +47,20 @@ class Mesh:
         device_ids: Sequence[int] | None = None,
         **sizes: int,
     ) -> None:
-        by_name = _by_name(axes)
-        if by_name and sizes:
-            raise _refusal("a mesh is given both by position and by keywords; give its axes one way")
-        checked = tuple((_name(name), _size(name, size)) for name, size in (by_name or sizes).items())
-        if not checked:
-            raise _refusal("a mesh needs an axis; give one, such as Mesh(x=1) for one device")
-        object.__setattr__(self, "axes", checked)
-        object.__setattr__(self, "device_ids", None)
-        if device_ids is not None:
-            object.__setattr__(self, "device_ids", _ids(device_ids, self))
+        try:
+            by_name = _by_name(axes)
+            if by_name and sizes:
+                raise _refusal("a mesh is given both by position and by keywords; give its axes one way")
+            checked = tuple((_name(name), _size(name, size)) for name, size in (by_name or sizes).items())
+            if not checked:
+                raise _refusal("a mesh needs an axis; give one, such as Mesh(x=1) for one device")
+            object.__setattr__(self, "axes", checked)
+            object.__setattr__(self, "device_ids", None)
+            if device_ids is not None:
+                object.__setattr__(self, "device_ids", _ids(device_ids, self))
+        except Exception as error:
+            shorten(error)
+            raise
 
     @property
     def axis_names(self) -> tuple[str, ...]:
@@ -81,6 +88,19 @@ class Mesh:
         else:
             text = ", ".join(f"{name}={size}" for name, size in self.axes)
         return f"Mesh({text})" if self.device_ids is None else f"Mesh({text}, device_ids={list(self.device_ids)})"
+
+    def _repr_html_(self) -> str:
+        """Returns a grid of the devices for a notebook: the last axis to the right, the others down."""
+        across = min(self.axes[-1][1], _MOST_SHOWN)
+        down = min(self.size // self.axes[-1][1], _MOST_SHOWN)
+        ids = self.device_ids or range(self.size)
+        rows = [ids[i * self.axes[-1][1] :][:across] for i in range(down)]
+        *above, last = (f"{name} ({size})" for name, size in self.axes)
+        axes = {"down": " × ".join(above), "right": last} if above else {"right": last}
+        left_out = self.size - across * down
+        if left_out:
+            axes["not shown"] = f"{left_out:,} more devices"
+        return page.page(repr(self.short), page.facts(axes), page.devices(rows))
 
 
 MeshLike: TypeAlias = Mesh | Mapping[str, int] | Sequence[int]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
+from shardcall._src.markup import page
 from shardcall._src.types import mesh
 from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.sizes import human
@@ -208,6 +209,10 @@ class ServerInfo:
         return "\n".join(f"{label:<13}  {text}" for label, text in self.summary.items())
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Returns the table for a notebook."""
+        return page.page(f"shardcall server, {len(self.devices)} {self.platform} devices", page.facts(self.summary))
 
 
 def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> ServerInfo:

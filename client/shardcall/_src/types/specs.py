@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from shardcall._src.types.errors import ShardingError
+from shardcall._src.types.tracebacks import shorten
 from shardcall.v1 import mesh_pb2
 
 Entry: TypeAlias = str | tuple[str, ...] | None
@@ -32,14 +33,18 @@ class PartitionSpec(tuple[Entry, ...]):
 
     def __new__(cls, *entries: Entry | Sequence[str]) -> PartitionSpec:
         """Checks the entries, which a tuple takes at construction."""
-        canonical = tuple(_canonical(entry) for entry in entries)
-        names = [name for entry in canonical for name in axis_names(entry)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ShardingError(
-                f"{_text(canonical)} names mesh axis {twice[0]!r} twice; a mesh axis can shard only one array axis",
-                field="spec",
-            )
-        return super().__new__(cls, canonical)
+        try:
+            canonical = tuple(_canonical(entry) for entry in entries)
+            names = [name for entry in canonical for name in axis_names(entry)]
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ShardingError(
+                    f"{_text(canonical)} names mesh axis {twice[0]!r} twice; a mesh axis can shard only one array axis",
+                    field="spec",
+                )
+            return super().__new__(cls, canonical)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def __getnewargs__(self) -> tuple[Entry, ...]:
         return tuple(self)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from xml.etree.ElementTree import Element
 
+from shardcall._src.markup import page
 from shardcall.v1 import timing_pb2
 
 PHASES = ("receive", "queue", "compile", "place", "execute", "gather", "send")
 _BAR_WIDTH = 24
+_MOST_NAMED = 3
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Timing:
     """The seconds of each phase of a call; ``print(timing)`` draws a table.
 
@@ -44,6 +48,16 @@ class Timing:
         """The seconds outside the server: ``round_trip - total``."""
         return self.round_trip - self.total
 
+    def __repr__(self) -> str:
+        complete_s = self.round_trip or self.total
+        longest = sorted(_parts(self).items(), key=lambda part: -part[1])[:_MOST_NAMED]
+        parts = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in longest if seconds > 0)
+        return f"<Timing {_milliseconds(complete_s)}{': ' if parts else ''}{parts}>"
+
+    def _repr_html_(self) -> str:
+        """Returns a bar of the phases for a notebook."""
+        return page.page(f"Timing: {_milliseconds(self.round_trip or self.total)}", bar(self))
+
     def __str__(self) -> str:
         full = self.round_trip or self.total
         rows = [(name, getattr(self, name)) for name in PHASES]
@@ -64,6 +78,21 @@ def from_proto(message: timing_pb2.Timing, round_trip: float = 0.0) -> Timing:
         total=message.total_seconds,
         round_trip=round_trip,
     )
+
+
+def bar(timing: Timing) -> Element:
+    """Returns a bar of the phases in HTML."""
+    return page.bar(_parts(timing), timing.round_trip or timing.total)
+
+
+def _parts(timing: Timing) -> Mapping[str, float]:
+    """Returns the seconds of each phase, of the rest of the server's time, and outside the server."""
+    parts = {name: float(getattr(timing, name)) for name in PHASES}
+    return {**parts, "other": max(timing.total - sum(parts.values()), 0.0), "transport": max(timing.transport, 0.0)}
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
 
 
 def _row(name: str, seconds: float, full: float) -> str:

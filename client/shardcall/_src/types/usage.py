@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from shardcall._src.markup import page
 from shardcall._src.types.server_info import HostState, KnownAnswers, hosts_from_proto, known_answers_from_proto
 from shardcall._src.types.sizes import human
 from shardcall.v1 import server_info_service_pb2
@@ -43,7 +45,7 @@ class MeshState:
         return f"{serves}, {spare}, restarted {self.restarts} times{ended}{missing}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Usage:
     """The memory, programs and arrays in use on a server; prints as a table.
 
@@ -81,8 +83,10 @@ class Usage:
     mesh: MeshState = MeshState()
     known_answers: KnownAnswers = field(default_factory=KnownAnswers)
 
-    def __str__(self) -> str:
-        rows = {
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """The use of each resource, as texts by label."""
+        return {
             "calls": f"{self.calls}, {self.queued_calls} of them queued",
             "regions": f"{self.regions}, {human(self.bytes_idle)} more kept warm",
             "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at the highest",
@@ -94,7 +98,15 @@ class Usage:
             "mesh": str(self.mesh),
             "known answers": str(self.known_answers),
         }
-        return "\n".join(f"{label:<13}  {text}" for label, text in rows.items())
+
+    def __str__(self) -> str:
+        return "\n".join(f"{label:<13}  {text}" for label, text in self.summary.items())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Returns the table for a notebook."""
+        return page.page("Usage", page.facts(self.summary))
 
 
 def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 PREFIX = "SHARDCALL_"
 
-_COMMANDS = frozenset({"token", "token_file", "ca_certificate", "config", "name"})
+_COMMANDS = frozenset({"token", "token_file", "ca_certificate", "config", "name", "tracebacks"})
 SETTINGS = frozenset(
     [
         "auth",
