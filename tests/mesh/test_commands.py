@@ -15,7 +15,7 @@ from shardcall_server.compilation.keys import Platform
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.link.framing import Link
 from shardcall_server.link.wire import encode_array_type, encode_mesh
-from shardcall_server.mesh import executor
+from shardcall_server.mesh import commands, executor
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.worker import load_kernels
 from shardcall_worker.v1 import link_pb2
@@ -114,6 +114,28 @@ def test_a_batch_runs_a_chain_of_resident_arrays(side: int):
     commands.close()
     for link in links:
         link.close()
+
+
+def test_two_programs_are_compiled_at_a_time(monkeypatch):
+    both, compile_program = threading.Barrier(2), commands.compile_program
+
+    def compile_together(resolved):
+        both.wait(WAIT_S)
+        return compile_program(resolved)
+
+    monkeypatch.setattr(commands, "compile_program", compile_together)
+    link = HeldLink()
+    link.goes_on.set()
+    of_worker = Commands(link, load_kernels(), Platform("cpu", "0", ""))  # type: ignore[arg-type]
+    mesh = encode_mesh(MeshAxes((("x", 1),)))
+    call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=mesh)
+    for size in (3, 4):
+        operands = [encode_array_type(ArrayType((size,), VALUES.dtype))]
+        prepare = link_pb2.Prepare(call=call, operands=operands, max_call_bytes=1 << 30)
+        assert of_worker.handle(link_pb2.FrontEndMessage(call_id=size, prepare=prepare), None)
+    answers = [link.answers.get(timeout=WAIT_S).WhichOneof("answer") for _ in range(4)]
+    assert sorted(answers) == ["compiling", "compiling", "prepared", "prepared"]
+    of_worker.close()
 
 
 def test_every_command_of_a_batch_is_answered_with_its_own_results(monkeypatch):
