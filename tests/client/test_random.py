@@ -31,6 +31,14 @@ def test_bounds_with_nothing_between_them_are_refused_as_numpy_refuses_them(clie
     assert client.randint(0, (2, 0), low, high).arrays
 
 
+@pytest.mark.parametrize("name", ["uniform", "normal", "randint"])
+def test_arguments_of_numpys_generators_are_explained(client, name):
+    with pytest.raises(TypeError, match=rf"give the seed and the shape first.*: {name}\(seed, shape, lo"):
+        getattr(client, name)(size=3)
+    with pytest.raises(AttributeError, match="take a seed"):
+        client.random  # noqa: B018
+
+
 def test_an_interval_may_have_no_length_and_not_less(client):
     assert client.uniform(0, 3, 2.0, 2.0).arrays
     with pytest.raises(ValueError, match=r"low=2.0 and high=1; give a high of at least low"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import shardcall as sc
+from shardcall.namespace import Namespace
 
 RANDOM = np.random.default_rng(7)
 I = RANDOM.integers(-5, 5, (13, 6))  # noqa: E741
@@ -97,6 +98,20 @@ def test_functions_are_numpys(own, function, x):
         np.testing.assert_allclose(ours.get() if isinstance(ours, sc.RemoteArray) else ours, expected, rtol=1e-6)
 
 
+def test_masks_with_counts_that_are_close_share_programs(own, monkeypatch):
+    lengths, call = [], Namespace.call
+
+    def noted(self, name, *operands, **arguments):
+        lengths.append(arguments.get("size"))
+        return call(self, name, *operands, **arguments)
+
+    monkeypatch.setattr(Namespace, "call", noted)
+    h = own.put(np.arange(4096), mesh=sc.Mesh(x=8))
+    for count in (1153, 1280, 0):
+        np.testing.assert_array_equal(h[h < count].get(), np.arange(count))
+    assert [each for each in lengths if each is not None] == [1280, 1280, 0]
+
+
 def test_numbers_of_one_ratio(own):
     for arguments in ((-1, -256, 9), ([1, 2], [3, 4], 5)):
         made, wanted = own.xp.geomspace(*arguments), np.geomspace(*arguments)
@@ -104,6 +119,15 @@ def test_numbers_of_one_ratio(own):
         np.testing.assert_allclose(made.get(), wanted, rtol=1e-13)
     with pytest.raises(ValueError, match="is 0"):
         own.xp.geomspace(0, 1)
+
+
+def test_functions_of_subnamespaces_take_options(own):
+    h = own.put(np.nan_to_num(X), mesh=sc.Mesh(x=2))
+    spectrum = own.xp.fft.fft2(h, out_spec=sc.P(None, "x"))
+    assert spectrum.spec == sc.P(None, "x")
+    np.testing.assert_allclose(spectrum.get(), np.fft.fft2(np.nan_to_num(X)), atol=1e-12)
+    assert own.xp.linalg.qr(X[3:9], mesh=sc.Mesh(x=2)).Q.mesh.axes == (("x", 2),)
+    assert own.xp.searchsorted(np.arange(9.0), h, out_spec=sc.P()).spec == sc.P(None, None)
 
 
 def test_wrong_arguments_are_refused(own):

@@ -118,6 +118,8 @@ class Calling(ABC, Generic[Outcome]):
 def _hint(name: str, methods: Iterable[str], kernels: Iterable[str]) -> str:
     if name in kernels:
         return f"; it is a kernel of the server without a method: client.call({name!r}, …)"
+    if name == "random":
+        return "; uniform, normal, randint and permutation draw random numbers, and take a seed: uniform(seed, shape)"
     near = get_close_matches(name, {*methods, *kernels}, cutoff=0.5)
     meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"{meant}; print(client.kernels()) shows all kernels"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, SupportsIndex, Unpack
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, SupportsIndex, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,36 @@ Shape = SupportsIndex | Sequence[SupportsIndex]
 _MOST = 2**64 - 1  # of an operand
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _seeded(method: Callable[P, R]) -> Callable[P, R]:
+    """Explains the arguments of a method to callers who give those of NumPy's generators."""
+
+    @functools.wraps(method)
+    def seeded(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return method(*args, **keywords)
+        except TypeError as error:
+            try:
+                inspect.signature(method).bind(*args, **keywords)
+            except TypeError as unfit:
+                fault = unfit
+            else:
+                if "size" not in keywords:
+                    raise
+                fault = error
+            name = method.__name__
+            bounds = {"uniform": "low, high", "normal": "loc, scale"}.get(name, "low, high")
+            raise TypeError(
+                f"{name}: {fault}; give the seed and the shape first, as there is no generator with a state: "
+                f"{name}(seed, shape, {bounds})"
+            ) from None
+
+    return seeded
+
+
 class Random(Calling[Outcome]):
     """Random arrays, generated on the mesh.
 
@@ -26,6 +58,7 @@ class Random(Calling[Outcome]):
     array is generated on one device.
     """
 
+    @_seeded
     def uniform(
         self,
         seed: OperandLike,
@@ -51,6 +84,7 @@ class Random(Calling[Outcome]):
         _check_order(low, high, shape, may_be_equal=True)
         return self._named("uniform", seed, low, high, shape=shape, dtype=parse_dtype(dtype).name, options=options)
 
+    @_seeded
     def normal(
         self,
         seed: OperandLike,
@@ -72,6 +106,7 @@ class Random(Calling[Outcome]):
         """
         return self._named("normal", seed, loc, scale, shape=shape, dtype=parse_dtype(dtype).name, options=options)
 
+    @_seeded
     def randint(
         self,
         seed: OperandLike,

@@ -17,8 +17,8 @@ from shardcall.namespace.statistics import can_be_nan
 class CountingNamespace(NamespaceBase):
     """Counts and positions of numbers."""
 
-    def searchsorted(  # type: ignore[override]  # with NumPy's fourth argument in place of options
-        self, a: OperandLike, v: OperandLike, side: str = "left", sorter: OperandLike | None = None
+    def searchsorted(  # with NumPy's fourth argument
+        self, a: OperandLike, v: OperandLike, side: str = "left", sorter: OperandLike | None = None, **options: Any
     ) -> Any:
         """Returns the positions at which numbers keep an array sorted, as ``numpy.searchsorted``.
 
@@ -27,10 +27,11 @@ class CountingNamespace(NamespaceBase):
             v: [...] the numbers.
             side: the position among equal numbers, ``"left"`` or ``"right"`` of them.
             sorter: [size] the indices that sort ``a``; None if it is sorted.
+            options: those of `Client.searchsorted`.
         """
         if sorter is not None:
             a = self.take(a, sorter)
-        return self.call("searchsorted", a, v, side=side)
+        return self.call("searchsorted", a, v, side=side, **options)
 
     def digitize(self, x: OperandLike, bins: OperandLike, right: bool = False) -> Any:
         """Returns the index of the bin of each number, as ``numpy.digitize``; waits for bins that are on the mesh.
@@ -179,9 +180,9 @@ class CountingNamespace(NamespaceBase):
         bins = self.where(self.equal(x, edges[-1]), len(edges) - 2, positions)
         return self.where(self.isnan(x), -1, bins) if can_be_nan(x) else bins
 
-    def interp(  # type: ignore[override]  # with NumPy's last argument in place of options
+    def interp(  # with NumPy's last argument
         self, x: OperandLike, xp: OperandLike, fp: OperandLike, left: OperandLike | None = None,
-        right: OperandLike | None = None, period: float | None = None,
+        right: OperandLike | None = None, period: float | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         """Returns the values of a function that is linear between points, as ``numpy.interp``.
 
@@ -192,12 +193,13 @@ class CountingNamespace(NamespaceBase):
             left: [] the value left of all points; None for the first one.
             right: [] the value right of all points; None for the last one.
             period: the period of the function; None if it has none.
+            options: those of `Client.interp`.
 
         Raises:
             ValueError: for a period of 0.
         """
         if period is None:
-            return self.call("interp", x, xp, fp, left, right)
+            return self.call("interp", x, xp, fp, left, right, **options)
         if not period:
             raise ValueError("period=0; give another one, or None")
         period = abs(period)
@@ -210,7 +212,7 @@ class CountingNamespace(NamespaceBase):
         before, after = part_of(folded, slice(-1, None)), part_of(folded, slice(0, 1))
         coordinates = of_xp.concatenate([of_xp.subtract(before, period), folded, of_xp.add(after, period)])
         values = of_fp.concatenate([part_of(values, slice(-1, None)), values, part_of(values, slice(0, 1))])
-        return self.call("interp", at, coordinates, values)
+        return self.call("interp", at, coordinates, values, **options)
 
     def _sums(self, indices: Any, weights: Any, length: int) -> Any:
         """Returns the sums of the weights of bins, in the type of ``numpy.histogram``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from shardcall.namespace.base import type_of
 Norm = str | None
 Sizes = Sequence[int | None] | None
 Axes = Sequence[int] | None
+Step = tuple[str, int | None, int]
+"""A transform: its name, its number of points and its axis."""
 
 _INVERSES = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
@@ -25,7 +27,8 @@ class FftNamespace:
 
     A transform along an axis that is not sharded runs on each device by itself. Along a sharded one the devices
     exchange their blocks, so that another axis is sharded meanwhile; an array without another axis is transformed by
-    one device. Transforms along several axes are one call for each.
+    one device. Transforms along several axes are one call for each. Options are ``mesh``, ``spec``, ``out_spec``,
+    ``strategy`` and ``timeout``, as of the client's methods.
 
     Args:
         xp: the namespace that this is part of.
@@ -34,65 +37,67 @@ class FftNamespace:
     def __init__(self, xp: Any) -> None:
         self._xp = xp
 
-    def fft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None) -> Any:
+    def fft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None, **options: Any) -> Any:
         """Returns the discrete Fourier transform along an axis, as ``numpy.fft.fft``."""
-        return self._along("fft", a, n, axis, norm)
+        return self._along("fft", a, n, axis, norm, options)
 
-    def ifft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None) -> Any:
+    def ifft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse discrete Fourier transform along an axis, as ``numpy.fft.ifft``."""
-        return self._along("ifft", a, n, axis, norm)
+        return self._along("ifft", a, n, axis, norm, options)
 
-    def rfft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None) -> Any:
+    def rfft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None, **options: Any) -> Any:
         """Returns the frequencies of real numbers that are not negative, as ``numpy.fft.rfft``."""
-        return self._along("rfft", a, n, axis, norm)
+        return self._along("rfft", a, n, axis, norm, options)
 
-    def irfft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None) -> Any:
+    def irfft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse of `rfft` along an axis, as ``numpy.fft.irfft``."""
-        return self._along("irfft", a, n, axis, norm)
+        return self._along("irfft", a, n, axis, norm, options)
 
-    def hfft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None) -> Any:
+    def hfft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None, **options: Any) -> Any:
         """Returns the real frequencies of a signal that is Hermitian, as ``numpy.fft.hfft``."""
-        return self._along("irfft", self._xp.conjugate(a), n, axis, _inverse(norm))
+        return self._along("irfft", self._xp.conjugate(a), n, axis, _inverse(norm), options)
 
-    def ihfft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None) -> Any:
+    def ihfft(self, a: OperandLike, n: int | None = None, axis: int = -1, norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse of `hfft` along an axis, as ``numpy.fft.ihfft``."""
-        return self._xp.conjugate(self._along("rfft", a, n, axis, _inverse(norm)))
+        return self._xp.conjugate(self._along("rfft", a, n, axis, _inverse(norm), options))
 
-    def fftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None) -> Any:
+    def fftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None, **options: Any) -> Any:
         """Returns the discrete Fourier transform along axes, all by default, as ``numpy.fft.fftn``."""
-        return self._along_all("fft", a, _points(a, s, axes), norm)
+        steps = [("fft", *each) for each in reversed(_points(a, s, axes))]
+        return self._along_all(a, steps, norm, options)
 
-    def ifftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None) -> Any:
+    def ifftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse discrete Fourier transform along axes, all by default, as ``numpy.fft.ifftn``."""
-        return self._along_all("ifft", a, _points(a, s, axes), norm)
+        steps = [("ifft", *each) for each in reversed(_points(a, s, axes))]
+        return self._along_all(a, steps, norm, options)
 
-    def rfftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None) -> Any:
+    def rfftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None, **options: Any) -> Any:
         """Returns the transform of real numbers, halved along the last of some axes, as ``numpy.fft.rfftn``."""
         *others, last = _points(a, s, axes)
-        return self._along_all("fft", self._along("rfft", a, *last, norm), others, norm)
+        steps = [("rfft", *last), *(("fft", *each) for each in reversed(others))]
+        return self._along_all(a, steps, norm, options)
 
-    def irfftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None) -> Any:
+    def irfftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse of `rfftn`, as ``numpy.fft.irfftn``."""
         *others, last = _points(a, s, axes, halved=True)
-        for points, axis in others:
-            a = self._along("ifft", a, points, axis, norm)
-        return self._along("irfft", a, *last, norm)
+        steps = [*(("ifft", *each) for each in others), ("irfft", *last)]
+        return self._along_all(a, steps, norm, options)
 
-    def fft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None) -> Any:
+    def fft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None, **options: Any) -> Any:
         """Returns the discrete Fourier transform along two axes, as ``numpy.fft.fft2``."""
-        return self.fftn(a, s, axes, norm)
+        return self.fftn(a, s, axes, norm, **options)
 
-    def ifft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None) -> Any:
+    def ifft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse discrete Fourier transform along two axes, as ``numpy.fft.ifft2``."""
-        return self.ifftn(a, s, axes, norm)
+        return self.ifftn(a, s, axes, norm, **options)
 
-    def rfft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None) -> Any:
+    def rfft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None, **options: Any) -> Any:
         """Returns the transform of real numbers along two axes, as ``numpy.fft.rfft2``."""
-        return self.rfftn(a, s, axes, norm)
+        return self.rfftn(a, s, axes, norm, **options)
 
-    def irfft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None) -> Any:
+    def irfft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse of `rfft2`, as ``numpy.fft.irfft2``."""
-        return self.irfftn(a, s, axes, norm)
+        return self.irfftn(a, s, axes, norm, **options)
 
     def fftfreq(self, n: int, d: float = 1.0, *, dtype: npt.DTypeLike | None = None, device: str | None = None) -> Any:
         """Returns the frequencies of a transform of n points at distances of d, as ``numpy.fft.fftfreq``."""
@@ -112,14 +117,20 @@ class FftNamespace:
         over = _named_axes(x, axes)
         return self._xp.roll(x, tuple(-(type_of(x).shape[i] // 2) for i in over), over) if over else self._xp.copy(x)
 
-    def _along(self, name: str, a: OperandLike, n: int | None, axis: int, norm: Norm) -> Any:
-        return self._xp.call(name, a, n=n, axis=axis, norm="backward" if norm is None else norm)
+    def _along(
+        self, name: str, a: OperandLike, n: int | None, axis: int, norm: Norm, options: Mapping[str, Any]
+    ) -> Any:
+        return self._xp.call(name, a, n=n, axis=axis, norm="backward" if norm is None else norm, **options)
 
-    def _along_all(self, name: str, a: OperandLike, points: Sequence[tuple[int | None, int]], norm: Norm) -> Any:
-        if not points:
-            return self._xp.copy(a)
-        for count, axis in reversed(points):
-            a = self._along(name, a, count, axis, norm)
+    def _along_all(self, a: OperandLike, steps: Sequence[Step], norm: Norm, options: Mapping[str, Any]) -> Any:
+        """Runs several transforms; the first one has the option ``spec``, and the last one ``out_spec``."""
+        if not steps:
+            return self._xp.copy(a, **options)
+        ends = {"spec": 0, "out_spec": len(steps) - 1}
+        for i, step in enumerate(steps):
+            own = {name: value for name, value in options.items() if ends.get(name, i) == i}
+            name, points, axis = step
+            a = self._along(name, a, points, axis, norm, own)
         return a
 
 

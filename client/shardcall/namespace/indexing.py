@@ -108,12 +108,11 @@ class IndexingNamespace(SearchingNamespace):
         return self.call("getitem", x, _starts(index), **index.parameters)  # type: ignore[no-any-return]
 
     def _masked(self, x: RemoteArray, mask: Any) -> Any:
-        indices = self._indices_of(mask)
         if mask.ndim == 1:
-            return self.take(x, indices, axis=0)
+            return self._chosen(x, mask, 0)
         if mask.ndim == x.ndim:
-            return self.take(x, indices)
-        return self.take(self.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :])), indices, axis=0)
+            return self._chosen(x, mask, None)
+        return self._chosen(self.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :])), mask, 0)
 
     def _array_index(self, x: RemoteArray, items: Sequence[Any]) -> ArrayIndex:
         arrays: list[Any] = []

@@ -50,7 +50,8 @@ class LinalgNamespace:
     Functions of matrices take the last two axes of an array. The matrices of a batch that is sharded are computed by
     the devices that have them; a matrix that is sharded itself is computed by one device. Matrices that have no result,
     such as singular ones of `inv`, are refused as the values are computed: by a `shardcall.LinAlgError`, which is a
-    ``numpy.linalg.LinAlgError``, when the result is read.
+    ``numpy.linalg.LinAlgError``, when the result is read. Options are ``mesh``, the specs of the operands and
+    of an only result (``spec``, ``b_spec``, ``out_spec``), ``strategy`` and ``timeout``, as of the client's methods.
 
     Args:
         xp: the namespace that this is part of.
@@ -59,45 +60,45 @@ class LinalgNamespace:
     def __init__(self, xp: Any) -> None:
         self._xp = xp
 
-    def cholesky(self, a: OperandLike, /, *, upper: bool = False) -> Any:
+    def cholesky(self, a: OperandLike, /, *, upper: bool = False, **options: Any) -> Any:
         """Returns the Cholesky factors of matrices that are positive definite, as ``numpy.linalg.cholesky``."""
-        return self._xp.call("cholesky", _square(a), upper=upper)
+        return self._xp.call("cholesky", _square(a), upper=upper, **options)
 
-    def inv(self, a: OperandLike) -> Any:
+    def inv(self, a: OperandLike, **options: Any) -> Any:
         """Returns the inverses of matrices, as ``numpy.linalg.inv``."""
-        return self._xp.call("inv", _square(a))
+        return self._xp.call("inv", _square(a), **options)
 
-    def solve(self, a: OperandLike, b: OperandLike) -> Any:
+    def solve(self, a: OperandLike, b: OperandLike, **options: Any) -> Any:
         """Returns the solutions of linear equations, as ``numpy.linalg.solve``."""
-        return self._xp.call("solve", _square(a), b)
+        return self._xp.call("solve", _square(a), b, **options)
 
-    def det(self, a: OperandLike) -> Any:
+    def det(self, a: OperandLike, **options: Any) -> Any:
         """Returns the determinants of matrices, as ``numpy.linalg.det``."""
-        return self._xp.call("det", _square(a))
+        return self._xp.call("det", _square(a), **options)
 
-    def slogdet(self, a: OperandLike) -> SlogdetResult:
+    def slogdet(self, a: OperandLike, **options: Any) -> SlogdetResult:
         """Returns the signs and the logarithms of determinants, as ``numpy.linalg.slogdet``."""
-        return SlogdetResult(*self._xp.call("slogdet", _square(a)))
+        return SlogdetResult(*self._xp.call("slogdet", _square(a), **options))
 
-    def eigh(self, a: OperandLike, UPLO: str = "L") -> EighResult:  # noqa: N803  # NumPy's name
+    def eigh(self, a: OperandLike, UPLO: str = "L", **options: Any) -> EighResult:  # noqa: N803  # NumPy's name
         """Returns the eigenvalues and eigenvectors of Hermitian matrices, as ``numpy.linalg.eigh``."""
-        return EighResult(*self._xp.call("eigh", _square(a), UPLO=UPLO.upper()))
+        return EighResult(*self._xp.call("eigh", _square(a), UPLO=UPLO.upper(), **options))
 
-    def eigvalsh(self, a: OperandLike, UPLO: str = "L") -> Any:  # noqa: N803  # NumPy's name
+    def eigvalsh(self, a: OperandLike, UPLO: str = "L", **options: Any) -> Any:  # noqa: N803  # NumPy's name
         """Returns the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``."""
-        return self._xp.call("eigvalsh", _square(a), UPLO=UPLO.upper())
+        return self._xp.call("eigvalsh", _square(a), UPLO=UPLO.upper(), **options)
 
-    def svd(self, a: OperandLike, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    def svd(self, a: OperandLike, full_matrices: bool = True, compute_uv: bool = True, **options: Any) -> Any:
         """Returns the singular value decompositions of matrices, as ``numpy.linalg.svd``."""
         if not compute_uv:
-            return self.svdvals(a)
-        return SVDResult(*self._xp.call("svd", _matrices(a), full_matrices=full_matrices))
+            return self.svdvals(a, **options)
+        return SVDResult(*self._xp.call("svd", _matrices(a), full_matrices=full_matrices, **options))
 
-    def svdvals(self, x: OperandLike, /) -> Any:
+    def svdvals(self, x: OperandLike, /, **options: Any) -> Any:
         """Returns the singular values of matrices, as ``numpy.linalg.svdvals``."""
-        return self._xp.call("svdvals", _matrices(x))
+        return self._xp.call("svdvals", _matrices(x), **options)
 
-    def qr(self, a: OperandLike, mode: str = "reduced") -> Any:
+    def qr(self, a: OperandLike, mode: str = "reduced", **options: Any) -> Any:
         """Returns the QR decompositions of matrices, as ``numpy.linalg.qr``; of the mode ``"r"`` R alone.
 
         Raises:
@@ -105,7 +106,7 @@ class LinalgNamespace:
         """
         if mode not in ("reduced", "complete", "r"):
             raise ValueError(f"mode={mode!r}; give 'reduced', 'complete' or 'r'")
-        result = QRResult(*self._xp.call("qr", _matrices(a), mode="reduced" if mode == "r" else mode))
+        result = QRResult(*self._xp.call("qr", _matrices(a), mode="reduced" if mode == "r" else mode, **options))
         return result.R if mode == "r" else result
 
     def pinv(self, a: OperandLike, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
@@ -250,17 +251,17 @@ class LinalgNamespace:
         pairs = ((a2, b3, a3, b2), (a3, b1, a1, b3), (a1, b2, a2, b1))
         return xp.stack([xp.subtract(xp.multiply(a, b), xp.multiply(c, d)) for a, b, c, d in pairs], axis)
 
-    def diagonal(self, x: OperandLike, /, *, offset: int = 0) -> Any:
+    def diagonal(self, x: OperandLike, /, *, offset: int = 0, **options: Any) -> Any:
         """Returns the diagonals of matrices, as ``numpy.linalg.diagonal``."""
-        return self._xp.diagonal(x, offset, -2, -1)
+        return self._xp.diagonal(x, offset, -2, -1, **options)
 
-    def trace(self, x: OperandLike, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    def trace(self, x: OperandLike, /, *, offset: int = 0, dtype: Any = None, **options: Any) -> Any:
         """Returns the sums of the diagonals of matrices, as ``numpy.linalg.trace``."""
-        return self._xp.trace(x, offset, -2, -1, dtype)
+        return self._xp.trace(x, offset, -2, -1, dtype, **options)
 
-    def matmul(self, x1: OperandLike, x2: OperandLike, /) -> Any:
+    def matmul(self, x1: OperandLike, x2: OperandLike, /, **options: Any) -> Any:
         """Returns the product of matrices, as ``numpy.linalg.matmul``."""
-        return self._xp.matmul(x1, x2)
+        return self._xp.matmul(x1, x2, **options)
 
     def matrix_transpose(self, x: OperandLike, /) -> Any:
         """Returns matrices with their axes exchanged, as ``numpy.linalg.matrix_transpose``."""

@@ -13,13 +13,17 @@ from shardcall.namespace.arithmetic import ArithmeticNamespace
 from shardcall.namespace.base import counted_axis, type_of
 from shardcall.namespace.shapes import ShapeNamespace
 
+_LEAST = 64
+"""The least length, but 0, to which numbers of elements are rounded up."""
+
 
 class SearchingNamespace(ArithmeticNamespace, ShapeNamespace):
     """Elements that are not zero. These functions wait for their number, and then run without waiting."""
 
     def flatnonzero(self, a: OperandLike) -> Any:
         """Returns the indices of the elements of the flattened array that are not zero, as ``numpy.flatnonzero``."""
-        return self.call("flatnonzero", a, size=int(self.count_nonzero(a)))
+        indices, count = self._padded_indices(a)
+        return _first(indices, count)
 
     def nonzero(self, a: OperandLike) -> tuple[Any, ...]:
         """Returns the indices of the elements that are not zero, one array for each axis, as ``numpy.nonzero``.
@@ -30,11 +34,11 @@ class SearchingNamespace(ArithmeticNamespace, ShapeNamespace):
         shape = type_of(a).shape
         if not shape:
             raise ValueError("nonzero of an array of no axes is not defined; use atleast_1d, or reshape it to (1,)")
-        rest, indices = self.flatnonzero(a), list[Any]()
+        (rest, count), indices = self._padded_indices(a), list[Any]()
         for size in reversed(shape[1:]):
             indices.append(self.remainder(rest, max(size, 1)))
             rest = self.floor_divide(rest, max(size, 1))
-        return rest, *reversed(indices)
+        return tuple(_first(each, count) for each in (rest, *reversed(indices)))
 
     def argwhere(self, a: OperandLike) -> Any:
         """Returns the indices of the elements that are not zero, a row for each, as ``numpy.argwhere``."""
@@ -70,16 +74,27 @@ class SearchingNamespace(ArithmeticNamespace, ShapeNamespace):
         """
         if type_of(condition).ndim != 1:
             raise ValueError("condition must be a 1-d array")
-        return self.take(a, self._indices_of(condition), axis)
+        return self._chosen(a, condition, axis)
 
     def extract(self, condition: OperandLike, arr: OperandLike) -> Any:
         """Returns the elements of the flattened array for which a condition is true, as ``numpy.extract``."""
-        return self.take(arr, self._indices_of(condition))
+        return self._chosen(arr, condition, None)
 
-    def _indices_of(self, condition: OperandLike) -> Any:
-        """Returns the indices for which a condition is true; in this process for one of this process."""
-        is_on_mesh = find_remote_array(condition) is not None
-        return self.flatnonzero(condition) if is_on_mesh else np.flatnonzero(np.asarray(condition))
+    def _chosen(self, x: OperandLike, condition: OperandLike, axis: int | None) -> Any:
+        """Returns the elements along an axis for which a condition is true; of the flattened array for None."""
+        if find_remote_array(condition) is None:
+            return self.take(x, np.flatnonzero(np.asarray(condition)), axis)
+        indices, count = self._padded_indices(condition)
+        return _first(self.take(x, indices, axis), count, axis or 0)
+
+    def _padded_indices(self, condition: OperandLike) -> tuple[Any, int]:
+        """Returns the indices for which a condition is true, then zeros, and the number of the indices.
+
+        The programs that find and take many elements are compiled once for all numbers that are rounded up to one
+        length; that of the slice of the result, which every number needs, is compiled in a fraction of the time.
+        """
+        count, most = int(self.count_nonzero(condition)), math.prod(type_of(condition).shape)
+        return self.call("flatnonzero", condition, size=_rounded(count, most)), count
 
     def unique(
         self,
@@ -119,17 +134,17 @@ class SearchingNamespace(ArithmeticNamespace, ShapeNamespace):
             shape = type_of(rows).shape[:1]
             order_of, is_first = self._rows_in_order(rows)
             ascending = self.take(rows, order_of, 0)
-        firsts = self.flatnonzero(is_first)
-        results = [self.take(ascending, firsts, 0)]
+        firsts, count = self._padded_indices(is_first)
+        results = [_first(self.take(ascending, firsts, 0), count)]
         if axis:
             results[0] = self.moveaxis(results[0], 0, axis)
         if return_index:
-            results.append(self.take(order_of, firsts))
+            results.append(_first(self.take(order_of, firsts), count))
         if return_inverse:
             numbers = self.subtract(self.cumsum(is_first, dtype=np.int64), 1)
             results.append(self.reshape(self.take(numbers, self.argsort(order_of)), shape))
         if return_counts:
-            results.append(self.diff(firsts, append=np.int64(type_of(rows).shape[0])))
+            results.append(self.diff(_first(firsts, count), append=np.int64(type_of(rows).shape[0])))
         return results[0] if len(results) == 1 else tuple(results)
 
     def _rows_in_order(self, rows: Any) -> tuple[Any, Any]:
@@ -154,3 +169,16 @@ class SearchingNamespace(ArithmeticNamespace, ShapeNamespace):
                 differs, self.logical_not(self.logical_and(self.isnan(later), self.isnan(earlier)))
             )
         return self.concatenate([np.ones(1, np.bool_), differs])
+
+
+def _rounded(count: int, most: int) -> int:
+    """Returns a number rounded up to one of 8 lengths a doubling, 64 at least unless ``most`` is less; 0 for 0."""
+    step = max(_LEAST, 1 << max(count - 1, 0).bit_length() >> 4)
+    return min(-(-count // step) * step, most)
+
+
+def _first(array: Any, count: int, axis: int = 0) -> Any:
+    """Returns the first rows of an array along an axis."""
+    if array.shape[axis] == count:
+        return array
+    return array[(*(slice(None),) * (axis % array.ndim), slice(count))]
