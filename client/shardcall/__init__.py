@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardcall._src.calls.result import Result
+    from shardcall._src.device_arrays.bucketed_array import BucketedArray
     from shardcall._src.device_arrays.plan import Plan
     from shardcall._src.device_arrays.remote_array import RemoteArray
     from shardcall._src.display.drawing import Drawing
@@ -76,6 +77,7 @@ _HOMES = {
     "ArrayLostError": "_src.types.errors",
     "AxisError": "_src.types.errors",
     "BlockGrid": "_src.types.blocks",
+    "BucketedArray": "_src.device_arrays.bucketed_array",
     "CallCancelledError": "_src.types.errors",
     "Client": "client",
     "ClientClosedError": "_src.types.errors",
@@ -131,6 +133,7 @@ __all__ = [
     "ArrayLostError",
     "AxisError",
     "BlockGrid",
+    "BucketedArray",
     "CallCancelledError",
     "Client",
     "ClientClosedError",

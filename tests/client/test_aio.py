@@ -30,6 +30,7 @@ WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit"}
 COMPUTING = {
     *("xp", "jit"),
     "at",
+    "bucket",
     *(name for kind in (ArrayOperators, StandardMethods) for name in vars(kind) if not name.startswith("_")),
 }  # which cannot be awaited
 

@@ -7,6 +7,9 @@ from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 
+from shardcall._src.device_arrays.array_protocols import ArrayProtocols
+from shardcall._src.device_arrays.bucketed_array import BucketedArray
+from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types import arrays
@@ -15,6 +18,7 @@ from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import SpecLike
 from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.methods import KernelMethods
+from shardcall.namespace.bucketed_calls import call_bucketed
 
 
 class Submits(Protocol):
@@ -51,16 +55,18 @@ class NamespaceBase(KernelMethods[Any]):
 
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call of any kernel, as `Client.submit`."""
+        if BucketedArray in map(type, operands):
+            return call_bucketed(self, name, operands, arguments)
         return self._client.submit(name, *operands, **arguments)
 
     def _of(self, a: OperandLike) -> Any:
         """Returns the functions of an array: these for one on the mesh, else NumPy's, whose results move silently."""
-        return self if isinstance(a, RemoteArray) else np
+        return self if isinstance(a, Described) else np
 
 
 def type_of(a: OperandLike) -> Array:
     """Returns the shape and element type of an array on the mesh, an array of this process or a number."""
-    return a.type if isinstance(a, RemoteArray) else arrays.type_of(np.asarray(a))
+    return a.type if isinstance(a, Described) else arrays.type_of(np.asarray(a))
 
 
 def counted_axis(axis: SupportsIndex, ndim: int) -> int:
@@ -77,4 +83,4 @@ def counted_axis(axis: SupportsIndex, ndim: int) -> int:
 
 def part_of(a: OperandLike, key: Any) -> Any:
     """Returns the elements of an array at an index: on the mesh if the array is there, else of this process."""
-    return a[key] if isinstance(a, RemoteArray) else np.asarray(a)[key]
+    return a[key] if isinstance(a, ArrayProtocols) else np.asarray(a)[key]

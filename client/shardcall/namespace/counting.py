@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.arrays import NDArray
 from shardcall.namespace.base import NamespaceBase, part_of, type_of
 from shardcall.namespace.statistics import can_be_nan
@@ -90,7 +90,7 @@ class CountingNamespace(NamespaceBase):
         Raises:
             TypeError: for the name of an estimator in place of a number of bins, and edges on the mesh.
         """
-        if isinstance(bins, str | RemoteArray):
+        if isinstance(bins, str | Described):
             raise TypeError(
                 f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges of this process. For "
                 "estimators call numpy.histogram_bin_edges(a.get(), bins)"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall.namespace.base import NamespaceBase, part_of, type_of
 
 
@@ -122,7 +122,7 @@ class JoinsNamespace(NamespaceBase):
         made = []
         for array in arrays:
             sizes = shape(array, type_of(array).ndim)
-            as_it_is = array if isinstance(array, RemoteArray) else np.asarray(array)
+            as_it_is = array if isinstance(array, Described) else np.asarray(array)
             made.append(as_it_is if sizes is None else self._of(array).reshape(as_it_is, sizes))
         return made[0] if len(made) == 1 else tuple(made)
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.arrays import NDArray
 from shardcall.namespace.base import type_of
 from shardcall.namespace.statistics import StatisticsNamespace, can_be_nan
@@ -208,7 +208,7 @@ def _check_method(x: OperandLike, method: str) -> None:
 
 
 def _checked(q: Any, most: int) -> NDArray:
-    if isinstance(q, RemoteArray):
+    if isinstance(q, Described):
         raise TypeError("q is on the mesh, and it decides which elements are taken; pass q.get()")
     at = np.true_divide(q, most) if most != 1 else np.asarray(q)
     if at.ndim > 1:

@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.device_arrays.scalars import typed
@@ -77,9 +78,8 @@ class StandardNamespace(NamespaceBase):
             options: those of `Client.astype`.
         """
         check_device({"device": device})
-        here = find_remote_array(x)
-        if not copy and here is not None and here.dtype == parse_dtype(dtype):
-            return here
+        if not copy and isinstance(x, Described) and x.dtype == parse_dtype(dtype):
+            return x
         return super().astype(x, dtype, **options)
 
     def reshape(  # type: ignore[override]

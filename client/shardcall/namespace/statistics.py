@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.functions.element_types import is_float
 from shardcall.namespace.base import NamespaceBase, type_of
 
@@ -135,7 +135,7 @@ class StatisticsNamespace(NamespaceBase):
             count = math.prod(type_of(a).shape) // max(math.prod(type_of(mean).shape), 1)
             return (mean, self._constant(mean, count)) if returned else mean
         factors = self._weights(a, axis, weights)
-        if not isinstance(factors, RemoteArray) and np.any(np.sum(factors, axis) == 0):
+        if not isinstance(factors, Described) and np.any(np.sum(factors, axis) == 0):
             raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
         product = self.multiply(a, factors)
         dtype = type_of(product).dtype
@@ -253,7 +253,7 @@ class StatisticsNamespace(NamespaceBase):
         """Returns weights that broadcast with the array."""
         shape, own = type_of(a).shape, type_of(weights).shape
         if own == shape:
-            return weights if isinstance(weights, RemoteArray) else np.asarray(weights)
+            return weights if isinstance(weights, Described) else np.asarray(weights)
         if axis is None:
             raise TypeError(
                 f"weights is of shape {own} and a of {shape}; name their axis, or give one for each element"

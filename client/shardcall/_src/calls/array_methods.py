@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.array_utils import normalize_axis_index
 
 from shardcall._src.calls.implicit_gets import ImplicitGets, Statistics
 from shardcall._src.calls.remote_arrays import Handle, RemoteArrays
+from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
-from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.shared_memory_client import SharedMemory
 from shardcall._src.types.arrays import Array, NDArray
@@ -82,6 +84,30 @@ class ArrayMethods(ABC):
                 field="x",
             )
         return self._remote_arrays.put(self, as_operand(x, "x"), mesh, spec, self._deadline(timeout))
+
+    def bucket(
+        self, x: OperandLike, axis: int = 0, *, mesh: MeshLike | None = None, spec: SpecLike | None = None
+    ) -> BucketedArray:
+        """Puts an array on the mesh with one axis rounded up, so that arrays of many lengths share compiled programs.
+
+        The axis gets one of eight sizes for each doubling, and at most an eighth more elements than it has. The array
+        has its own shape in all results; docs/arrays.md lists the functions that keep the padding.
+
+        Args:
+            x: [...] an array-like, or an array on the mesh, whose padding is then made for each length.
+            axis: the axis that is rounded up.
+            mesh: the mesh to place it on; None for the server's default mesh, or that of an array on the mesh.
+            spec: the sharding; None shards its first axis over all mesh axes, or for that of an array on the mesh.
+
+        Raises:
+            numpy.exceptions.AxisError: if there is no such axis.
+            ShardcallError: of the class that fits.
+        """
+        if (here := find_remote_array(x)) is not None:
+            return BucketedArray.of(self.xp.asarray(here, mesh=mesh, spec=spec), normalize_axis_index(axis, here.ndim))
+        array = as_operand(x, "x")
+        bucket = Bucket(normalize_axis_index(axis, array.ndim), array.shape[axis])
+        return BucketedArray(self.put(np.pad(array, bucket.widths(array.ndim)), mesh=mesh, spec=spec), bucket)
 
     def _put_array(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> RemoteArray:
         """Puts an array on the mesh; without a mesh and a spec it is not committed, and a small one is on one device.

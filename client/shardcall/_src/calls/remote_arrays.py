@@ -15,6 +15,7 @@ from shardcall._src.calls.result import placement_of
 from shardcall._src.calls.submitted_arrays import SubmittedArrays
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, Where
+from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import (
@@ -172,7 +173,8 @@ class RemoteArrays(SubmittedArrays):
         """Deletes arrays, except those deleted before or shared; returns how many the server had."""
         self.flush_all()
         there = []
-        for array in arrays:
+        for each in arrays:
+            array = each.padded if isinstance(each, BucketedArray) else each
             here = find_remote_array(array)
             if here is None or not (here.lost or give_up_shared(here, _DELETED)):
                 there.append(self._resolved(array))

@@ -36,13 +36,17 @@ class Described:
         """Returns the array."""
         raise NotImplementedError
 
+    def _described(self) -> PlacedArray:
+        """Returns the array that has the properties."""
+        return self.__remote_array__()
+
     @property
     def handle(self) -> str:
         """The server's id of it, hexadecimal, with which other clients may use the array.
 
         It is valid as long as this object: the client deletes the array of an object that was dropped.
         """
-        version = self.__remote_array__()._version
+        version = self._described()._version
         if version.pending is not None:
             try:
                 version.pending.begin()
@@ -54,7 +58,7 @@ class Described:
     @property
     def type(self) -> Array:
         """The shape and element type."""
-        return self.__remote_array__()._version.type
+        return self._described()._version.type
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,27 +93,27 @@ class Described:
     @property
     def mesh(self) -> Mesh:
         """The mesh that it is placed on, with its device ids."""
-        return self.__remote_array__()._settled().mesh
+        return self._described()._settled().mesh
 
     @property
     def spec(self) -> PartitionSpec:
         """The sharding over the mesh."""
-        return self.__remote_array__()._settled().placement.spec
+        return self._described()._settled().placement.spec
 
     @property
     def placement(self) -> ArrayPlacement:
         """The type, spec, padded shape and block shape, as in a plan."""
-        return self.__remote_array__()._settled().placement
+        return self._described()._settled().placement
 
     @property
     def padded_shape(self) -> tuple[int, ...]:
         """The shape on the devices: each sharded axis rounded up to a multiple of its devices."""
-        return self.__remote_array__()._settled().placement.padded_shape
+        return self._described()._settled().placement.padded_shape
 
     @property
     def device_bytes(self) -> int:
         """The number of bytes on all devices, each copy counted."""
-        return self.__remote_array__()._settled().device_bytes
+        return self._described()._settled().device_bytes
 
     @property
     def committed(self) -> bool:
@@ -117,12 +121,12 @@ class Described:
 
         An array that is not committed moves to the devices of one that is, if a call takes both.
         """
-        return self.__remote_array__()._version.committed
+        return self._described()._version.committed
 
     @property
     def lost(self) -> bool:
         """True if this client has deleted it or was closed; the server may lose it otherwise."""
-        return bool(self.__remote_array__()._version.lost)
+        return bool(self._described()._version.lost)
 
     @shortened
     def visualize(self) -> Drawing:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
+from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayVersion, PendingResult, Where
 from shardcall._src.device_arrays.described import Described
-from shardcall._src.device_arrays.element_updates import IndexedArray
-from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.placement import MeshPlacement
-from shardcall._src.device_arrays.standard_methods import StandardMethods
 from shardcall._src.display.drawing import element
 from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -38,7 +35,7 @@ class SupportsRemoteArray(Protocol):
         """Returns the array; None if the object has values of this process instead."""
 
 
-class RemoteArray(Described, ArrayOperators, StandardMethods):
+class RemoteArray(Described, ArrayProtocols):
     """An array that stays on the mesh between calls, an operand of any kernel.
 
     Made by `Client.put`, `Client.submit` and by calls with ``keep=True``. It stays until `delete`, the end of a
@@ -149,11 +146,9 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
             shorten(error)
             raise
 
-    def __getitem__(self, key: Any) -> RemoteArray:
-        return self._owner.xp.getitem(self, key)  # type: ignore[no-any-return]
-
     def __setitem__(self, key: Any, value: Any) -> None:
-        new = self._owner.xp.setitem(self, key, value)
+        new = find_remote_array(self._owner.xp.setitem(self, key, value))
+        assert new is not None
         if new._is_traced and not self._is_traced:
             raise TracingError(
                 "a traced function assigns to elements of an array that is not its own, which would not change; "
@@ -166,47 +161,8 @@ class RemoteArray(Described, ArrayOperators, StandardMethods):
         self._become(self._owner.xp.sort(self, axis)._version)
 
     @property
-    def at(self) -> IndexedArray:
-        """Updates of elements that return a new array: ``array.at[key].set(values)``, as ``jax.Array.at``."""
-        return IndexedArray(self._owner.xp, self._of(self._version))
-
-    def __iter__(self) -> Iterator[RemoteArray]:
-        try:
-            for index in range(len(self)):
-                yield self[index]
-        except Exception as error:
-            shorten(error)
-            raise
-
-    @property
     def _functions(self) -> Any:
         return self._owner.xp
-
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        """Returns the functions of arrays, as `Client.xp`."""
-        return self._owner.xp
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
-        try:
-            if not all(map(can_be_operand, inputs)):
-                return NotImplemented
-            return apply_ufunc(self._owner.xp, ufunc, method, inputs, kwargs)
-        except Exception as error:
-            shorten(error)
-            raise
-
-    def __array_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
-        if any(
-            hasattr(kind, "__array_function__") and not issubclass(kind, RemoteArray | np.ndarray) for kind in types
-        ):
-            return NotImplemented
-        try:
-            return apply_function(self._owner.xp, func, args, kwargs)
-        except Exception as error:
-            shorten(error)
-            raise
 
     def _state(self) -> str:
         """Returns ``"pending"`` or ``"failed"`` for an array of a call that is not done, empty for any other."""

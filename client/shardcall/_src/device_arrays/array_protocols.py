@@ -1,0 +1,64 @@
+"""What makes an array on the mesh an array to NumPy and to libraries of the Python array API standard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
+from shardcall._src.device_arrays.element_updates import IndexedArray
+from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
+from shardcall._src.device_arrays.standard_methods import StandardMethods
+from shardcall._src.types.tracebacks import shorten
+
+
+class ArrayProtocols(ArrayOperators, StandardMethods):
+    """Operators, indices, and the protocols of NumPy and of the Python array API standard."""
+
+    if TYPE_CHECKING:
+
+        def __len__(self) -> int: ...
+        def __copy__(self) -> Any: ...
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._functions.getitem(self, key)
+
+    @property
+    def at(self) -> IndexedArray:
+        """Updates of elements that return a new array: ``array.at[key].set(values)``, as ``jax.Array.at``."""
+        return IndexedArray(self._functions, self.__copy__())
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            for index in range(len(self)):
+                yield self[index]
+        except Exception as error:
+            shorten(error)
+            raise
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """Returns the functions of arrays, as `Client.xp`."""
+        return self._functions
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
+        try:
+            if not all(map(can_be_operand, inputs)):
+                return NotImplemented
+            return apply_ufunc(self._functions, ufunc, method, inputs, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        ours = ArrayOperators | np.ndarray
+        if any(hasattr(kind, "__array_function__") and not issubclass(kind, ours) for kind in types):
+            return NotImplemented
+        try:
+            return apply_function(self._functions, func, args, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise

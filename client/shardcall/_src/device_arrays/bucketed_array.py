@@ -1,0 +1,129 @@
+"""Arrays on the mesh with one axis rounded up, so that arrays of many lengths share programs."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shardcall._src.device_arrays.array_protocols import ArrayProtocols
+from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.types.arrays import Array, NDArray
+
+_SIZES_PER_DOUBLING = 8
+
+
+def bucket_size(length: int) -> int:
+    """Returns the smallest size that is at least a length, of eight sizes for each doubling."""
+    below = 1 << max(length - 1, 1).bit_length() - 1  # the power of two that the length is above
+    step = max(1, below // _SIZES_PER_DOUBLING)
+    return -(-length // step) * step
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """An axis that is rounded up.
+
+    Attributes:
+        axis: the axis, counted from the first.
+        length: its logical size.
+    """
+
+    axis: int
+    length: int
+
+    @property
+    def size(self) -> int:
+        """The size of the axis with its padding."""
+        return bucket_size(self.length)
+
+    @property
+    def is_exact(self) -> bool:
+        """True if no other length has the size: a call need not handle padding, and be another one for that."""
+        return self.size <= 2 * _SIZES_PER_DOUBLING
+
+    def widths(self, ndim: int) -> list[tuple[int, int]]:
+        """Returns the widths of the padding at the end of the axis, as ``numpy.pad`` takes them."""
+        return [(0, self.size - self.length if i == self.axis else 0) for i in range(ndim)]
+
+
+class BucketedArray(Described, ArrayProtocols):
+    """An array on the mesh one axis of which is rounded up to one of eight sizes for each doubling.
+
+    Made by `Client.bucket`. Its shape is the logical one: behind it is padding, whose values no result depends on.
+    Calls of arrays with different lengths that are rounded up to one size share a compiled program.
+
+    Elementwise functions, reductions, running sums, sorts, products of matrices, slices with steps of 1, transposes,
+    and joins to its end run on the array with its padding; their results are bucketed where they have the axis. All
+    other functions run on the array without its padding, which is cut for each length.
+
+    Attributes:
+        padded: the array with its padding.
+        bucket: the axis that is rounded up.
+    """
+
+    def __init__(self, padded: RemoteArray, bucket: Bucket) -> None:
+        self.padded = padded
+        self.bucket = bucket
+
+    @classmethod
+    def of(cls, array: RemoteArray, axis: int) -> Self:
+        """Returns an array of the mesh with padding at the end of an axis."""
+        bucket = Bucket(axis, array.shape[axis])
+        if bucket.size == bucket.length:
+            return cls(array, bucket)
+        return cls(array._functions.pad(array, bucket.widths(array.ndim)), bucket)
+
+    @property
+    def type(self) -> Array:
+        """The logical shape and the element type."""
+        shape, axis = self.padded.shape, self.bucket.axis
+        return Array((*shape[:axis], self.bucket.length, *shape[axis + 1 :]), self.padded.dtype)
+
+    @property
+    def _functions(self) -> Any:
+        return self.padded._functions
+
+    def _described(self) -> RemoteArray:
+        return self.padded
+
+    def __remote_array__(self) -> RemoteArray:
+        """Returns the array without its padding."""
+        if self.bucket.size == self.bucket.length:
+            return self.padded
+        return self.padded[self._valid]  # type: ignore[no-any-return]
+
+    @property
+    def _valid(self) -> tuple[slice, ...]:
+        return (*(slice(None),) * self.bucket.axis, slice(self.bucket.length))
+
+    def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
+        """Copies the values from the mesh, as `RemoteArray.get`."""
+        return np.ascontiguousarray(self.padded.get(timeout=timeout)[self._valid])
+
+    def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
+        """Deletes the array from the mesh, as `RemoteArray.delete`."""
+        self.padded.delete(timeout=timeout)
+
+    def __copy__(self) -> Self:
+        return type(self)(copy.copy(self.padded), self.bucket)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.__copy__()
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
+        return np.asarray(self.padded.__array__(copy=copy)[self._valid], dtype=dtype)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        made = self._functions.setitem(self, key, value)
+        if not isinstance(made, BucketedArray):
+            made = self.of(made, self.bucket.axis)
+        self.padded = made.padded
+
+    def __repr__(self) -> str:
+        return f"<BucketedArray {self.type}, axis {self.bucket.axis} of {self.bucket.size}, in {self.padded!r}>"

@@ -1,0 +1,170 @@
+"""Arrays with one axis rounded up: results are NumPy's at every length, and many lengths share programs."""
+
+import copy
+
+import numpy as np
+import pytest
+from end_to_end.processes import until
+
+import shardcall as sc
+from shardcall._src.device_arrays.bucketed_array import BucketedArray, bucket_size
+
+LENGTHS = [3841, 3842, 3900, 3901, 3950, 4000, 4033, 4064, 4095, 4096]  # all are rounded up to 4096
+MESH = sc.Mesh(x=8)
+WEIGHTS = np.random.default_rng(5).integers(-4, 5, (4, 3)).astype(float)
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+def table(length, dtype=float):
+    return np.random.default_rng(length).integers(-50, 50, (length, 4)).astype(dtype)
+
+
+def same(ours, expected):
+    assert (ours.shape, ours.dtype) == (np.shape(expected), np.asarray(expected).dtype)
+    np.testing.assert_allclose(ours.get(), expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+FUNCTIONS = {
+    "arithmetic": lambda x: (2 - x * x) / 3 + abs(x),
+    "a row and a column": lambda x: x - x.mean(axis=0) > x[:, 1:2],
+    "an infinity in the padding": lambda x: (1 / (x + 0.5)).sum(axis=0),
+    "functions": lambda x: np.where(np.isnan(np.sqrt(x)), 0, np.clip(x, -3, None)),
+    "reductions": lambda x: np.stack([x.sum(0), x.mean(0), x.std(0), x.max(0), x.min(0), (1 + x / 1e4).prod(0)]),
+    "of all": lambda x: np.stack([x.sum(), x.max(), x.var(), (x > -60).all().astype(float)]),
+    "beside the axis": lambda x: x.sum(axis=1, keepdims=True) + x,
+    "indices": lambda x: np.stack([x.argmax(0), x.argmin(axis=0)]),
+    "the flattened index": lambda x: x.argmin(),
+    "running sums": lambda x: x.cumsum(axis=0),
+    "sorted": lambda x: np.sort(x, axis=0),
+    "sorted beside": lambda x: np.sort(x, axis=1),
+    "positions": lambda x: np.argsort(x[:, 0], kind="stable"),
+    "rows of a product": lambda x: x @ WEIGHTS,
+    "a sum of products": lambda x: x.T @ x,
+    "a vector": lambda x: x[:, 2] @ x,
+    "a column in place": lambda x: x.T[1:3, None],
+    "an element": lambda x: x[len(x) - 1],
+    "another type": lambda x: x.astype(np.int32) % 7,
+}
+
+
+LONG = {
+    "functions",
+    "of all",
+    "beside the axis",
+    "the flattened index",
+    "sorted beside",
+    "positions",
+    "a vector",
+    "a column in place",
+    "another type",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in FUNCTIONS]
+)
+def test_ten_lengths_are_one_program(own, name):
+    function = FUNCTIONS[name]
+    until(lambda: not own.usage().known_answers.pending)
+    with np.errstate(all="ignore"):
+        for length in LENGTHS:
+            x = table(length)
+            same(function(own.bucket(x, mesh=MESH)), function(x))
+            if length == LENGTHS[0]:
+                programs = own.usage().programs
+    assert own.usage().programs == programs
+
+
+def test_results_that_have_the_axis_are_bucketed(own):
+    h = own.bucket(table(3900), mesh=MESH, spec=sc.P("x"))
+    assert (h.shape, h.padded.shape, len(h), h.size) == ((3900, 4), (4096, 4), 3900, 15600)
+    assert (h.spec, h.mesh.axis_names) == (sc.P("x", None), ("x",))
+    for result in (h + 1, np.sin(h), h[7:], h.T, h @ WEIGHTS, h.cumsum(0), h.sum(axis=1), copy.copy(h), h > 1.5):
+        assert isinstance(result, BucketedArray)
+        assert result.padded.shape[result.bucket.axis] in (4096, bucket_size(3893))
+    for result in (h.sum(axis=0), h[0], h.T @ h, np.flip(h, 0), np.median(h, axis=0)):
+        assert isinstance(result, sc.RemoteArray)
+
+
+@pytest.mark.parametrize(
+    ("length", "axis"),
+    [
+        (17, 1),
+        *(pytest.param(length, axis, marks=pytest.mark.long) for length in (0, 1, 2, 7, 9, 16, 100) for axis in (0, 1)),
+    ],
+)
+def test_any_length_and_axis(own, length, axis):
+    x = table(length) if axis == 0 else np.ascontiguousarray(table(length).T)
+    h = own.bucket(x, axis)
+    for function in (
+        lambda x: x * x + 1,
+        lambda x: x.sum(axis=0),
+        lambda x: x.sum(axis=1),
+        lambda x: x.T @ x,
+        lambda x: x[1:],
+        lambda x: x[:, 1:-1],
+        np.cumsum,
+        lambda x: np.flip(x, axis),
+        lambda x: x[x > 0],
+        lambda x: np.concatenate([x, x], axis),
+    ):
+        same(function(h), function(x))
+
+
+def test_joins_to_the_end_let_an_array_grow(own):
+    x, h = table(3841), own.bucket(table(3841), mesh=MESH)
+    for step in range(6):
+        programs = own.usage().programs
+        row = np.full((30, 4), float(step))
+        x, h = np.concatenate([x, row]), np.concatenate([h, row])
+        same(h, x)
+    assert own.usage().programs == programs
+    for _ in range(12):
+        x, h = np.concatenate([x, row]), np.concatenate([h, row])
+    assert h.padded.shape == (bucket_size(len(x)), 4)
+    same(h, x)
+
+
+def test_assignments_and_arrays_beside_it(own):
+    x = table(3900, np.int64)
+    h, other = own.bucket(x, mesh=MESH), own.put(x + 3, mesh=MESH)
+    same(h * other, x * (x + 3))
+    same(other - h, x + 3 - x)
+    same(h + x, x + x)
+    same(2 ** abs(h % 3), 2 ** abs(x % 3))
+    kept = copy.copy(h)
+    h[5:9] = 1
+    h[-1, 0] = 77
+    h[[3, 4]] = -8
+    changed = x.copy()
+    changed[5:9], changed[-1, 0], changed[[3, 4]] = 1, 77, -8
+    same(h, changed)
+    same(kept, x)
+    h.delete()
+    same(kept, x)
+    assert own.delete(kept) == 1
+
+
+def test_refusals_are_those_of_the_shape(own):
+    h = own.bucket(table(3900), mesh=MESH)
+    for function in (lambda x: x + np.ones((4096, 4)), lambda x: x @ x, lambda x: x[3900], lambda x: x.sum(axis=2)):
+        with pytest.raises((ValueError, IndexError)):
+            function(h)
+    with pytest.raises(np.exceptions.AxisError):
+        own.bucket(table(5), axis=2)
+    with pytest.raises(TypeError):
+        np.asarray(h)
+
+
+def test_sizes():
+    for length in range(1, 5000):
+        size = bucket_size(length)
+        assert length <= size <= max(length, length * 9 // 8)
+    for power in range(3, 12):
+        assert len({bucket_size(n) for n in range(2**power + 1, 2 ** (power + 1) + 1)}) == 8
