@@ -105,8 +105,8 @@ def _elementwise(call: _Call) -> Any:
 
 def _reduction(call: _Call) -> Any:
     x, *others = call.operands
-    given = [each for each in others if each is not None]
-    if not isinstance(x, BucketedArray) or any(map(_shape, given)) or not x.bucket.length:
+    others_present = [each for each in others if each is not None]
+    if not isinstance(x, BucketedArray) or any(map(_shape, others_present)) or not x.bucket.length:
         return None  # with a mask of the caller, and of no elements, which NumPy may refuse
     axes = _axes(call.arguments.get("axis"), x.ndim)
     if x.bucket.axis not in axes:

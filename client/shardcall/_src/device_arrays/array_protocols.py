@@ -1,4 +1,4 @@
-"""What makes an array on the mesh an array to NumPy and to libraries of the Python array API standard."""
+"""The protocols of NumPy and of the Python array API standard for arrays on the mesh."""
 
 from __future__ import annotations
 
