@@ -29,7 +29,7 @@ PAIRS = [
 WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit"}
 COMPUTING = {
     *("xp", "jit"),
-    "at",
+    *("at", "sort"),
     "bucket",
     *(name for kind in (ArrayOperators, StandardMethods) for name in vars(kind) if not name.startswith("_")),
 }  # which cannot be awaited
