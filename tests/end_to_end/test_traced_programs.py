@@ -275,6 +275,55 @@ def test_a_traced_function_in_another_is_a_part_of_it(client):
     assert np.array_equal(result.get(), 2 * U + 2 * (U + 1))
 
 
+@pytest.mark.parametrize("u", [U, pytest.param(LARGE, marks=pytest.mark.long), U.astype("f4")], ids=lambda u: u.dtype)
+def test_a_function_is_repeated_in_one_launch(client, u):
+    traced = client.jit(step)
+    expected = u
+    for _ in range(5):
+        expected = step(expected, 0.1)
+    h = put(client, u)
+    result, kernels = calls(client, traced.repeat, h, 0.1, times=5)
+    assert kernels == ["graph"]
+    assert np.array_equal(result.get(), expected)
+    assert result.spec == h.spec
+    assert np.array_equal(traced.repeat(h, dt=0.1, times=1).get(), step(u, 0.1))
+    assert np.array_equal(np.asarray(traced.repeat(u, 0.1, times=0)), u)
+
+
+def test_states_of_any_structure_are_repeated(client):
+    @client.jit(static="scale")
+    def f(state, weights, scale):
+        u = state["u"] * scale + weights["w"]
+        return {"u": u, "count": state["count"] + 1, "last": state["u"].sum()}
+
+    u, w = np.arange(5.0), np.ones(5)
+    state = f.repeat({"u": u, "count": 0, "last": 0.0}, {"w": w}, 2, times=4)
+    for _ in range(4):
+        last, u = u.sum(), u * 2 + w
+    assert np.array_equal(state["u"].get(), u)
+    assert (int(state["count"]), float(state["last"])) == (4, last)
+
+
+def test_long_loops_are_several_launches(client, monkeypatch):
+    monkeypatch.setattr("shardcall._src.traced.repetition.MOST_ITERATIONS", 3)
+    result, kernels = calls(client, client.jit(lambda n: n + 1).repeat, 5, times=11)
+    assert kernels == ["graph"] * 4
+    assert int(result) == 16
+
+
+def test_loops_that_are_refused(client):
+    u = put(client, U)
+    with pytest.raises(sc.InvalidParameterError, match="times=-1"):
+        client.jit(lambda u: u).repeat(u, times=-1)
+    with pytest.raises(sc.TracingError, match=r"another structure than that of its argument u"):
+        client.jit(lambda u: (u, u)).repeat(u, times=2)
+    with pytest.raises(sc.TracingError, match=r"returns float64\[13,9\] where its argument u has float32\[13,9\]"):
+        client.jit(lambda u: u * np.float64(2)).repeat(put(client, U.astype("f4")), times=2)
+    inner = client.jit(lambda u: u + 1)
+    with pytest.raises(sc.TracingError, match="has no loops yet"):
+        client.jit(lambda u: inner.repeat(u, times=2))(u)
+
+
 def test_errors_of_values_name_the_function(client):
     counts = client.put(np.arange(4))
     result = client.jit(lambda x, y: x**y)(counts, -counts)

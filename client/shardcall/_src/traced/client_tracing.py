@@ -115,11 +115,13 @@ class ClientTracing(Submission):
         operands: Sequence[Any],
         out_specs: Sequence[PartitionSpec | None] | None,
         timeout: float | None,
+        carried: tuple[int, ...] = (),
     ) -> Sequence[RemoteArray]:
         """Submits a program; returns its results."""
         if self._recorder is not None:
             self._recorder.flush()
-        call = prepare("graph", operands, {"graph": program.text}, out_specs=out_specs, memo=self._memo)
+        parameters = {"graph": program.text, **({"carried": carried} if carried else {})}
+        call = prepare("graph", operands, parameters, out_specs=out_specs, memo=self._memo)
         values, until = call.values, self._deadline(timeout)
         if not self._remote_arrays.can_submit(values, until):
             arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays

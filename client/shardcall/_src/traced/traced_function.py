@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
+
+import numpy as np
 
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, snapshot
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, settle, snapshot
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.references import References
+from shardcall._src.traced.repetition import as_arrays, carried_by, launches
 from shardcall._src.traced.trace import Trace, TracingClient
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, Static, Tracing, paths
 from shardcall._src.types.arrays import Array
@@ -34,8 +37,18 @@ class ProgramClient(TracingClient, Protocol):
         operands: Sequence[Any],
         out_specs: Sequence[PartitionSpec | None] | None,
         timeout: float | None,
+        carried: tuple[int, ...] = (),
     ) -> Sequence[RemoteArray]:
-        """Submits a program."""
+        """Submits a program.
+
+        Args:
+            program: the program.
+            operands: its operands.
+            out_specs: the sharding of its results.
+            timeout: seconds.
+            carried: of a loop, for each result the operand that it becomes, or -1; the last operand is the number of
+                iterations.
+        """
 
     def delete(self, /, *arrays: Any) -> int:
         """Deletes arrays from the mesh."""
@@ -96,6 +109,47 @@ class TracedFunction:
         except Exception as error:
             shorten(error)
             raise
+
+    @shortened
+    def repeat(self, x: Any, /, *args: Any, times: SupportsIndex, **kwargs: Any) -> Any:
+        """Runs the function several times, each time with its result in place of its first argument.
+
+        A launch has up to 1024 iterations, as a loop in the program, which compiles once for any number of them. Of
+        more than two launches all but the last two are waited for.
+
+        Args:
+            x: the first argument; the function returns the same structure with the same types.
+            args: further arguments, the same in each iteration.
+            times: the number of iterations.
+            kwargs: arguments by name.
+
+        Returns:
+            The result of the last iteration; of none the argument.
+
+        Raises:
+            TracingError: for a function that cannot be traced, and one that returns another type than its argument's.
+            ShardcallError: of the class that fits, for invalid arguments.
+        """
+        if self._active.trace is not None:
+            raise TracingError(
+                f"repeat of {self._tracing.name} was called in a traced function, whose program has no loops yet; call "
+                "the function, or call repeat outside"
+            )
+        counts, state = launches(times), as_arrays(x)
+        sent: list[RemoteArray] = []
+        for count in counts:
+            leaves, structure = self._leaves((state, *args), kwargs)
+            program, operands, _trace = self._program(leaves, structure)
+            carried = carried_by(program, next(iter(self._signature.parameters)), leaves, structure)
+            operands.append(np.int64(count))
+            if len(sent) > 1:  # the time of a call counts from its arrival
+                settle(sent[0])
+            arrays = self._client._submit_program(program, operands, self._out_specs, DEFAULT_TIMEOUT_S, carried)
+            sent = [*sent[-1:], arrays[0]]
+            state = program.structure.with_leaves(arrays)
+        if counts and self._donated:
+            self._delete_donated((x, *args), kwargs)
+        return state
 
     @shortened
     def trace(self, /, *args: Any, **kwargs: Any) -> TracedProgram:

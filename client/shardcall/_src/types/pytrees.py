@@ -23,6 +23,11 @@ class Structure:
     keys: tuple[Hashable, ...] = ()
     children: tuple[Structure, ...] = ()
 
+    @property
+    def leaf_count(self) -> int:
+        """The number of leaves."""
+        return 1 if self.kind is None else sum(child.leaf_count for child in self.children)
+
     def with_leaves(self, leaves: Iterable[Any]) -> Any:
         """Returns a tree of this structure."""
         return self._filled(iter(leaves))

@@ -1,0 +1,139 @@
+"""A graph that runs several times in one program gives what as many calls of it give."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from kernels.graphs import GraphWriter, heat_step
+
+from shardcall._src.graphs.graph import to_text
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.graph_loop import MOST_ITERATIONS
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+GRAPH = KERNELS["graph"]
+RANDOM = np.random.default_rng(7)
+MESHES = [
+    ({"mesh": {"x": 8}, "in_specs": [("x", None)]}, (64, 64)),
+    ({"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]}, (13, 9)),
+    ({"mesh": {"x": 3}, "in_specs": [(None, "x")]}, (3, 5)),
+    ({"mesh": {"x": 3}}, (0, 5)),
+]
+
+
+def heat(u):
+    neighbors = np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1)
+    return u + 0.1 * (neighbors - 4 * u)
+
+
+@pytest.mark.parametrize(
+    ("how", "shape"), [MESHES[1], *(pytest.param(*each, marks=pytest.mark.long) for each in MESHES)]
+)
+def test_steps_of_the_heat_equation_are_numpys_bit_for_bit(run, same, how, shape):
+    u, write = RANDOM.normal(size=shape), GraphWriter()
+    graph, inputs = write.call([heat_step(write)], [u, np.float64(0.1), np.float64(4)])
+    first = next(i for i, each in enumerate(inputs) if each is u)
+    specs = [how["in_specs"][0] if i == first else None for i in range(3)] if "in_specs" in how else []
+    for times in (1, 4):
+        result = run(
+            GRAPH,
+            *inputs,
+            np.int64(times),
+            graph=to_text(graph),
+            carried=(first,),
+            padding=float("nan"),
+            mesh=how["mesh"],
+            in_specs=specs,
+        )
+        expected = u
+        for _ in range(times):
+            expected = heat(expected)
+        same(result, expected)
+
+
+def test_the_iterations_are_a_loop_of_the_program(run):
+    u, write = ArrayType((64, 64), np.dtype("f8")), GraphWriter()
+    scalar, times = ArrayType((), np.dtype("f8")), ArrayType((), np.dtype("i8"))
+    graph, used = write.call([heat_step(write)])
+    inputs = [u if i == 0 else scalar for i in used]
+    program = run.program(
+        GRAPH, *inputs, times, graph=to_text(graph), carried=(used.index(0),), mesh={"x": 8}, in_specs=[("x", None)]
+    )
+    text = program.compiled.as_text()
+    assert "while" in text
+    assert "all-gather" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["float32", *(pytest.param(n, marks=pytest.mark.long) for n in ("int8", "bfloat16", "complex128"))]
+)
+def test_results_may_become_other_inputs_and_none(run, name):
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    x, y = (RANDOM.integers(0, 3, size=(13, 9)).astype(dtype) for _ in range(2))
+    write = GraphWriter()
+    total = write("add", write.x(0), write.x(1))
+    text = write.text(write.x(1), total, write("max", write("real", total), axis=0))
+    how = {"graph": text, "carried": (1, 0, -1), "mesh": {"a": 4, "b": 2}, "in_specs": [("b",), ("a", "b")]}
+    made = run(GRAPH, y, x, np.int64(5), **how)
+    for _ in range(5):
+        x, y = y, x + y
+    for result, expected in zip(made, (x, y, np.real(y).max(axis=0)), strict=True):
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        assert np.array_equal(result, expected)
+
+
+def test_carried_results_have_the_specs_of_their_inputs(run):
+    write = GraphWriter()
+    text = write.text(write("flip", write("transpose", write.x(0)), axis=0), write("sum", write.x(0), axis=1))
+    x, times = ArrayType((8, 8), np.dtype("f4")), ArrayType((), np.dtype("i8"))
+    how = {"mesh": {"a": 4, "b": 2}, "graph": text, "carried": (0, -1), "in_specs": [("a", "b")]}
+    problem = run.resolve(GRAPH, x, times, **how).problem
+    assert problem.out_specs == ((("a",), ("b",)), (("a",),))
+    array = RANDOM.normal(size=(8, 8)).astype("f4")
+    rotated, sums = run(GRAPH, array, np.int64(3), **how, out_specs=[(None, "a"), None])
+    assert np.array_equal(rotated, np.rot90(array, 3))
+    assert np.allclose(sums, np.rot90(array, 2).sum(axis=1), rtol=1e-5)
+
+
+def test_refused_values_of_any_iteration_refuse_the_call(run):
+    write = GraphWriter()
+    text = write.text(write("power", write.x(1), write.x(0)), write("subtract", write.x(0), write.x(2)))
+    call = {"graph": text, "carried": (-1, 1)}
+    base, exponents, one = np.array([2, 3]), np.array([2, 1]), np.int64(1)
+    assert run(GRAPH, base, exponents, one, np.int64(2), **call)[0].tolist() == [2, 1]
+    with pytest.raises(CallError, match="power: y holds a negative integer"):
+        run(GRAPH, base, exponents, one, np.int64(4), **call)
+
+
+@pytest.mark.parametrize("times", [0, -1, MOST_ITERATIONS + 1, 2**62])
+def test_a_launch_has_a_bounded_number_of_iterations(run, times):
+    write = GraphWriter()
+    text = write.text(write("negative", write.x(0)))
+    with pytest.raises(CallError, match="times, the number of iterations of the graph, is not from 1 to") as raised:
+        run(GRAPH, np.ones(5), np.int64(times), graph=text, carried=(0,))
+    assert raised.value.reason == Reason.INVALID_VALUE
+
+
+def test_loops_that_are_refused(refused):
+    write = GraphWriter()
+    text = write.text(write("add", write.x(0), write.x(1)), write("less", write.x(0), write.x(1)))
+    x, times = ArrayType((4,), np.dtype("f4")), ArrayType((), np.dtype("i8"))
+    for carried, message in [
+        ((0,), "carried has 1 items and the graph 2 results"),
+        ((0, 0), "carried is .* another for each result"),
+        ((2, -1), "has 2 inputs"),
+        ((-2, -1), "has 2 inputs"),
+        ((-1, 0), "makes result 1, bool.* input 0, which is float32"),
+    ]:
+        assert _matches(refused(GRAPH, x, x, times, graph=text, carried=carried), message)
+    assert _matches(refused(GRAPH, x, x, graph=text, carried=(0, -1)), "times is float32")
+    assert _matches(refused(GRAPH, x, times, graph=text, carried=(0, -1)), "2 inputs and 1 operands came.*and times")
+    assert _matches(refused(GRAPH, graph=text, carried=(0, -1)), "2 inputs and 0 operands")
+    assert _matches(refused(GRAPH, x, x, times, graph=text, carried="x"), "sequence of integers")
+
+
+def _matches(error, pattern):
+    return re.search(pattern, error.message) is not None or pytest.fail(error.message)
