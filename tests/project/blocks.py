@@ -19,7 +19,7 @@ LANGUAGES = {"python", "sh", "text", "json", "toml"}
 _MARKER = re.compile(r"<!-- (not run|not compared): (.+) -->")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PLACEHOLDERS = {"HOST:PORT": "localhost:8470", "NAME": "name"}
-_OTHER_PROGRAMS = {"cd", "eval", "export", "prometheus"}
+_OTHER_PROGRAMS = {"cd", "eval", "export", "prometheus", "source"}
 
 
 @dataclass(frozen=True)
