@@ -66,7 +66,7 @@ class Client(KernelMethods[Result], ClientTracing):
         call_stream: bool = False,
         synchronous: bool = False,
         implicit_get: ImplicitGet = "allow",
-        fuse: bool = False,
+        fuse: bool = True,
     ) -> None:
         transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport

@@ -46,7 +46,7 @@ def connect(
     retries: bool = True,
     synchronous: bool = False,
     implicit_get: ImplicitGet = "allow",
-    fuse: bool = False,
+    fuse: bool = True,
 ) -> Client:
     """Connects to a server and reads its description.
 
@@ -72,8 +72,8 @@ def connect(
         synchronous: have `Client.submit` wait for each call, so that its errors are raised in its line.
         implicit_get: ``"error"`` refuses to copy an array from the mesh for ``numpy.asarray`` and what calls it; by
             ``"allow"`` such copies are counted (`Client.statistics`).
-        fuse: send calls of `Client.submit` that depend on each other, and operators and functions of arrays, as one
-            program where that is possible; False sends every call by itself, and so does ``synchronous``.
+        fuse: record calls of `Client.submit`, operators and functions of arrays, and send those that depend on each
+            other as one program; False sends every call at once and by itself, and so does ``synchronous``.
 
     Returns:
         A client, to be used as a context manager or closed by `Client.close`.

@@ -44,7 +44,7 @@ def local(
     progress: bool | Listener = True,
     synchronous: bool = False,
     implicit_get: ImplicitGet = "allow",
-    fuse: bool = False,
+    fuse: bool = True,
     **settings: Setting,
 ) -> Client:
     """Starts a private server on this machine and connects to it.

@@ -25,11 +25,11 @@ def stream(memory):
 
 @pytest.fixture
 def connect(memory, stream, monkeypatch):
-    """Connects a client to the call stream; takes the options of `shardcall.connect`."""
+    """Connects a client to the call stream, which sends each call at once: tests count and answer them in between."""
     memory.info.limits.max_streamed_calls = memory.info.limits.max_prepared_calls = 1024
     memory.info.limits.max_streamed_bytes = 2**24
     monkeypatch.setattr("shardcall.client.CallStream", lambda transport, limits: stream)
-    return partial(shardcall.connect, memory.server.address, shared_memory=False)
+    return partial(shardcall.connect, memory.server.address, shared_memory=False, fuse=False)
 
 
 @pytest.fixture

@@ -44,6 +44,26 @@ FUSABLE = frozenset(
 )
 """The functions whose calls are recorded: they have one result, whose layout is decided without the compiler."""
 
+_BY_COMPONENTS = frozenset(
+    (
+        *(
+            "add",
+            "subtract",
+            "negative",
+            "positive",
+            "conjugate",
+            "real",
+            "imag",
+            "equal",
+            "not_equal",
+            "where",
+            "astype",
+        ),
+        *("roll", "shift", "diff", "getitem", "transpose", "expand_dims", "squeeze", "broadcast_to"),
+    )
+)
+"""The functions of complex numbers that compute no product: how one is rounded depends on the program."""
+
 _PLAIN = frozenset({bool, int, str, type(None)})
 _SMALL = (np.ndarray, np.generic, bool, int, float, complex)
 _MOST_OPERAND_BYTES = 4096
@@ -272,6 +292,8 @@ def is_recorded(call: CallRequest, keywords: Mapping[str, Any]) -> bool:
         return False
     if name == "power" and types[-1] is not None and types[-1].dtype.kind == "i":
         return False  # whose values may be refused
+    if name not in _BY_COMPONENTS and any(kind is not None and kind.dtype.kind == "c" for kind in types):
+        return False
     x = types[0]
     return not (name == "roll" and keywords.get("axis") is None and x is not None and x.ndim > 1)
 
