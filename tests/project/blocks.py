@@ -74,14 +74,21 @@ def matches(output: str, expected: str) -> bool:
 
 
 def commands_of(text: str) -> Iterator[list[str]]:
-    """Yields the commands of a shell block as lists of words, without comments."""
+    """Yields the commands of a shell block as lists of words, without comments, variables and redirections."""
     for line in text.replace("\\\n", " ").splitlines():
-        for part in line.split("&&"):
-            command = shlex.split(_with_names(part), comments=True)
-            while command and re.fullmatch(r"[A-Z_]+=.*", command[0]):
-                command = command[1:]
-            if command:
+        lexer = shlex.shlex(_with_names(line), posix=True, punctuation_chars="|&<>")
+        lexer.whitespace_split = True
+        command: list[str] = []
+        for part in lexer:
+            if part in {"|", "&&"}:
                 yield command
+                command = []
+            elif part in {"<", ">"}:
+                next(lexer)
+            elif command or not re.fullmatch(r"[A-Z_]+=.*", part):
+                command.append(part)
+        if command:
+            yield command
 
 
 def check_command(command: list[str]) -> None:
