@@ -7,7 +7,7 @@ from functools import partial
 
 import grpc
 
-from shardcall._src.access.addresses import Address, parse_address
+from shardcall._src.access.addresses import Address, default_address, parse_address
 from shardcall._src.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
 from shardcall._src.access.handshake import explain, no_answer
 from shardcall._src.access.tls import Pem, Tls, find_tls
@@ -32,9 +32,10 @@ _NO_SHARDCALL = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 
 @shortened
 def connect(
-    address: str,
+    address: str | None = None,
     *,
     token: str | None = None,
+    admin: bool = False,
     tls: bool | None = None,
     ca_certificate: Pem | None = None,
     client_certificate: Pem | None = None,
@@ -51,10 +52,13 @@ def connect(
     """Connects to a server and reads its description.
 
     Args:
-        address: ``"host:port"``, or ``"unix:/path/to/socket"``.
+        address: ``"host:port"``, or ``"unix:/path/to/socket"``; None for the environment variable
+            ``SHARDCALL_ADDRESS``, else ``"localhost:8470"``.
         token: the token of the caller; None for the environment variable ``SHARDCALL_TOKEN``, else, for a server of
             this user on this machine, the user's token file, whose token is exchanged for a session token at a private
             socket and never sent itself.
+        admin: where ``token`` and ``SHARDCALL_TOKEN`` are not given, use this user's token of all scopes, which
+            `Client.usage` and `Client.profile` require, for a server of this user on this machine.
         tls: encrypt the connection; None does so if a certificate is set. True alone trusts the authorities that the
             system trusts. False is required to send a token unencrypted to another machine.
         ca_certificate: the authority to trust, the path of a PEM file or its content; None for the environment variable
@@ -86,9 +90,10 @@ def connect(
         ServerUnavailableError: if no server answers, TLS fails, or the mesh was never ready.
     """
     report_unknown(lambda sentence: warnings.warn(sentence, stacklevel=level_of_caller()))
-    where = parse_address(address)
+    where = parse_address(default_address() if address is None else address)
     encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
-    meters, shown = Meters(progress), find_token(where, token, encrypted=encryption is not None or tls is False)
+    encrypted = encryption is not None or tls is False
+    meters, shown = Meters(progress), find_token(where, token, encrypted=encrypted, admin=admin)
 
     def begin(message_bytes: int) -> Transport:
         channel = partial(open_channel, where, message_bytes, encryption)

@@ -11,6 +11,10 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 _MAX_COMPARED = 64  # characters; the time of a comparison grows with their square
+_MOST_LISTED = 12  # names in a message
+
+LISTING_OF_KERNELS = "client.kernels(), or shardcall kernels,"
+"""The way to list the kernels, for `did_you_mean`."""
 
 
 class Reason(enum.StrEnum):
@@ -107,8 +111,18 @@ def shorten(value: object, limit: int = 120) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in prefix) + suffix
 
 
-def did_you_mean(name: str, valid_names: Iterable[str]) -> str:
-    """Returns a sentence with the valid name that is most similar, or with all of them if none is similar."""
+def did_you_mean(name: str, valid_names: Iterable[str], listing: str = "") -> str:
+    """Returns a sentence with the valid name that is most similar, or with all of them if none is similar.
+
+    Args:
+        name: the name that was given.
+        valid_names: the names that are allowed.
+        listing: how to list them, instead of a list that is too long for a message.
+    """
     valid_names = sorted(valid_names)
     near = get_close_matches(name[:_MAX_COMPARED], valid_names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(valid_names) or 'none'}"
+    if near:
+        return f"did you mean {near[0]!r}?"
+    if listing and len(valid_names) > _MOST_LISTED:
+        return f"{listing} lists all {len(valid_names)}"
+    return f"there are: {', '.join(valid_names) or 'none'}"

@@ -214,6 +214,11 @@ class MemorySettings(BaseModel):
     lease_s: float = Field(
         60.0, ge=1, le=86400, description="Seconds after which the arrays of a client without contact are deleted."
     )
+    max_lease_s: float = Field(
+        86400.0,
+        ge=0,
+        description="Maximum seconds for which a client may have arrays kept without contact; 0 forbids it.",
+    )
 
 
 class ProgramSettings(BaseModel):

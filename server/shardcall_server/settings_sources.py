@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
+from shardcall._src.wire.variables import is_service_link
 from shardcall_server.errors import did_you_mean
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError
 
@@ -33,7 +34,8 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
                 "token_file"
             )
         if name not in Settings.model_fields:
-            raise SettingsError(f"{config}: {name!r} is not a setting; {did_you_mean(name, Settings.model_fields)}")
+            near = did_you_mean(name, Settings.model_fields, "shardcall config show")
+            raise SettingsError(f"{config}: {name!r} is not a setting; {near}")
 
     class FromFile(Settings):
         model_config = SettingsConfigDict(toml_file=config)
@@ -46,6 +48,34 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
         value = "not shown" if name == "token" else repr(first["input"])
         prefix = f"setting {name}{_source(name, flags, config)} is {value}: " if name else ""
         raise SettingsError(prefix + first["msg"].removeprefix("Value error, ")) from None
+
+
+def sources_of(flags: Mapping[str, Any], config: Path | None = None) -> dict[str, tuple[str, str]]:
+    """Returns what gives each setting its value: ``flag``, ``environment``, ``file`` or ``default``, and its name.
+
+    Args:
+        flags: as for `load_settings`.
+        config: as for `load_settings`.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    variables = {
+        key.upper().removeprefix(ENVIRONMENT_PREFIX).lower(): key
+        for key, value in os.environ.items()
+        if key.upper().startswith(ENVIRONMENT_PREFIX)
+        and not is_service_link(key.upper().removeprefix(ENVIRONMENT_PREFIX).lower(), value)
+    }
+    of_file = _read_toml(config) if config else {}
+
+    def source(name: str) -> tuple[str, str]:
+        if name in flags:
+            return "flag", f"--{name.replace('_', '-')}"
+        if name in variables:
+            return "environment", variables[name]
+        return ("file", str(config)) if name in of_file else ("default", "")
+
+    return {name: source(name) for name in Settings.model_fields}
 
 
 def _source(name: str, flags: Mapping[str, Any], config: Path | None) -> str:

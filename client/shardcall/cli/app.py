@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -11,8 +12,17 @@ import typer
 
 import shardcall
 from shardcall._src.wire.variables import report_unknown
+from shardcall.cli.exits import INTERRUPTED
+from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 
-_COMMANDS = ("serve", "worker", "info", "health", "status", "token", "certificates", "client-config")
+_GROUPS = {
+    "Ask a server": ("info", "kernels", "health", "status", "top", "doctor"),
+    "Compute": ("plan", "call", "bench", "trace"),
+    "Arrays that stay on the mesh": ("put", "get", "ls", "rm"),
+    "Serve": ("serve", "worker", "token", "certificates", "client-config", "config", "cache"),
+}
+_COMMANDS = {name: group for group, names in _GROUPS.items() for name in names}
+_MODULES = dict.fromkeys(("put", "get", "ls", "rm"), "arrays")  # of the others, the module has the name
 _OF_THE_SERVER = frozenset({"serve", "worker", "certificates"})
 # typer has a private copy of click, of which this is the only public name.
 _UsageError: Any = typer.BadParameter.__base__
@@ -27,13 +37,18 @@ def run(arguments: Sequence[str]) -> None:
         where = error.ctx.command_path if error.ctx else "shardcall"
         typer.echo(f"shardcall: {error.format_message().rstrip('.')} (see: {where} --help)", err=True)
         status = error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    except BrokenPipeError:  # such as `shardcall kernels | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
     sys.exit(status)
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     """Returns the command with its subcommands, or with the requested one alone, since each imports much."""
     # Typer's rich help cuts long names of options at 80 columns.
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=GroupedCommands, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(_options)
     asked = [name for name in arguments[:1] if name in _COMMANDS]
     for name in asked or _COMMANDS:
@@ -43,22 +58,24 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 
 def _add(app: typer.Typer, name: str) -> None:
     """Adds a subcommand by the name of its module, or one that reports a missing package."""
+    group = _COMMANDS[name]
     try:
         command = _command(name.replace("-", "_"))
     except ImportError as error:
         if name not in _OF_THE_SERVER:
             raise
         any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True}
-        app.command(name, context_settings=any_arguments)(_refusal(name, error.name or str(error)))
+        refuse = _refusal(name, error.name or str(error))
+        app.command(name, context_settings=any_arguments, rich_help_panel=group)(refuse)
         return
     if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name)
+        app.add_typer(command, name=name, rich_help_panel=group)
     else:
-        app.command(name)(command)
+        app.command(name, cls=GroupedCommand, rich_help_panel=group)(command)
 
 
 def _command(name: str) -> Any:
-    return getattr(importlib.import_module(f"shardcall.cli.{name}"), name)
+    return getattr(importlib.import_module(f"shardcall.cli.{_MODULES.get(name, name)}"), name)
 
 
 def _refusal(name: str, missing: str) -> Callable[[], None]:
@@ -81,4 +98,8 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Call sharded JAX kernels on another machine's device mesh."""
+    """Call sharded JAX kernels on another machine's device mesh.
+
+    The server is that of --address, else of SHARDCALL_ADDRESS, else localhost:8470. A server of this user on this
+    machine needs no token; for others SHARDCALL_TOKEN gives it.
+    """

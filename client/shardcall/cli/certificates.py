@@ -27,11 +27,12 @@ def certificates(
     host: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="A name or address by which clients reach the server; may be repeated. localhost, 127.0.0.1 and ::1 "
-            "are included."
+            "are included.",
         ),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="Days until they expire.")] = 365,
+    days: Annotated[int, typer.Option(metavar="N", min=1, max=3650, help="Days until they expire.")] = 365,
     renew_: Annotated[
         bool, typer.Option("--renew", help="Make new certificates by the existing authority; servers reload them.")
     ] = False,

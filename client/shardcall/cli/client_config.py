@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.addresses import ADDRESS_VARIABLE, USUAL_ADDRESS, parse_address
 from shardcall._src.access.option_names import as_options
 from shardcall._src.access.tls import CA_VARIABLE, find_tls
 from shardcall._src.types.errors import ShardcallError
@@ -18,8 +18,15 @@ from shardcall.cli.encryption import CaCertificate
 
 
 def client_config(
-    address: Annotated[str, typer.Option(help='The "host:port" by which clients reach the server.')] = "localhost:8470",
-    principal: Annotated[str | None, typer.Option(help="The principal of the token; by default this user.")] = None,
+    address: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", envvar=ADDRESS_VARIABLE, help='The "host:port" by which clients reach the server.'
+        ),
+    ] = USUAL_ADDRESS,
+    principal: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The principal of the token; by default this user.")
+    ] = None,
     ca_certificate: CaCertificate = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of shell commands.")] = False,
 ) -> None:
@@ -37,7 +44,8 @@ def client_config(
     if as_json:
         typer.echo(json.dumps({"address": address, "ca_certificate": authority, "token": token}, indent=2))
         return
-    typer.echo(f"# Afterwards, in Python: shardcall.connect({json.dumps(address)})")
+    typer.echo("# Afterwards, in Python: shardcall.connect(); commands: shardcall info")
+    typer.echo(f"export {ADDRESS_VARIABLE}={shlex.quote(address)}")
     typer.echo(f"export {token_file.TOKEN_VARIABLE}={shlex.quote(token)}")
     if authority:
         typer.echo(f"export {CA_VARIABLE}={shlex.quote(authority)}")

@@ -1,64 +1,39 @@
-"""``shardcall info``: the description of a server and its kernels."""
+"""``shardcall info``: the description of a server."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
 
-import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-import shardcall
-from shardcall._src.access.option_names import as_options
-from shardcall._src.types.kernels import KernelTable
 from shardcall._src.types.server_info import ServerInfo
-from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
+from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.output import AsJson, console, plain, print_json
 
 
-def info(
-    address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
-    tls: Encrypted = None,
-    ca_certificate: CaCertificate = None,
-    client_certificate: ClientCertificate = None,
-    client_key: ClientKey = None,
-) -> None:
-    """Show a server's devices, limits and kernels.
+def _info(connection: Connection, as_json: AsJson = False) -> None:
+    """Show a server's devices, limits and versions.
 
-    From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives the token.
+    `shardcall kernels` lists what it can compute.
     """
-    try:
-        connected = shardcall.connect(
-            address,
-            tls=tls,
-            ca_certificate=ca_certificate,
-            client_certificate=client_certificate,
-            client_key=client_key,
-            connect_timeout=timeout,
-        )
-        with connected as client:
-            server, kernels = client.server_info(timeout=timeout), client.kernels(timeout=timeout)
-    except shardcall.ShardcallError as error:
-        typer.echo(f"shardcall: {as_options(str(error))}", err=True)
-        raise typer.Exit(1) from None
-    console = Console(highlight=False)
-    console.print(_server_table(address, server))
-    console.print(_kernel_table(kernels))
+    with connection.open() as client:
+        server = client.server_info(timeout=connection.timeout)
+    if as_json:
+        print_json({"address": connection.address, **description(server)})
+    else:
+        console().print(_table(connection.address, server))
 
 
-def _server_table(address: str, server: ServerInfo) -> Table:
+def description(server: ServerInfo) -> dict[str, object]:
+    """Returns a server's description for JSON."""
+    return {**plain(server), "epoch": f"{server.epoch:016x}"}
+
+
+def _table(address: str, server: ServerInfo) -> Table:
     table = Table(title=address, title_justify="left", show_header=False)
     for label, value in server.summary.items():
         table.add_row(label, value)
     return table
 
 
-def _kernel_table(kernels: KernelTable) -> Table:
-    table = Table(title="kernels", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("kernel", "strategies", "summary"):
-        table.add_column(name, overflow="fold")  # truncated names would be useless
-    for kernel in kernels:
-        strategies = ", ".join(strategy.name for strategy in kernel.strategies)
-        table.add_row(kernel.signature, strategies, kernel.summary)
-    return table
+info = partial(connecting, argument=True)(_info)

@@ -15,9 +15,15 @@ from shardcall_server.setting_groups import GROUPS
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, SettingsError
 from shardcall_server.settings_sources import load_settings
 
+_METAVARS: dict[Any, str] = {int: "N", float: "SECONDS"}
+
 
 def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: Any) -> None:
-    """Start a server and its device mesh. Every option is also a setting of the environment and the file."""
+    """Start a server and its device mesh.
+
+    Every option is also a variable of the environment and a key of the file. Flags win over the environment, and the
+    environment over the file; shardcall config show prints what results.
+    """
     try:
         for sentence in shadowed(os.environ):
             typer.echo(f"shardcall warning: {sentence}", err=True)
@@ -36,18 +42,23 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
 def _signature() -> inspect.Signature:
     """Returns a signature with one option per setting. Pydantic checks the values."""
     options: dict[str, Any] = {
-        "config": Annotated[Path | None, typer.Option(envvar="SHARDCALL_CONFIG", help="A TOML file with settings.")],
-        "exit_with_stdin": Annotated[bool, typer.Option(help="End when standard input ends.")],
+        "config": Annotated[
+            Path | None,
+            typer.Option(metavar="FILE", envvar="SHARDCALL_CONFIG", help="A TOML file with settings."),
+        ],
+        "exit_with_stdin": Annotated[bool, typer.Option("--exit-with-stdin", help="End when standard input ends.")],
     }
     for group in GROUPS:
+        title = (group.__doc__ or "").partition("\n")[0].rstrip(".")
         for name, field in group.model_fields.items():
             if name in ENVIRONMENT_ONLY:
                 continue
             kind = bool if field.annotation is bool else str
             value = field.get_default(call_default_factory=True, validated_data={})
-            default = "empty" if value == "" else f"{value} on this machine" if field.default_factory else value
+            default = "of this machine" if field.default_factory else _shown(value)
+            metavar = None if kind is bool else _METAVARS.get(field.annotation, "TEXT")
             about = f"{field.description} [env var: {ENVIRONMENT_PREFIX}{name.upper()}; default: {default}]"
-            options[name] = Annotated[kind | None, typer.Option(help=about)]
+            options[name] = Annotated[kind | None, typer.Option(metavar=metavar, help=about, rich_help_panel=title)]
     return inspect.Signature(
         [
             inspect.Parameter(
@@ -58,6 +69,12 @@ def _signature() -> inspect.Signature:
             )
             for name, annotation in options.items()
         ]
+    )
+
+
+def _shown(value: Any) -> str:
+    return (
+        {"": "empty", True: "on", False: "off"}.get(value, str(value)) if isinstance(value, str | bool) else str(value)
     )
 
 

@@ -10,82 +10,35 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shardcall._src.access.addresses import Address, parse_address
-from shardcall._src.access.channel import open_channel
 from shardcall._src.access.option_names import as_options
-from shardcall._src.access.tls import Tls, find_tls
-from shardcall._src.access.token import find_token
-from shardcall._src.display.meters import Meters
-from shardcall._src.rpc.deadline import deadline
-from shardcall._src.rpc.transport import Transport
-from shardcall._src.types import usage
 from shardcall._src.types.errors import AccessDeniedError, ShardcallError
-from shardcall._src.types.server_info import ServerInfo
 from shardcall._src.types.sizes import human
-from shardcall._src.types.usage import Usage
-from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
-from shardcall.client import ask_server_info
-from shardcall.connection import explained
-from shardcall.v1 import server_info_service_pb2
+from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.output import console
+from shardcall.cli.snapshots import Snapshot, Snapshots
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """The state of a server at one moment; ``info`` is None while its mesh is not ready."""
-
-    usage: Usage
-    info: ServerInfo | None
-
-
-def status(
-    address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
+def _status(
+    connection: Connection,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each query.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Query repeatedly, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between queries.", min=0.1)] = 2.0,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
-    tls: Encrypted = None,
-    ca_certificate: CaCertificate = None,
-    client_certificate: ClientCertificate = None,
-    client_key: ClientKey = None,
+    interval: Annotated[float, typer.Option(metavar="SECONDS", help="Time between queries.", min=0.1)] = 2.0,
 ) -> None:
-    """Show the state of a server. Requires a token of scope admin.
-
-    From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives the token.
-    """
-    try:
-        where = parse_address(address)
-        encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
-        token = find_token(where, None, encrypted=encryption is not None or tls is False, admin=True)
-        transport = Transport(partial(open_channel, where, tls=encryption), where.target, Meters(False), token)
-        take_snapshot = partial(_take_snapshot, transport, where, encryption, timeout)
-        show = _show_json if as_json else Console(highlight=False).print
+    """Show the state of a server. Requires a token of scope admin."""
+    show = _show_json if as_json else console().print
+    with Snapshots(connection) as snapshots:
         try:
-            _watch(take_snapshot, address, interval, as_json=as_json) if watch else show(
-                _report(address, take_snapshot(), as_json=as_json)
+            _watch(snapshots.take, connection.address, interval, as_json=as_json) if watch else show(
+                _report(connection.address, snapshots.take(), as_json=as_json)
             )
-        finally:
-            transport.close()
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
-    except ShardcallError as error:
-        typer.echo(f"shardcall: {_advice(error)}", err=True)
-        raise typer.Exit(1) from None
-
-
-def _take_snapshot(transport: Transport, where: Address, encryption: Tls | None, timeout_s: float) -> Snapshot:
-    until, request = deadline(timeout_s, 0), server_info_service_pb2.GetUsageRequest()
-    try:
-        held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, retryable=False))
-        return Snapshot(held, ask_server_info(transport, until) if held.mesh.ready else None)
-    except ShardcallError as error:
-        raise explained(error, where, encryption, timeout_s) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
 
 
 def _watch(take_snapshot: Callable[[], Snapshot], address: str, interval_s: float, *, as_json: bool) -> None:
@@ -97,17 +50,17 @@ def _watch(take_snapshot: Callable[[], Snapshot], address: str, interval_s: floa
         except AccessDeniedError:
             raise
         except ShardcallError as error:
-            return {"error": _advice(error)} if as_json else Text(f"{address}: {_advice(error)}")
+            return {"error": as_options(str(error))} if as_json else Text(f"{address}: {as_options(str(error))}")
 
     if as_json:
         while True:
             _show_json(report())
             time.sleep(interval_s)
-    console = Console(highlight=False)
-    while not console.is_terminal:  # a pipe or a file gets every report below the last
-        console.print(report())
+    shown = console()
+    while not shown.is_terminal:  # a pipe or a file gets every report below the last
+        shown.print(report())
         time.sleep(interval_s)
-    with Live(report(), console=console, auto_refresh=False) as live:
+    with Live(report(), console=shown, auto_refresh=False) as live:
         while True:
             time.sleep(interval_s)
             live.update(report(), refresh=True)
@@ -184,7 +137,4 @@ def _for_people(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def _advice(error: ShardcallError) -> str:
-    if error.reason == "SCOPE_MISSING":
-        return f"status reports on all clients, and requires a token of scope admin: {error}"
-    return as_options(str(error))
+status = partial(connecting, argument=True)(_status)

@@ -11,13 +11,15 @@ import typer
 
 from shardcall._src.wire import token_file
 from shardcall._src.wire.token_file import Entry, TokenFileError
+from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 
-token = typer.Typer(help="Show and change the tokens of this user's servers.")
+token = typer.Typer(help="Show and change the tokens of this user's servers.", cls=GroupedCommands)
 
 _File = Annotated[
     str,
     typer.Option(
         "--token-file",
+        metavar="FILE",
         envvar=token_file.FILE_VARIABLE,
         help="The file; the usual one is shardcall/token in the user's state folder.",
     ),
@@ -35,13 +37,13 @@ def overview(context: typer.Context, file: _File = "") -> None:
                 typer.echo(f"{entry.name}: {', '.join(entry.scopes)}")
 
 
-@token.command()
+@token.command(cls=GroupedCommand)
 def show(
     name: Annotated[str, typer.Argument(help="The principal; this user's own if left out.")] = "",
     admin: Annotated[bool, typer.Option("--admin", help="This user's token with all scopes.")] = False,
     file: _File = "",
 ) -> None:
-    """Print a token and nothing else, also if standard output is not a terminal."""
+    """Print a token and nothing else, also to pipes."""
     with _plain_errors():
         if name and admin:
             raise TokenFileError("--admin is this user's own token; leave out NAME, or --admin")
@@ -52,16 +54,22 @@ def show(
         typer.echo(entry.token)
 
 
-@token.command()
+@token.command(cls=GroupedCommand)
 def add(
     name: Annotated[str, typer.Argument(help="The name of the principal in logs and quotas.")],
     scopes: Annotated[
         str,
-        typer.Option(help="Its scopes, separated by commas: run, arrays, admin; host alone for `shardcall worker`."),
+        typer.Option(
+            metavar="SCOPES",
+            help="Its scopes, separated by commas: run, arrays, admin; host alone for `shardcall worker`.",
+        ),
     ] = "run,arrays",
     file: _File = "",
 ) -> None:
-    """Add a principal, and show its new token on a terminal; servers know it within a second."""
+    """Add a principal, and show its token on a terminal.
+
+    Servers know it within a second.
+    """
     scope_names = [scope.strip() for scope in scopes.split(",")]
     with _plain_errors():
         if not token_file.is_name(name):
@@ -79,9 +87,12 @@ def add(
         _show_token(path, made)
 
 
-@token.command()
+@token.command(cls=GroupedCommand)
 def remove(name: Annotated[str, typer.Argument(help="The principal.")], file: _File = "") -> None:
-    """Remove a principal; servers refuse its token within a second."""
+    """Remove a principal.
+
+    Servers refuse its token within a second.
+    """
     with _plain_errors():
         path, entries = _read(file)
         removed = token_file.entry_of(entries, name)

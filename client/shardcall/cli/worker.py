@@ -31,24 +31,40 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def worker(
-    join: Annotated[str, typer.Option(help='The address for hosts, "host:port": the server and its --hosts-port.')],
+    join: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help='The address for hosts, "host:port": the server and its --hosts-port.'),
+    ],
     devices: Annotated[
-        int, typer.Option(min=0, max=512, help="Virtual CPU devices of this host; 0 takes the platform's own.")
+        int,
+        typer.Option(metavar="N", min=0, max=512, help="Virtual CPU devices of this host; 0 takes the platform's own."),
     ] = 0,
     name: Annotated[
-        str, typer.Option(help="The name of this host; empty for the machine's name.", envvar="SHARDCALL_NAME")
+        str,
+        typer.Option(
+            metavar="NAME", help="The name of this host; empty for the machine's name.", envvar="SHARDCALL_NAME"
+        ),
     ] = "",
     address: Annotated[
         str,
         typer.Option(
-            help="The address of this host for the others; empty for the one from which it reaches the server."
+            metavar="ADDRESS",
+            help="The address of this host for the others; empty for the one from which it reaches the server.",
         ),
     ] = "",
     cache_dir: Annotated[
-        str, typer.Option(help="Folder for compiled programs; empty for none.", envvar="SHARDCALL_CACHE_DIR")
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for compiled programs; empty for none.",
+            envvar="SHARDCALL_CACHE_DIR",
+            show_default="of this user",
+        ),
     ] = default_cache_dir(),
     shared_memory: Annotated[bool, typer.Option(help="Share memory with a server of this user on this host.")] = True,
-    log_level: Annotated[str, typer.Option(help="Least level logged: debug, info, warning or error.")] = "info",
+    log_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="Least level logged: debug, info, warning or error.")
+    ] = "info",
     tls: Encrypted = None,
     ca_certificate: CaCertificate = None,
     client_certificate: ClientCertificate = None,

@@ -307,7 +307,7 @@ class ListArraysRequest(_message.Message):
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.bytes
-    """The lease."""
+    """The lease; empty for all arrays of the principal."""
     def __init__(
         self,
         *,
@@ -323,7 +323,7 @@ Global___ListArraysRequest: _TypeAlias = ListArraysRequest  # noqa: Y015
 
 @_typing.final
 class ListArraysResponse(_message.Message):
-    """The arrays of a lease."""
+    """The arrays of a lease, or of a principal."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -398,16 +398,22 @@ class RenewLeaseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
+    MIN_SECONDS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.bytes
     """The lease."""
+    min_seconds: _builtins.float
+    """Seconds from now before which the lease does not expire; replaces an earlier
+    such time. 0 leaves that time as it is.
+    """
     def __init__(
         self,
         *,
         lease_id: _builtins.bytes = ...,
+        min_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "min_seconds", b"min_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

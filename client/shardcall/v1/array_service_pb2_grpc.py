@@ -35,8 +35,8 @@ class ArrayServiceStub(object):
 
     The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
     with its first array. Every method that names the lease renews it. It expires
-    `Limits.lease_seconds` after its last renewal, and the server then deletes all
-    of its arrays.
+    `Limits.lease_seconds` after its last renewal, but not before the time that
+    RenewLease has set, and the server then deletes all of its arrays.
     """
 
     def __init__(self, channel):
@@ -87,8 +87,8 @@ class ArrayServiceServicer(object):
 
     The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
     with its first array. Every method that names the lease renews it. It expires
-    `Limits.lease_seconds` after its last renewal, and the server then deletes all
-    of its arrays.
+    `Limits.lease_seconds` after its last renewal, but not before the time that
+    RenewLease has set, and the server then deletes all of its arrays.
     """
 
     def PutArray(self, request_iterator, context):
@@ -150,9 +150,10 @@ class ArrayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListArrays(self, request, context):
-        """Lists the arrays of a lease, oldest first; none for an unknown lease.
+        """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
+        a lease it lists all arrays of the principal, and renews no lease.
 
-        Preconditions: none.
+        Preconditions: without a lease, the server authenticates its callers.
         Guarantees: the arrays that exist at the time of the call.
         Idempotent: yes.
 
@@ -179,14 +180,16 @@ class ArrayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """Renews a lease. An unknown lease is ignored.
+        """Renews a lease, and may set a time before which it does not expire even if
+        nobody renews it. An unknown lease is ignored.
 
         Preconditions: none.
         Guarantees: the lease expires `Limits.lease_seconds` from now at the
-        earliest.
+        earliest, and not before `min_seconds` from now.
         Idempotent: yes.
 
-        Errors: as DescribeArray, without ARRAY_LOST.
+        Errors: as DescribeArray, without ARRAY_LOST. MALFORMED_REQUEST includes a
+        `min_seconds` above `Limits.max_lease_seconds`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -243,8 +246,8 @@ class ArrayService(object):
 
     The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
     with its first array. Every method that names the lease renews it. It expires
-    `Limits.lease_seconds` after its last renewal, and the server then deletes all
-    of its arrays.
+    `Limits.lease_seconds` after its last renewal, but not before the time that
+    RenewLease has set, and the server then deletes all of its arrays.
     """
 
     @staticmethod

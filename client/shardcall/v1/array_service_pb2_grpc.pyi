@@ -36,8 +36,8 @@ class ArrayServiceStub:
 
     The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
     with its first array. Every method that names the lease renews it. It expires
-    `Limits.lease_seconds` after its last renewal, and the server then deletes all
-    of its arrays.
+    `Limits.lease_seconds` after its last renewal, but not before the time that
+    RenewLease has set, and the server then deletes all of its arrays.
     """
 
     @_typing.overload
@@ -91,9 +91,10 @@ class ArrayServiceStub:
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
     ListArrays: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.ListArraysRequest, _array_service_pb2.ListArraysResponse]
-    """Lists the arrays of a lease, oldest first; none for an unknown lease.
+    """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
+    a lease it lists all arrays of the principal, and renews no lease.
 
-    Preconditions: none.
+    Preconditions: without a lease, the server authenticates its callers.
     Guarantees: the arrays that exist at the time of the call.
     Idempotent: yes.
 
@@ -112,14 +113,16 @@ class ArrayServiceStub:
     * INVALID_ARGUMENT: REQUEST_ID_REUSED.
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.RenewLeaseRequest, _array_service_pb2.RenewLeaseResponse]
-    """Renews a lease. An unknown lease is ignored.
+    """Renews a lease, and may set a time before which it does not expire even if
+    nobody renews it. An unknown lease is ignored.
 
     Preconditions: none.
     Guarantees: the lease expires `Limits.lease_seconds` from now at the
-    earliest.
+    earliest, and not before `min_seconds` from now.
     Idempotent: yes.
 
-    Errors: as DescribeArray, without ARRAY_LOST.
+    Errors: as DescribeArray, without ARRAY_LOST. MALFORMED_REQUEST includes a
+    `min_seconds` above `Limits.max_lease_seconds`.
     """
 
 @_typing.type_check_only
@@ -133,8 +136,8 @@ class ArrayServiceAsyncStub(ArrayServiceStub):
 
     The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
     with its first array. Every method that names the lease renews it. It expires
-    `Limits.lease_seconds` after its last renewal, and the server then deletes all
-    of its arrays.
+    `Limits.lease_seconds` after its last renewal, but not before the time that
+    RenewLease has set, and the server then deletes all of its arrays.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -185,9 +188,10 @@ class ArrayServiceAsyncStub(ArrayServiceStub):
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
     ListArrays: _aio.UnaryUnaryMultiCallable[_array_service_pb2.ListArraysRequest, _array_service_pb2.ListArraysResponse]  # type: ignore[assignment]
-    """Lists the arrays of a lease, oldest first; none for an unknown lease.
+    """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
+    a lease it lists all arrays of the principal, and renews no lease.
 
-    Preconditions: none.
+    Preconditions: without a lease, the server authenticates its callers.
     Guarantees: the arrays that exist at the time of the call.
     Idempotent: yes.
 
@@ -206,14 +210,16 @@ class ArrayServiceAsyncStub(ArrayServiceStub):
     * INVALID_ARGUMENT: REQUEST_ID_REUSED.
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_array_service_pb2.RenewLeaseRequest, _array_service_pb2.RenewLeaseResponse]  # type: ignore[assignment]
-    """Renews a lease. An unknown lease is ignored.
+    """Renews a lease, and may set a time before which it does not expire even if
+    nobody renews it. An unknown lease is ignored.
 
     Preconditions: none.
     Guarantees: the lease expires `Limits.lease_seconds` from now at the
-    earliest.
+    earliest, and not before `min_seconds` from now.
     Idempotent: yes.
 
-    Errors: as DescribeArray, without ARRAY_LOST.
+    Errors: as DescribeArray, without ARRAY_LOST. MALFORMED_REQUEST includes a
+    `min_seconds` above `Limits.max_lease_seconds`.
     """
 
 class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -226,8 +232,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
 
     The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
     with its first array. Every method that names the lease renews it. It expires
-    `Limits.lease_seconds` after its last renewal, and the server then deletes all
-    of its arrays.
+    `Limits.lease_seconds` after its last renewal, but not before the time that
+    RenewLease has set, and the server then deletes all of its arrays.
     """
 
     @_abc_1.abstractmethod
@@ -300,9 +306,10 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _array_service_pb2.ListArraysRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_array_service_pb2.ListArraysResponse, _abc.Awaitable[_array_service_pb2.ListArraysResponse]]:
-        """Lists the arrays of a lease, oldest first; none for an unknown lease.
+        """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
+        a lease it lists all arrays of the principal, and renews no lease.
 
-        Preconditions: none.
+        Preconditions: without a lease, the server authenticates its callers.
         Guarantees: the arrays that exist at the time of the call.
         Idempotent: yes.
 
@@ -333,14 +340,16 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _array_service_pb2.RenewLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_array_service_pb2.RenewLeaseResponse, _abc.Awaitable[_array_service_pb2.RenewLeaseResponse]]:
-        """Renews a lease. An unknown lease is ignored.
+        """Renews a lease, and may set a time before which it does not expire even if
+        nobody renews it. An unknown lease is ignored.
 
         Preconditions: none.
         Guarantees: the lease expires `Limits.lease_seconds` from now at the
-        earliest.
+        earliest, and not before `min_seconds` from now.
         Idempotent: yes.
 
-        Errors: as DescribeArray, without ARRAY_LOST.
+        Errors: as DescribeArray, without ARRAY_LOST. MALFORMED_REQUEST includes a
+        `min_seconds` above `Limits.max_lease_seconds`.
         """
 
 def add_ArrayServiceServicer_to_server(servicer: ArrayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

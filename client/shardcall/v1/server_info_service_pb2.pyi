@@ -290,6 +290,7 @@ class Limits(_message.Message):
     MAX_STREAMED_CALLS_FIELD_NUMBER: _builtins.int
     MAX_STREAMED_BYTES_FIELD_NUMBER: _builtins.int
     MAX_PREPARED_CALLS_FIELD_NUMBER: _builtins.int
+    MAX_LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     max_message_bytes: _builtins.int
     """The size of the largest message in either direction, in bytes."""
     max_inline_bytes: _builtins.int
@@ -338,6 +339,10 @@ class Limits(_message.Message):
     """Bytes of the operands of all unanswered calls of one call stream."""
     max_prepared_calls: _builtins.int
     """Slots for prepared calls of one call stream."""
+    max_lease_seconds: _builtins.float
+    """The longest time for which a lease may be kept without renewals; 0 if no lease
+    may.
+    """
     def __init__(
         self,
         *,
@@ -362,10 +367,11 @@ class Limits(_message.Message):
         max_streamed_calls: _builtins.int = ...,
         max_streamed_bytes: _builtins.int = ...,
         max_prepared_calls: _builtins.int = ...,
+        max_lease_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_concurrent_calls_per_connection", b"max_concurrent_calls_per_connection", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_prepared_calls", b"max_prepared_calls", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "max_streamed_bytes", b"max_streamed_bytes", "max_streamed_calls", b"max_streamed_calls", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_concurrent_calls_per_connection", b"max_concurrent_calls_per_connection", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_lease_seconds", b"max_lease_seconds", "max_message_bytes", b"max_message_bytes", "max_prepared_calls", b"max_prepared_calls", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "max_streamed_bytes", b"max_streamed_bytes", "max_streamed_calls", b"max_streamed_calls", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -439,6 +445,8 @@ class GetUsageResponse(_message.Message):
     PROGRAM_DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     MESH_FIELD_NUMBER: _builtins.int
     KNOWN_ANSWERS_FIELD_NUMBER: _builtins.int
+    KERNELS_FIELD_NUMBER: _builtins.int
+    PRINCIPALS_FIELD_NUMBER: _builtins.int
     regions: _builtins.int
     """Memory regions of calls in progress."""
     bytes_in_use: _builtins.int
@@ -475,6 +483,14 @@ class GetUsageResponse(_message.Message):
         `GetServerInfoResponse.known_answers`.
         """
 
+    @_builtins.property
+    def kernels(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallTotals]:
+        """The calls that have ended since the server's start, by kernel."""
+
+    @_builtins.property
+    def principals(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallTotals]:
+        """The same by principal; empty without authentication."""
+
     def __init__(
         self,
         *,
@@ -493,14 +509,56 @@ class GetUsageResponse(_message.Message):
         program_device_bytes: _builtins.int = ...,
         mesh: Global___MeshState | None = ...,
         known_answers: Global___KnownAnswers | None = ...,
+        kernels: _abc.Iterable[Global___CallTotals] | None = ...,
+        principals: _abc.Iterable[Global___CallTotals] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["known_answers", b"known_answers", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "known_answers", b"known_answers", "leases", b"leases", "mesh", b"mesh", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "kernels", b"kernels", "known_answers", b"known_answers", "leases", b"leases", "mesh", b"mesh", "principals", b"principals", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015
+
+@_typing.final
+class CallTotals(_message.Message):
+    """The calls of one kernel, or of one principal, since the server's start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    FAILED_CALLS_FIELD_NUMBER: _builtins.int
+    EXECUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    ARRAY_BYTES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The kernel or the principal."""
+    calls: _builtins.int
+    """The calls that have ended. A method that runs no kernel counts as a call of
+    its principal.
+    """
+    failed_calls: _builtins.int
+    """Those that failed."""
+    execute_seconds: _builtins.float
+    """The seconds that their programs ran on the devices."""
+    array_bytes: _builtins.int
+    """The bytes of their arrays, in messages and in shared memory."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        calls: _builtins.int = ...,
+        failed_calls: _builtins.int = ...,
+        execute_seconds: _builtins.float = ...,
+        array_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "calls", b"calls", "execute_seconds", b"execute_seconds", "failed_calls", b"failed_calls", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallTotals: _TypeAlias = CallTotals  # noqa: Y015
 
 @_typing.final
 class MeshState(_message.Message):

@@ -19,7 +19,9 @@ from shardcall._src.wire.private_files import PrivateFileError, open_entry, open
 
 _MAGIC = b"shardcall program 1\n"
 _HEAD_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
-_ENTRY = re.compile(r"[0-9a-f]{64}\.program")
+ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.program")
+"""The name of a program's file."""
+
 _PART = re.compile(r"\.[0-9a-f]{32}\.part")
 _STALE_PART_S = 3600.0  # no writer takes so long
 _KEPT_SHARE = 0.9  # of the limits, after an eviction
@@ -187,7 +189,7 @@ class ProgramStore:
         for name in os.listdir(self._descriptor):
             with suppress(FileNotFoundError):  # another server has removed it
                 status = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
-                if _ENTRY.fullmatch(name):
+                if ENTRY_NAME.fullmatch(name):
                     yield status.st_mtime, name, status.st_size
                 elif _PART.fullmatch(name) and time.time() - status.st_mtime > _STALE_PART_S:
                     self._remove(name)

@@ -206,7 +206,12 @@ class FrontEnd:
             self._supervisor,
             settings,
             InfoSources(
-                host_resources, self._admission, queue, lambda: len(self._programs or ()), self._known_answers.state
+                host_resources,
+                self._admission,
+                queue,
+                lambda: len(self._programs or ()),
+                self._known_answers.state,
+                self._telemetry.call_recorder.totals.snapshot,
             ),
         )
         server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
 from shardcall_server.compilation.resolve import Resolved, resolve
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.errors import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.requests import decode_request
 from shardcall_worker.v1 import link_pb2
@@ -57,7 +57,7 @@ class Resolver:
             raise CallError(
                 Reason.KERNEL_NOT_FOUND,
                 f"there is no kernel {shorten(command.call.kernel)!r}; "
-                f"{did_you_mean(command.call.kernel, self._kernels)}",
+                f"{did_you_mean(command.call.kernel, self._kernels, LISTING_OF_KERNELS)}",
                 field="kernel",
             )
         resolved = resolve(kernel, decode_request(command.call, command.operands), self._devices)

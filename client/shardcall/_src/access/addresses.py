@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass
 
 from shardcall._src.types.errors import InvalidRequestError
+
+ADDRESS_VARIABLE = "SHARDCALL_ADDRESS"
+USUAL_ADDRESS = "localhost:8470"
+"""The address of a server that was started without an address and a port."""
 
 _HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 _FORMS = 'give "host:port", such as "localhost:8470", or "unix:/path/to/socket"'
@@ -32,6 +37,20 @@ class Address:
     def is_socket(self) -> bool:
         """True for a Unix socket."""
         return not self.host
+
+
+def default_address() -> str:
+    """Returns the address of the environment variable, else the usual one of this machine.
+
+    Raises:
+        InvalidRequestError: if the variable is not an address.
+    """
+    address = os.environ.get(ADDRESS_VARIABLE) or USUAL_ADDRESS
+    try:
+        parse_address(address)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"the environment variable {ADDRESS_VARIABLE}: {error}", field="address") from None
+    return address
 
 
 def parse_address(address: str) -> Address:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_index
 
 from shardcall._src.calls.implicit_gets import ImplicitGets, Statistics
-from shardcall._src.calls.remote_arrays import Handle, RemoteArrays
+from shardcall._src.calls.remote_arrays import Handle, RemoteArrays, checked_keep
 from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array
@@ -60,6 +60,7 @@ class ArrayMethods(ABC):
         *,
         mesh: MeshLike | None = None,
         spec: SpecLike | None = None,
+        keep_for: float = 0.0,
         timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> RemoteArray:
         """Puts an array on the mesh, where it stays.
@@ -68,6 +69,8 @@ class ArrayMethods(ABC):
             x: [...] an array-like.
             mesh: the mesh to place it on; None for the server's default mesh.
             spec: the sharding; None shards its first axis over all mesh axes.
+            keep_for: seconds for which it stays without this client, until it is deleted or the mesh restarts; other
+                clients of the same principal use its handle. 0 keeps it as long as this client has the object.
             timeout: seconds, upload included; None for the server's maximum.
 
         Returns:
@@ -83,7 +86,8 @@ class ArrayMethods(ABC):
                 "a copy of a RemoteArray on the mesh",
                 field="x",
             )
-        return self._remote_arrays.put(self, as_operand(x, "x"), mesh, spec, self._deadline(timeout))
+        array, until = as_operand(x, "x"), self._deadline(timeout)
+        return self._remote_arrays.put(self, array, mesh, spec, until, keep_s=checked_keep(keep_for))
 
     def bucket(
         self, x: OperandLike, axis: int = 0, *, mesh: MeshLike | None = None, spec: SpecLike | None = None
@@ -177,15 +181,20 @@ class ArrayMethods(ABC):
         return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
     @shortened
-    def list(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> builtins.list[RemoteArray]:
+    def list(
+        self, *, of_all_clients: bool = False, timeout: float | None = SHORT_TIMEOUT_S
+    ) -> builtins.list[RemoteArray]:
         """Returns the arrays that this client has on the server, oldest first.
 
         Args:
+            of_all_clients: also those of other clients of the same principal, and those that outlive their clients.
             timeout: seconds; None for the server's maximum.
 
         Raises:
             ShardcallError: of the class that fits.
         """
+        if of_all_clients:
+            return self._remote_arrays.of_principal(self, self._deadline(timeout))
         return self._remote_arrays.all(self, self._deadline(timeout))
 
     @shortened

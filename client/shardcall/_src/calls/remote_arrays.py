@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -16,7 +18,7 @@ from shardcall._src.calls.submitted_arrays import SubmittedArrays
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, Where
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
-from shardcall._src.device_arrays.lease import Lease
+from shardcall._src.device_arrays.lease import LEASE_ID_BYTES, Lease
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import (
     SHORT_TIMEOUT_S,
@@ -41,7 +43,13 @@ from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, w
 from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall._src.types import mesh, specs
 from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ResourceExhaustedError, ShardcallError
+from shardcall._src.types.errors import (
+    ArrayLostError,
+    InvalidOperandError,
+    InvalidParameterError,
+    ResourceExhaustedError,
+    ShardcallError,
+)
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.server_info import Limits
 from shardcall._src.types.specs import SpecLike
@@ -109,14 +117,16 @@ class RemoteArrays(SubmittedArrays):
         until: Deadline,
         *,
         committed: bool = True,
+        keep_s: float = 0.0,
     ) -> RemoteArray:
-        """Puts an array of any layout on the mesh."""
+        """Puts an array of any layout on the mesh; with ``keep_s`` under a lease of its own, for so many seconds."""
         check_size(array.nbytes, self._limits.max_call_bytes)
         _check_limit(array.nbytes, self._limits.max_resident_bytes)
+        _check_keep(keep_s, self._limits.max_lease_seconds)
         header = array_service_pb2.PutArrayHeader(
             mesh=None if over is None else mesh.to_proto(mesh.as_mesh(over)),
             spec=specs.to_proto(None if spec is None else specs.as_spec(spec)),
-            lease_id=self.lease_id,
+            lease_id=os.urandom(LEASE_ID_BYTES) if keep_s else self.lease_id,
         )
 
         def put(shared: Shared | None) -> array_service_pb2.PutArrayResponse:
@@ -132,6 +142,10 @@ class RemoteArrays(SubmittedArrays):
                 lambda: with_shared_memory(self._shared_memory, [array], 0, until, put), until
             )
             made = partial(self._described, owner, answer.array, committed=committed)
+            if keep_s:
+                request = array_service_pb2.RenewLeaseRequest(lease_id=header.lease_id, min_seconds=keep_s)
+                self._transport.unary(self._transport.stubs.arrays.RenewLease, request, until)
+                return made()
             return self._lease.hold(answer.array.handle, made)
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
@@ -168,6 +182,12 @@ class RemoteArrays(SubmittedArrays):
         answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, until)
         held = [self._lease.hold_listed(item.handle, partial(self._described, owner, item)) for item in answer.arrays]
         return [array for array in held if array is not None]
+
+    def of_principal(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
+        """Returns all arrays of the caller's principal, oldest first; this client need not keep them."""
+        request = array_service_pb2.ListArraysRequest()
+        answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, until)
+        return [self._described(owner, item) for item in answer.arrays]
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
         """Deletes arrays, except those deleted before or shared; returns how many the server had."""
@@ -311,6 +331,17 @@ class RemoteArrays(SubmittedArrays):
         return RemoteArray(version)
 
 
+def checked_keep(seconds: float) -> float:
+    """Returns the seconds for which an array is to be kept.
+
+    Raises:
+        InvalidParameterError: if they are no number, negative or not finite.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise InvalidParameterError(f"keep_for is {seconds!r}; give seconds, 0 or more", field="keep_for")
+    return float(seconds)
+
+
 def _named(value: object) -> str:
     return repr(value) if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
@@ -333,6 +364,15 @@ def _check_limit(nbytes: int, limit_bytes: int) -> None:
             f"the array has {nbytes:,} bytes, and the arrays of one client may take {limit_bytes:,} on the devices; "
             "start the server with a larger --max-resident-bytes",
             field="x",
+        )
+
+
+def _check_keep(seconds: float, limit_s: float) -> None:
+    if seconds > limit_s:
+        raise InvalidParameterError(
+            f"keep_for is {seconds:g}, and the server keeps arrays for at most {limit_s:g} s without a client; give "
+            "less, or start it with a larger --max-lease-s",
+            field="keep_for",
         )
 
 

@@ -20,7 +20,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray, find_object
 from shardcall._src.types.errors import ShardcallError
 from shardcall._src.wire.forks import begin_anew_in_children
 
-_ID_BYTES = 32
+LEASE_ID_BYTES = 32
 _RENEWALS = 4
 _COLLECTION_S = 0.25
 
@@ -68,7 +68,7 @@ class Lease:
 
     def begin_anew(self) -> None:
         """Starts a new lease without arrays."""
-        self.lease_id = os.urandom(_ID_BYTES)
+        self.lease_id = os.urandom(LEASE_ID_BYTES)
         self._lock = threading.Lock()
         self._arrays: dict[bytes, _LeasedArray] = {}
         self._dying: set[bytes] = set()  # no longer in `_arrays`: their deletion is in progress

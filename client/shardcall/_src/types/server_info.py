@@ -119,6 +119,7 @@ class Limits:
         max_streamed_calls: unanswered calls of one call stream; 0 if the server accepts no call streams.
         max_streamed_bytes: bytes of the operands of all unanswered calls of one call stream.
         max_prepared_calls: prepared calls of one call stream.
+        max_lease_seconds: seconds for which arrays may be kept without a client; 0 if they may not.
     """
 
     max_message_bytes: int
@@ -142,6 +143,7 @@ class Limits:
     max_streamed_calls: int = 0
     max_streamed_bytes: int = 0
     max_prepared_calls: int = 0
+    max_lease_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from shardcall._src.markup import page
@@ -10,7 +10,7 @@ from shardcall._src.types.server_info import HostState, KnownAnswers, hosts_from
 from shardcall._src.types.sizes import human
 from shardcall.v1 import server_info_service_pb2
 
-_OWN = {"mesh", "known_answers"}  # fields that are messages
+_OWN = {"mesh", "known_answers", "kernels", "principals"}  # fields that are messages
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,23 @@ class MeshState:
         return f"{serves}, {spare}, restarted {self.restarts} times{ended}{missing}"
 
 
+@dataclass(frozen=True)
+class CallTotals:
+    """The calls of a kernel, or of a principal, that have ended since the server's start.
+
+    Attributes:
+        calls: the number of them; a call without a kernel counts for its principal.
+        failed_calls: those that failed.
+        execute_seconds: the seconds that their programs ran on the devices.
+        array_bytes: the bytes of their arrays, in messages and in shared memory.
+    """
+
+    calls: int
+    failed_calls: int
+    execute_seconds: float
+    array_bytes: int
+
+
 @dataclass(frozen=True, repr=False)
 class Usage:
     """The memory, programs and arrays in use on a server; prints as a table.
@@ -65,6 +82,8 @@ class Usage:
         program_device_bytes: the bytes that running programs may use on the devices, without arrays on the mesh.
         mesh: the state of the mesh.
         known_answers: the results of the known-answer tests.
+        kernels: the calls by kernel.
+        principals: the calls by principal; empty without authentication.
     """
 
     regions: int
@@ -82,6 +101,8 @@ class Usage:
     program_device_bytes: int = 0
     mesh: MeshState = MeshState()
     known_answers: KnownAnswers = field(default_factory=KnownAnswers)
+    kernels: Mapping[str, CallTotals] = field(default_factory=dict, hash=False)
+    principals: Mapping[str, CallTotals] = field(default_factory=dict, hash=False)
 
     @property
     def summary(self) -> Mapping[str, str]:
@@ -116,4 +137,17 @@ def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
         **{name: getattr(message.mesh, name) for name in alike}, hosts=hosts_from_proto(message.mesh.hosts)
     )
     values = {item.name: getattr(message, item.name) for item in fields(Usage) if item.name not in _OWN}
-    return Usage(**values, mesh=state, known_answers=known_answers_from_proto(message.known_answers))
+    return Usage(
+        **values,
+        mesh=state,
+        known_answers=known_answers_from_proto(message.known_answers),
+        kernels=_totals(message.kernels),
+        principals=_totals(message.principals),
+    )
+
+
+def _totals(messages: Iterable[server_info_service_pb2.CallTotals]) -> dict[str, CallTotals]:
+    return {
+        item.name: CallTotals(item.calls, item.failed_calls, item.execute_seconds, item.array_bytes)
+        for item in messages
+    }

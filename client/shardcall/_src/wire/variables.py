@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 PREFIX = "SHARDCALL_"
 
-_COMMANDS = frozenset({"token", "token_file", "ca_certificate", "config", "name", "tracebacks"})
+_COMMANDS = frozenset({"address", "ca_certificate", "config", "name", "token", "token_file", "tracebacks"})
 SETTINGS = frozenset(
     [
         "auth",
@@ -43,6 +43,7 @@ SETTINGS = frozenset(
         "max_execute_s",
         "max_inline_bytes",
         "max_launched_calls",
+        "max_lease_s",
         "max_message_bytes",
         "max_profile_bytes",
         "max_program_dir_bytes",

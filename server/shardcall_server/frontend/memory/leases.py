@@ -143,6 +143,7 @@ class ArrayLease:
         client_quota: counts those of all leases of its owner; None without authentication.
         arrays: its arrays by handle, oldest first.
         expires_at: the moment of its expiry, by the table's clock.
+        kept_until: the moment before which it does not expire.
     """
 
     owner: str
@@ -151,6 +152,7 @@ class ArrayLease:
     client_quota: Quota | None = None
     arrays: dict[bytes, ResidentArray] = field(default_factory=dict)
     expires_at: float = 0.0
+    kept_until: float = -math.inf
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
@@ -230,6 +232,14 @@ class LeaseTable:
         lease.expires_at = self._clock() + self.lease_s
         self._leases.move_to_end((lease.owner, lease.lease_id))
 
+    def keep(self, lease: ArrayLease, min_s: float) -> None:
+        """Sets the seconds from now before which a lease does not expire."""
+        lease.kept_until = self._clock() + min_s
+
+    def of_owner(self, owner: str) -> list[ArrayLease]:
+        """Returns the leases of an owner; renews none."""
+        return [lease for lease in self._leases.values() if lease.owner == owner]
+
     def is_current(self, lease: ArrayLease) -> bool:
         """Returns whether a lease is in the table, and not a later one of the same id."""
         return self._leases.get((lease.owner, lease.lease_id)) is lease
@@ -242,10 +252,11 @@ class LeaseTable:
     def pop_expired(self) -> ArrayLease | None:
         """Removes and returns an expired lease; None if there is none.
 
-        A lease with a reservation is renewed instead: the call behind it shows that the client is alive.
+        A lease with a reservation is renewed instead: the call behind it shows that the client is alive. So is one that
+        is kept longer, until the first of its expiries after that time.
         """
         while (first := next(iter(self._leases.values()), None)) is not None and first.expires_at <= self._clock():
-            if first.quota.arrays == len(first.arrays):
+            if first.quota.arrays == len(first.arrays) and first.kept_until <= self._clock():
                 return self._leases.pop((first.owner, first.lease_id))
             self.renew(first)
         return None

@@ -156,8 +156,19 @@ class ResidentArrayTable:
             lease = self._leases.get(owner, lease_id)
             return list(lease.arrays.values()) if lease is not None else []
 
-    def renew(self, lease_id: bytes, owner: str = "") -> bool:
+    def of_owner(self, owner: str) -> list[ResidentArray]:
+        """Returns the arrays of all leases of an owner, oldest first; renews no lease."""
+        with self._changing():
+            there = [resident for lease in self._leases.of_owner(owner) for resident in lease.arrays.values()]
+        return sorted(there, key=lambda resident: resident.array_id)
+
+    def renew(self, lease_id: bytes, owner: str = "", min_s: float = 0.0) -> bool:
         """Renews an owner's lease; returns whether it has an array.
+
+        Args:
+            lease_id: the lease.
+            owner: the caller.
+            min_s: the seconds from now before which it does not expire; 0 leaves that time as it is.
 
         Raises:
             CallError: a lease id of the wrong length.
@@ -165,6 +176,8 @@ class ResidentArrayTable:
         check_lease_id(lease_id)
         with self._changing():
             lease = self._leases.get(owner, lease_id)
+            if lease is not None and min_s:
+                self._leases.keep(lease, min_s)
             return lease is not None and bool(lease.arrays)
 
     def delete(self, handles: Sequence[bytes], owner: str = "") -> list[ResidentArray]:

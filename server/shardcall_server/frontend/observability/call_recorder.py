@@ -9,6 +9,7 @@ import grpc
 import structlog
 
 from shardcall_server.errors import Reason, shorten
+from shardcall_server.frontend.observability.call_totals import TotalsByName
 from shardcall_server.frontend.observability.metrics import Metrics, method_label
 from shardcall_server.frontend.observability.sparse_warning import SparseWarning
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -44,9 +45,13 @@ class CallRecorder:
 
     A call's request id is bound to the log context while it is handled. gRPC gives each call a context of its own, so
     it need not be unbound.
+
+    Attributes:
+        totals: the calls by kernel and by principal.
     """
 
     def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
+        self.totals = TotalsByName()
         self._metrics = metrics
         self._tracer = tracer
         self._refusals = SparseWarning("calls were not admitted")
@@ -94,6 +99,13 @@ class CallRecorder:
             return
         call.finish()
         self._metrics.count(method, code, reason, call)
+        self.totals.add(
+            call.kernel,
+            call.principal_name,
+            is_failed=reason is not None,
+            execute_s=call.timing.execute_seconds,
+            array_bytes=call.received_bytes + call.sent_bytes + call.shared_bytes,
+        )
         if self._tracer is not None:
             self._tracer.record(method, call, code, reason)
         if reason is not None:

@@ -128,14 +128,19 @@ class ArrayServicer:
     def ListArrays(  # noqa: N802
         self, request: array_service_pb2.ListArraysRequest, call: ServerCall
     ) -> array_service_pb2.ListArraysResponse:
-        """Describes all arrays of a lease."""
-        arrays = [resident.describe() for resident in self._array_table.of_lease(request.lease_id, call.principal_name)]
+        """Describes all arrays of a lease, or of the principal."""
+        owner = call.principal_name
+        if owner and not request.lease_id:
+            there = self._array_table.of_owner(owner)
+        else:  # without authentication, handles protect the arrays of one client from others
+            there = self._array_table.of_lease(request.lease_id, owner)
+        arrays = [resident.describe() for resident in there]
         response = array_service_pb2.ListArraysResponse(arrays=arrays)
         nbytes, limit = response.ByteSize(), self._settings.max_message_bytes
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the descriptions of the {len(arrays)} arrays of this lease have {nbytes} bytes, and a message at "
+                f"the descriptions of the {len(arrays)} arrays have {nbytes} bytes, and a message at "
                 f"most {limit}; describe one array at a time, delete some, or use shorter names of mesh axes",
                 field="lease_id",
             )
@@ -156,8 +161,17 @@ class ArrayServicer:
         self, request: array_service_pb2.RenewLeaseRequest, call: ServerCall
     ) -> array_service_pb2.RenewLeaseResponse:
         """Renews a lease."""
+        most_s = self._settings.max_lease_s
+        if not 0 <= request.min_seconds <= most_s:
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"the arrays are to be kept for {request.min_seconds:g} s without a client, and the server allows 0 to "
+                f"{most_s:g} (--max-lease-s)",
+                field="min_seconds",
+                metadata={"seconds": f"{request.min_seconds:g}", "allowed": f"{most_s:g}"},
+            )
         return array_service_pb2.RenewLeaseResponse(
-            holds_arrays=self._array_table.renew(request.lease_id, call.principal_name)
+            holds_arrays=self._array_table.renew(request.lease_id, call.principal_name, request.min_seconds)
         )
 
     def _check_put(self, header: array_service_pb2.PutArrayHeader, owner: str) -> OperandSource:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardcall.v1 import server_info_service_pb2
@@ -11,6 +11,7 @@ from shardcall_server.frontend.dispatch.execution import default_mesh
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
+from shardcall_server.frontend.observability.call_totals import Totals
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS
@@ -28,6 +29,7 @@ class InfoSources:
     Attributes:
         programs: returns the number of programs on the mesh.
         known_answers: returns the results of the known-answer tests.
+        totals: returns the calls by kernel, and by principal.
     """
 
     host_resources: HostResources
@@ -35,6 +37,7 @@ class InfoSources:
     queue: MeshQueue
     programs: Callable[[], int]
     known_answers: Callable[[], server_info_service_pb2.KnownAnswers]
+    totals: Callable[[], tuple[Totals, Totals]]
 
 
 class ServerInfoServicer:
@@ -54,6 +57,7 @@ class ServerInfoServicer:
     def usage(self) -> server_info_service_pb2.GetUsageResponse:
         """Returns the usage, for the RPC and for metrics."""
         host_resources = self._sources.host_resources
+        by_kernel, by_principal = self._sources.totals()
         return server_info_service_pb2.GetUsageResponse(
             regions=host_resources.arena.in_use,
             bytes_in_use=host_resources.budget.used_bytes,
@@ -70,6 +74,8 @@ class ServerInfoServicer:
             programs=self._sources.programs(),
             program_device_bytes=self._sources.queue.budget.program_bytes,
             known_answers=self._sources.known_answers(),
+            kernels=_encode_totals(by_kernel),
+            principals=_encode_totals(by_principal),
         )
 
     def GetServerInfo(  # noqa: N802
@@ -106,6 +112,7 @@ class ServerInfoServicer:
                 max_streamed_calls=settings.max_streamed_calls,
                 max_streamed_bytes=settings.max_streamed_bytes,
                 max_prepared_calls=MAX_PREPARED_CALLS,
+                max_lease_seconds=settings.max_lease_s,
             ),
             versions=mesh.ready.versions,
             epoch=mesh.session.epoch,
@@ -113,4 +120,15 @@ class ServerInfoServicer:
             missing=state.missing,
             ready=state.ready,
             known_answers=self._sources.known_answers(),
+        )
+
+
+def _encode_totals(totals: Totals) -> Iterator[server_info_service_pb2.CallTotals]:
+    for name, total in totals.items():
+        yield server_info_service_pb2.CallTotals(
+            name=name,
+            calls=total.calls,
+            failed_calls=total.failed_calls,
+            execute_seconds=total.execute_s,
+            array_bytes=total.array_bytes,
         )

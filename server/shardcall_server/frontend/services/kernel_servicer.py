@@ -10,7 +10,7 @@ import grpc
 
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import kernel_service_pb2
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.errors import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.compiled_call import CallKind
@@ -65,7 +65,8 @@ class KernelServicer:
         if request.kernel not in kernels:
             raise CallError(
                 Reason.KERNEL_NOT_FOUND,
-                f"there is no kernel {shorten(request.kernel)!r}; {did_you_mean(request.kernel, kernels)}",
+                f"there is no kernel {shorten(request.kernel)!r}; "
+                f"{did_you_mean(request.kernel, kernels, LISTING_OF_KERNELS)}",
                 field="kernel",
             )
         return kernel_service_pb2.DescribeKernelResponse(kernel=kernels[request.kernel])

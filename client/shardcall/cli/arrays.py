@@ -1,0 +1,130 @@
+"""``shardcall put``, ``get``, ``ls`` and ``rm``: arrays that stay on the mesh between commands."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.types import arrays
+from shardcall._src.types.sizes import human
+from shardcall.cli import texts
+from shardcall.cli.array_files import STREAM, ArraySource, save
+from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.exits import CommandError, usage_error
+from shardcall.cli.handles import SHOWN_DIGITS, find_handle
+from shardcall.cli.output import AsJson, console, plain, print_json
+from shardcall.cli.requests import MeshText
+
+_HandleText = Annotated[str, typer.Argument(metavar="HANDLE", help="As shardcall ls lists it, or its first digits.")]
+_Out = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write an npy file; - is standard output.")
+]
+
+
+def _put(
+    connection: Connection,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An npy file, FILE.npz[NAME], or - for standard input.")],
+    mesh: MeshText = None,
+    spec: Annotated[
+        str | None,
+        typer.Option(metavar="x,-", help="The sharding; without it the first axis over all mesh axes."),
+    ] = None,
+    keep_for: Annotated[
+        float, typer.Option("--keep-for", metavar="SECONDS", min=1.0, help="How long it stays.")
+    ] = 3600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Put an array on the mesh, where it stays.
+
+    It stays until --keep-for is over, it is removed, or the mesh restarts. Calls take it as @HANDLE: shardcall call sum
+    @3f2a91
+    """
+    (value,) = ArraySource().read(file, most=1)
+    over = None if mesh is None else texts.parse_mesh(mesh)
+    sharding = None if spec is None else texts.parse_spec(spec)
+    with connection.open() as client:
+        array = client.put(value, mesh=over, spec=sharding, keep_for=keep_for)
+        entry = _entry(array)
+    if as_json:
+        print_json(entry)
+    elif sys.stdout.isatty():
+        console().print(f"{array.handle}  {array.type} on {array.mesh.short} as {array.spec}", markup=False)
+    else:
+        typer.echo(array.handle)
+
+
+def _get(connection: Connection, handle: _HandleText, out: _Out = None) -> None:
+    """Copy an array from the mesh to a file or a pipe."""
+    if out is None and sys.stdout.isatty():
+        raise usage_error("standard output is a terminal; give --out FILE, or a pipe")
+    with connection.open() as client:
+        value = client.get(find_handle(client, handle))
+    save([value], out)
+    if out is not None and str(out) != STREAM:
+        typer.echo(f"{arrays.type_of(value)} ({human(value.nbytes)}) to {out}")
+
+
+def _ls(connection: Connection, as_json: AsJson = False) -> None:
+    """List the arrays that are on the mesh.
+
+    They are those of this token's principal, also those of its programs that run.
+    """
+    with connection.open() as client:
+        held = [_entry(array) for array in client.list(of_all_clients=True)]
+    if as_json:
+        print_json(held)
+        return
+    table = Table()
+    for name in ("handle", "type", "mesh", "spec", "on the devices"):
+        table.add_column(name, overflow="fold")
+    for entry in held:
+        size = human(entry["device_bytes"])
+        table.add_row(entry["handle"][:SHOWN_DIGITS], entry["type"], entry["mesh_text"], entry["spec_text"], size)
+    console().print(table if held else "there are no arrays on the mesh")
+
+
+def _rm(
+    connection: Connection,
+    handles: Annotated[
+        list[str] | None, typer.Argument(metavar="HANDLE", help="As shardcall ls lists them, or first digits.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All arrays of this principal, those of its running programs too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove arrays from the mesh."""
+    if bool(handles) == everything:
+        raise usage_error("give handles, or --all")
+    with connection.open() as client:
+        if everything:
+            named = [array.handle for array in client.list(of_all_clients=True)]
+        else:
+            named = [find_handle(client, handle) for handle in handles or []]
+        count = sum(client.delete(*named[first : first + 1000]) for first in range(0, len(named), 1000))
+    if as_json:
+        print_json({"removed": count})
+    else:
+        typer.echo(f"removed {count}")
+    if count < len(named) and not everything:
+        raise CommandError(f"{len(named) - count} of {len(named)} arrays were not on the mesh")
+
+
+def _entry(array: RemoteArray) -> dict[str, Any]:
+    return {
+        "handle": array.handle,
+        "type": str(array.type),
+        "mesh": plain(array.mesh),
+        "spec": plain(array.spec),
+        "device_bytes": array.device_bytes,
+        "mesh_text": str(array.mesh.short),
+        "spec_text": str(array.spec),
+    }
+
+
+put, get, ls, rm = (connecting(command) for command in (_put, _get, _ls, _rm))

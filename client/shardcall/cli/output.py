@@ -1,0 +1,50 @@
+"""Tables for people and JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.mesh import Mesh
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Returns a console, which has colour on a terminal only, and none if NO_COLOR is set."""
+    return Console(highlight=False, stderr=stderr)
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Prints a value as JSON; ``indent=None`` on one line."""
+    typer.echo(json.dumps(plain(value), indent=indent, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as what JSON has: types as ``"float64[2,3]"``, meshes as their axes, NaN as null."""
+    if isinstance(value, Array | Path):
+        return str(value)
+    if isinstance(value, Mesh):
+        return {"axes": dict(value.axes), "device_ids": value.device_ids and list(value.device_ids)}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    return value if value is None or isinstance(value, str | int | float) else str(value)

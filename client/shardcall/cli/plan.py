@@ -1,0 +1,76 @@
+"""``shardcall plan``: a dry run of a call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from shardcall._src.device_arrays.plan import Plan
+from shardcall.cli import requests
+from shardcall.cli.array_files import TypeSource
+from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.output import AsJson, console, plain, print_json
+from shardcall.cli.requests import Kernel, MeshText, OutSpecTexts, Request, SpecTexts, Strategy
+
+OperandTypes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="OPERAND|NAME=VALUE",
+        help="Types such as 'float64[4096,4096]', numbers, and npy or npz files, whose types are used; parameters by "
+        "name, such as axis=0.",
+    ),
+]
+
+
+def _plan(
+    connection: Connection,
+    kernel: Kernel,
+    operands: OperandTypes = None,
+    mesh: MeshText = None,
+    spec: SpecTexts = None,
+    out_spec: OutSpecTexts = None,
+    strategy: Strategy = requests.AUTO,
+    picture: Annotated[bool, typer.Option(help="Draw which device holds which block.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a call without running it.
+
+    It prints the strategy, the collectives and their bytes, the memory, and which device holds which block.
+
+    shardcall plan diff 'float64[4096,4096]' axis=0 --mesh x=8 --spec x,-
+    """
+    request = Request.parse(kernel, operands or [], mesh, spec, out_spec, strategy, TypeSource())
+    with connection.open() as client:
+        request = request.resolved(client)
+        made = client.plan(kernel, *request.operands, **request.options, **request.keywords)
+    if as_json:
+        print_json(_entry(made))
+        return
+    shown = console()
+    shown.print(str(made), markup=False, soft_wrap=True)
+    for drawing in _drawings(made) if picture else ():
+        shown.print()
+        shown.print(drawing, markup=False, soft_wrap=True)
+
+
+def _entry(plan: Plan) -> dict[str, Any]:
+    entry: dict[str, Any] = plain(plan)
+    pictures = {
+        f"{title} {i}": str(plan.visualize(f"{title} {i}"))
+        for title, placements in (("operand", plan.operands), ("result", plan.results))
+        for i, placement in enumerate(placements)
+        if placement is not None and placement.type.ndim
+    }
+    return {**entry, "pictures": pictures}
+
+
+def _drawings(plan: Plan) -> list[str]:
+    """Returns the drawings of the operands and results, without those that look like an earlier one."""
+    drawings: dict[str, str] = {}
+    for name, text in _entry(plan)["pictures"].items():
+        drawings.setdefault(text.partition(":")[2] or name, text)
+    return list(drawings.values())
+
+
+plan = connecting(_plan)

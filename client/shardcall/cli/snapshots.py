@@ -1,0 +1,74 @@
+"""Snapshots of a server's state, also while its mesh is not ready."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from shardcall._src.access.channel import open_channel
+from shardcall._src.access.token import find_token
+from shardcall._src.display.meters import Meters
+from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.types import usage
+from shardcall._src.types.errors import AccessDeniedError, ShardcallError, with_message
+from shardcall._src.types.server_info import ServerInfo
+from shardcall._src.types.usage import Usage
+from shardcall.cli.connecting import Connection
+from shardcall.client import ask_server_info
+from shardcall.connection import explained
+from shardcall.v1 import server_info_service_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The state of a server at one moment; ``info`` is None while its mesh is not ready."""
+
+    usage: Usage
+    info: ServerInfo | None
+
+
+class Snapshots:
+    """A connection that shows this user's token of all scopes and needs no mesh.
+
+    Args:
+        connection: the server.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._where, self._encryption = connection.where, connection.encryption
+        self._timeout_s = connection.timeout
+        encrypted = self._encryption is not None or connection.tls is False
+        token = find_token(self._where, None, encrypted=encrypted, admin=True)
+        open_ = partial(open_channel, self._where, tls=self._encryption)
+        self._transport = Transport(open_, self._where.target, Meters(False), token)
+
+    def take(self) -> Snapshot:
+        """Returns the state at this moment.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        until, request = deadline(self._timeout_s, 0), server_info_service_pb2.GetUsageRequest()
+        transport = self._transport
+        try:
+            held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, retryable=False))
+            return Snapshot(held, ask_server_info(transport, until) if held.mesh.ready else None)
+        except AccessDeniedError as error:
+            if error.reason == "SCOPE_MISSING":
+                raise with_message(
+                    error, f"this reports on all clients, and requires a token of scope admin: {error}"
+                ) from None
+            raise
+        except ShardcallError as error:
+            raise explained(error, self._where, self._encryption, self._timeout_s) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._transport.close()

@@ -1,0 +1,66 @@
+"""``shardcall trace``: records what the devices do."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardcall._src.types.sizes import human
+from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.exits import usage_error
+from shardcall.cli.output import AsJson, console, print_json
+
+_STDERR = 2
+_HOW = """\
+Open it in TensorBoard: pip install tensorboard xprof; tensorboard --logdir {folder}
+Or drop {trace} on https://ui.perfetto.dev, which reads it in the browser and sends it nowhere."""
+
+
+def _trace(
+    connection: Connection,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where plugins/profile/TIME is written.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND", help="A command to record: until it ends, instead of --seconds."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="How long to record.")] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Record what the devices do, and fetch it.
+
+    All clients' calls are recorded, which requires a token of scope admin.
+
+    shardcall trace traces -- python program.py
+    """
+    with connection.open(admin=True) as client, client.profile(folder) as profile:
+        status = _wait(command, seconds, _STDERR if as_json else None)
+    files = sorted(path for path in (profile.path or folder).rglob("*") if path.is_file())
+    trace = next((path for path in files if path.name.endswith(".trace.json.gz")), None)
+    if as_json:
+        print_json({"folder": profile.path, "files": files, "trace": trace, "command_status": status})
+    else:
+        size = human(sum(path.stat().st_size for path in files))
+        shown = console()
+        shown.print(f"{profile.path}: {len(files)} files, {size}", markup=False, soft_wrap=True)
+        shown.print(_HOW.format(folder=folder, trace=trace or "the trace"), markup=False, soft_wrap=True)
+    raise typer.Exit(status or 0)
+
+
+def _wait(command: list[str] | None, seconds: float, stdout: int | None) -> int | None:
+    """Returns the exit status of a command when it has ended; None after some seconds or Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        if command:
+            try:
+                return subprocess.run(command, check=False, stdout=stdout).returncode
+            except OSError as error:
+                raise usage_error(f"the command {command[0]!r} cannot be started: {error.strerror}") from None
+        time.sleep(seconds)
+    return None
+
+
+trace = connecting(_trace)

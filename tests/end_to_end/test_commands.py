@@ -1,0 +1,251 @@
+"""The commands against a real server: what they print for programs, their exit statuses, and pipes."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from shardcall._src.wire import token_file
+from shardcall.cli.app import run
+from shardcall.cli.exits import DENIED, FAILED, UNREACHABLE, USAGE
+
+X = np.arange(4099.0 * 3).reshape(4099, 3) ** 1.5  # rows that 8 devices do not divide
+ALONG = ("--mesh", "x=8", "--spec", "x,-")
+
+
+@pytest.fixture
+def shardcall(server, capsysbinary, monkeypatch):
+    """Runs a command in this process; returns its exit status and what it wrote."""
+    monkeypatch.setenv("SHARDCALL_ADDRESS", server.address)
+
+    def command(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsysbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            run([str(each) for each in arguments])
+        sys.stdout.flush()
+        said = capsysbinary.readouterr()
+        return ended.value.code or 0, said.out, said.err.decode()
+
+    return command
+
+
+@pytest.fixture
+def answer(shardcall):
+    """Runs a command that succeeds; returns the JSON that it printed."""
+
+    def of(*arguments, **options):
+        status, out, err = shardcall(*arguments, "--json", **options)
+        assert (status, err) == (0, "")
+        return json.loads(out)
+
+    return of
+
+
+@pytest.fixture
+def x_file(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, X)
+    return path
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_info_and_kernels_describe_the_server(answer, server):
+    told = answer("info", server.address)
+    assert (told["address"], len(told["devices"]), told["ready"]) == (server.address, 8, True)
+    assert told["default_mesh"]["axes"] == {"x": 8}
+    listed = answer("kernels", "--search", "numpy.diff")
+    assert [kernel["name"] for kernel in listed] == ["diff"]
+    assert answer("kernels", "diff")["strategies"][1]["name"] == "halo"
+    assert answer("health") == {"address": server.address, "host": None, "ready": True}
+
+
+def test_plan_is_a_dry_run_of_types(answer):
+    planned = answer("plan", "diff", "float64[4096,4096]", "axis=0", "prepend=0.0", *ALONG)
+    assert planned["strategy"] == "halo"
+    assert planned["collectives"] == [{"kind": "collective-permute", "count": 1, "bytes_per_device": 32768}]
+    assert planned["memory"]["output_bytes"] == 4096 * 4096 * 8 // 8
+    assert "512:1024" in planned["pictures"]["operand 0"]
+    assert planned["results"][0]["type"] == "float64[4096,4096]"
+
+
+def test_plan_prints_the_picture(shardcall, x_file):
+    status, out, _ = shardcall("plan", "matmul", "float32[64,8]", "rhs=float32[8,64]", "lhs_spec=x,-", "--mesh", "x=8")
+    assert status == 0
+    assert "float32[64,64]" in out.decode()
+    assert "┌" in out.decode()
+    assert "┌" not in shardcall("plan", "sum", x_file, "--no-picture")[1].decode()
+
+
+def test_call_reads_and_writes_files(answer, x_file, tmp_path):
+    out = tmp_path / "d.npy"
+    told = answer("call", "diff", x_file, "axis=0", "--out", out, *ALONG)
+    assert told["results"] == [{"type": "float64[4098,3]", "values": None}]
+    assert np.array_equal(np.load(out), np.diff(X, axis=0))
+    np.savez(tmp_path / "two.npz", a=X, b=2 * X)
+    assert answer("call", "sum", f"{tmp_path}/two.npz[b]", "axis=(0,1)")["results"][0]["type"] == "float64[]"
+    assert answer("call", "maximum", tmp_path / "two.npz", "-o", out)["file"] == str(out)
+    assert np.array_equal(np.load(out), 2 * X)
+
+
+@pytest.mark.parametrize("value", [np.float64(2.5), np.empty((0, 3)), np.array([1, np.nan, np.inf])])
+def test_call_reads_and_writes_pipes(shardcall, value):
+    status, out, _ = shardcall("call", "multiply", "-", 2, stdin=npy(value))
+    assert status == 0
+    assert np.array_equal(np.load(io.BytesIO(out)), value * 2, equal_nan=True)
+
+
+def test_a_result_that_npy_files_do_not_hold_is_written_with_a_warning(shardcall, tmp_path):
+    status, out, err = shardcall("call", "astype", "-", "dtype=bfloat16", stdin=npy(np.arange(3.0)))
+    assert (status, np.load(io.BytesIO(out)).dtype.str) == (0, "|V2")
+    assert ".view(ml_dtypes.bfloat16)" in err
+    status, _, err = shardcall("call", "sqrt", "-", stdin=out)
+    assert (status, "type is not known" in err) == (USAGE, True)
+
+
+def test_arrays_outlive_the_command_that_put_them(shardcall, answer, x_file):
+    put = answer("put", x_file, "--spec", "x,-", "--keep-for", 600)
+    handle = put["handle"]
+    assert handle in [entry["handle"] for entry in answer("ls")]
+    assert answer("plan", "sum", f"@{handle}", "axis=0")["operands"][0]["spec"] == ["x", None]
+    total = answer("call", "sum", f"@{handle[:8]}", "axis=0", "keepdims=False")
+    assert np.allclose(total["results"][0]["values"], X.sum(axis=0))
+    status, out, _ = shardcall("get", handle[:8])
+    assert (status, np.array_equal(np.load(io.BytesIO(out)), X)) == (0, True)
+    assert answer("rm", handle[:8]) == {"removed": 1}
+    status, _, err = shardcall("get", handle[:8])
+    assert (status, "see: shardcall ls" in err) == (FAILED, True)
+    assert shardcall("rm", handle)[0] == FAILED
+
+
+def test_top_counts_kernels_and_callers(answer):
+    answer("call", "cbrt", 27.0)
+    told = answer("top", "--interval", 0.1)
+    assert told["kernels"]["cbrt"]["calls"] >= 1
+    assert told["principals"][token_file.own_name()]["calls"] >= 1
+    assert told["usage"]["mesh"]["ready"] is True
+
+
+def test_bench_has_its_floor_beside_it(answer):
+    told = answer("bench", "--mib", 1, "--rounds", 1, "--calls", 3, "--threads", 2)
+    names = [item["name"] for item in told["measurements"]]
+    assert [name.startswith("floor") for name in names] == [True, False, False, True, False, False]
+    assert all((item["ratio"] is None) == item["name"].startswith("floor") for item in told["measurements"])
+
+
+def test_trace_records_a_command(shardcall, tmp_path):
+    status, out, _ = shardcall("trace", "--json", tmp_path / "traces", "--", sys.executable, "-c", "print('recorded')")
+    assert status == 0
+    told = json.loads(out)
+    assert told["command_status"] == 0
+    assert told["trace"].endswith(".trace.json.gz")
+
+
+def test_doctor_finds_nothing_wrong(answer, server):
+    told = answer("doctor", server.address)
+    states = {check["name"]: check["state"] for check in told["checks"]}
+    assert told["healthy"] is True
+    assert {"results": "ok", "versions": "ok", "devices": "ok", "shared memory": "ok"}.items() <= states.items()
+
+
+def test_doctor_says_what_is_wrong(shardcall, monkeypatch):
+    status, out, _ = shardcall("doctor", "localhost:1", "--json")
+    (port,) = [check for check in json.loads(out)["checks"] if check["name"].startswith("port")]
+    assert (status, port["state"]) == (FAILED, "failed")
+    assert "shardcall serve" in port["fix"]
+    monkeypatch.setenv("SHARDCALL_TOKEN", "wrong-but-long-enough")
+    status, out, _ = shardcall("doctor", "--json")
+    (wrong,) = [check for check in json.loads(out)["checks"] if check["state"] == "failed"]
+    assert (status, "not valid on this server" in wrong["detail"]) == (FAILED, True)
+
+
+def test_cache_why_explains_a_miss(answer):
+    first = answer("cache", "why", "diff", "float32[11]")
+    assert first["outcome"] in ("compiled now", "loaded from disk")
+    assert "float32[11]" in first["key"].values()
+    assert answer("cache", "why", "diff", "float32[11]")["outcome"] == "cached"
+
+
+def test_cache_lists_and_removes_programs(answer, shardcall, tmp_path):
+    folder = tmp_path / "cache"
+    (folder / "programs").mkdir(parents=True)
+    program, foreign = folder / "programs" / f"{'0' * 64}.program", folder / "programs" / "notes"
+    program.write_bytes(b"content")
+    foreign.write_bytes(b"")
+    assert answer("cache", "ls", "--cache-dir", folder)["bytes"] == 7
+    assert answer("cache", "rm", "--cache-dir", folder, "--older-than", 1)["removed"] == 0
+    assert answer("cache", "rm", "--cache-dir", folder, "--all")["removed"] == 1
+    assert (program.exists(), foreign.exists()) == (False, True)
+    assert shardcall("cache", "rm", "--cache-dir", folder)[0] == USAGE
+
+
+def test_config_says_where_each_value_comes_from(answer, shardcall, tmp_path, monkeypatch):
+    file = tmp_path / "server.toml"
+    file.write_text("port = 9000\nmax_rank_typo = 1\n")
+    status, _, err = shardcall("config", "show", "--config", file)
+    assert (status, "max_rank_typo" in err) == (USAGE, True)
+    file.write_text("port = 9000\n")
+    monkeypatch.setenv("SHARDCALL_TOKEN", "secret-that-is-long")
+    shown = answer("config", "show", "--config", file, "--devices", 3)
+    sources = {(entry["of"], entry["name"]): (entry["value"], entry["source"]) for entry in shown}
+    assert sources["server", "devices"] == (3, "flag")
+    assert sources["server", "port"] == (9000, "file")
+    assert sources["server", "strategy"] == ("fixed", "environment")
+    assert sources["server", "hosts_port"] == (8471, "default")
+    assert sources["client", "address"][1] == "environment"
+    assert "secret" not in json.dumps(shown)
+
+
+WRONG = [
+    (["plan", "diff", "float65[8]"], "element type 'float65'"),
+    (["plan", "diff", "no_such_file"], "is no operand; give a type such as float64[4096,4096]"),
+    (["plan", "diff", "float64[8]", "axis=4"], "axis"),
+    (["plan", "dif", "float64[8]"], "did you mean 'diff'?"),
+    (["plan", "xyzzy", "float64[8]"], "client.kernels(), or shardcall kernels, lists all"),
+    (["plan", "diff", "float64[8]", "--mesh", "8"], "give sizes by name, such as x=8"),
+    (["plan", "diff", "float64[8]", "--mesh", "x=2,x=4"], "names an axis twice"),
+    (["plan", "diff", "float64[8]", "--spec", "x;-"], "name the mesh axis of each array axis"),
+    (["plan", "diff", "float64[8]", "n=1", "n=2"], "n= is given twice"),
+    (["call", "diff", "missing.npy"], "cannot be read (No such file or directory)"),
+    (["call", "add", "-", "-"], "- is given twice"),
+    (["call", "sum", "@zz"], "is no handle"),
+    (["put", "missing.npy"], "cannot be read"),
+    (["rm"], "give handles, or --all"),
+    (["info", "localhost:1", "--address", "localhost:2"], "the address is given twice"),
+    (["info", "nonsense"], "is no address of a server"),
+    (["trace", "traces", "--", "/no/such/program"], "cannot be started"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_wrong_arguments_are_one_clear_line(shardcall, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = shardcall(*arguments, stdin=npy(X))
+    assert (status, out) == (USAGE, b"")
+    assert err.startswith("shardcall: ")
+    assert err.count("\n") == 1
+    assert says in err
+
+
+@pytest.mark.parametrize("what", [["info"], ["kernels"], ["plan", "diff", "float64[8]"], ["top"], ["ls"], ["bench"]])
+def test_an_unreachable_server_and_a_wrong_token_have_statuses_of_their_own(shardcall, monkeypatch, what):
+    status, _, err = shardcall(*what, "--address", "localhost:1")
+    assert (status, "no server answers" in err, err.count("\n")) == (UNREACHABLE, True, 1)
+    monkeypatch.setenv("SHARDCALL_TOKEN", "wrong-but-long-enough")
+    status, _, err = shardcall(*what)
+    assert (status, err.count("\n")) == (DENIED, 1)
+
+
+def test_the_address_of_the_environment_is_named_if_it_is_wrong(shardcall, monkeypatch):
+    monkeypatch.setenv("SHARDCALL_ADDRESS", "http://localhost")
+    status, _, err = shardcall("info")
+    assert (status, "environment variable SHARDCALL_ADDRESS" in err) == (USAGE, True)
