@@ -20,6 +20,7 @@ OF_OTHER_PROGRAMS = {
 }
 OF_OTHER_VARIABLES = {
     *("SHARDCALL_CA_CERTIFICATE", "SHARDCALL_TRACEBACKS"),  # the client
+    "SHARDCALL_ADDRESS",  # the client
     "SHARDCALL_SERVICE_HOST",  # Kubernetes
 }
 
