@@ -17,6 +17,7 @@ from shardcall._src.calls.implicit_gets import ImplicitGet
 from shardcall._src.display.progress import Listener
 from shardcall._src.local.local_settings import Setting, options, refusal
 from shardcall._src.local.server_log import ServerLog, for_people
+from shardcall._src.local.server_packages import server_refusal
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import deadline
 from shardcall._src.types.errors import InvalidParameterError, ServerUnavailableError
@@ -72,6 +73,8 @@ def local(
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
     start_s = deadline(start_timeout, 0).timeout_s
+    if refused := server_refusal("shardcall.local"):
+        raise ServerUnavailableError(refused)
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
     # A private server need not restart fast but must start fast; programs of earlier ones are on disk.
     usual: dict[str, Setting] = {"spare_worker": False, "warm_up_s": 0}

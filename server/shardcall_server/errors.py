@@ -13,6 +13,9 @@ from difflib import get_close_matches
 _MAX_COMPARED = 64  # characters; the time of a comparison grows with their square
 _MOST_LISTED = 12  # names in a message
 
+DEVICES_FAILED = "the devices could not be started"
+"""The event of the worker's log line whose reason ends a start."""
+
 LISTING_OF_KERNELS = "client.kernels(), or shardcall kernels,"
 """The way to list the kernels, for `did_you_mean`."""
 

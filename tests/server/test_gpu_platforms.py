@@ -23,7 +23,7 @@ def test_a_platform_is_asked_for_only_where_its_plugin_is_installed(monkeypatch,
 
 def test_without_a_plugin_the_error_says_which_to_install(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])
-    with pytest.raises(RuntimeError, match=r"without GPU support; install its extra.*jax\[cuda13\]"):
+    with pytest.raises(RuntimeError, match=r"without GPU support; pip install .shardcall\[cuda13\]"):
         jax_platforms("gpu")
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import shardcall
+from shardcall._src.local.server_packages import missing_packages
 from shardcall._src.wire.variables import report_unknown
 from shardcall.cli.exits import INTERRUPTED
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
@@ -65,7 +66,7 @@ def _add(app: typer.Typer, name: str) -> None:
         if name not in _OF_THE_SERVER:
             raise
         any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True}
-        refuse = _refusal(name, error.name or str(error))
+        refuse = _refusal(name, ", ".join(missing_packages()) or error.name or str(error))
         app.command(name, context_settings=any_arguments, rich_help_panel=group)(refuse)
         return
     if isinstance(command, typer.Typer):

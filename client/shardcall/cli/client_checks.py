@@ -14,6 +14,7 @@ from shardcall._src.access.addresses import Address
 from shardcall._src.access.option_names import as_options
 from shardcall._src.access.tls import Tls
 from shardcall._src.access.token import find_token
+from shardcall._src.local.server_packages import missing_packages
 from shardcall._src.types.sizes import human
 from shardcall._src.wire.private_files import PrivateFileError
 from shardcall._src.wire.variables import shadowed, unknown
@@ -21,7 +22,6 @@ from shardcall.cli.checks import Check, failed, ok, skipped, version, warning
 from shardcall.cli.connecting import Connection
 
 _NEEDED = ("numpy", "ml_dtypes", "grpcio", "protobuf")
-_OF_THE_SERVER = ("jax", "jaxlib", "pydantic-settings", "structlog", "cryptography", "xxhash", "prometheus-client")
 _MISCOMPILING = frozenset({"0.10.2"})
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _DAY_S = 86400
@@ -34,8 +34,7 @@ def packages() -> Iterator[Check]:
     installed = {name: version(name) for name in _NEEDED}
     text = ", ".join(f"{name} {number}" for name, number in installed.items() if number)
     yield ok("client", f"shardcall {version('shardcall')}, Python {platform.python_version()}, {text}")
-    missing = [name for name in _OF_THE_SERVER if not version(name)]
-    if missing:
+    if missing := missing_packages():
         yield skipped("server packages", f"not installed here: {', '.join(missing)}; pip install 'shardcall[server]'")
         return
     jaxlib = version("jaxlib")

@@ -9,6 +9,9 @@ from typing import Annotated
 
 import typer
 
+from shardcall._src.access.addresses import ADDRESS_VARIABLE, default_address
+from shardcall._src.access.session import own_addresses
+from shardcall._src.types.errors import ShardcallError
 from shardcall._src.wire import token_file
 from shardcall._src.wire.token_file import Entry, TokenFileError
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
@@ -128,8 +131,20 @@ def _show_token(path: str, entry: Entry) -> None:
         typer.echo(f"{path} holds the token of {entry.name}; where `shardcall worker --join` runs:")
         typer.echo(f"export {token_file.TOKEN_VARIABLE}={entry.token}")
     else:
-        typer.echo(f"{path} holds the token of {entry.name}; connect with:")
-        typer.echo(f'shardcall.connect("localhost:8470", token="{entry.token}")')
+        _show_use(path, entry)
+
+
+def _show_use(path: str, entry: Entry) -> None:
+    """Prints how to connect with a token, for each server of this user that runs."""
+    running = own_addresses()
+    typer.echo(f"{path} holds the token of {entry.name}; connect with:")
+    for address in running or [default_address()]:
+        typer.echo(f'shardcall.connect("{address}", token="{entry.token}")')
+    if not running:
+        typer.echo("No server of this user runs on this machine; start one with: shardcall serve")
+    typer.echo("For commands, and for programs that call shardcall.connect():")
+    typer.echo(f"export {ADDRESS_VARIABLE}={(running or [default_address()])[0]}")
+    typer.echo(f"export {token_file.TOKEN_VARIABLE}={entry.token}")
 
 
 def _is_terminal() -> bool:
@@ -140,6 +155,6 @@ def _is_terminal() -> bool:
 def _plain_errors() -> Iterator[None]:
     try:
         yield
-    except TokenFileError as error:
+    except (TokenFileError, ShardcallError) as error:
         typer.echo(f"shardcall: {error}", err=True)
         raise typer.Exit(1) from None

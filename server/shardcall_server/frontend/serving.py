@@ -17,14 +17,18 @@ from types import FrameType
 import structlog
 
 from shardcall_server.certificate_authority import host_of
-from shardcall_server.errors import CallError
+from shardcall_server.errors import DEVICES_FAILED, CallError
 from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import Settings, SettingsError
+from shardcall_worker.v1 import link_pb2
 
 _SERVING = ("grpc._server", "_serve")
+_HOW_TO_SHARD = (
+    "shardcall has one CPU device, so that nothing is sharded; for 8 virtual devices: shardcall serve --devices 8"
+)
 _POLL_S = 0.5  # a signal that another thread receives does not interrupt a wait of the main thread
 
 
@@ -59,7 +63,8 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     try:
         ready = front_end.wait_ready(stop)
     except CallError as error:
-        print(f"shardcall: the mesh could not be started: {error}", file=sys.stderr)  # noqa: T201
+        reason = str(error).rpartition(f"{DEVICES_FAILED}: ")[2]
+        print(f"shardcall: the mesh could not be started: {reason}", file=sys.stderr)  # noqa: T201
         front_end.stop()
         return 1
     if ready is None:
@@ -73,11 +78,14 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
         raise SettingsError(str(error)) from None
     address = front_end.address
     arguments = f'"{_public_address(address, settings)}"{connect_arguments(settings)}'
+    count = len(ready.devices)
     print(  # noqa: T201
-        f"shardcall ready at {address} ({len(ready.devices)} {ready.platform} devices); "
-        f"connect with: shardcall.connect({arguments})",
+        f"shardcall ready at {address} ({count} {ready.platform} device{'s' * (count != 1)}); "
+        f"connect with: shardcall.connect({arguments}), or: shardcall info {as_options(arguments)}",
         flush=True,
     )
+    if is_lonely(ready, settings):
+        print(_HOW_TO_SHARD, flush=True)  # noqa: T201
     front_end.introduce(arguments)
     while not stop.wait(_POLL_S):
         pass
@@ -87,6 +95,18 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
         pass
     drained.result()
     return 0
+
+
+def is_lonely(ready: link_pb2.Ready, settings: Settings) -> bool:
+    """Returns whether JAX chose the only CPU device itself, so that nothing can be sharded."""
+    return len(ready.devices) == 1 and ready.platform == "cpu" and not (settings.devices or settings.hosts)
+
+
+def as_options(arguments: str) -> str:
+    """Returns an address and keywords of `shardcall.connect` as arguments of a command."""
+    address, *keywords = arguments.replace('"', "").split(", ")
+    pairs = (keyword.partition("=") for keyword in keywords)
+    return " ".join([address, *(f"--{name.replace('_', '-')} {value}" for name, _, value in pairs)])
 
 
 def _public_address(address: str, settings: Settings) -> str:

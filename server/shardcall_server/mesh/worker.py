@@ -16,7 +16,7 @@ from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache, write_from_this_process
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.errors import CallError, Reason
+from shardcall_server.errors import DEVICES_FAILED, CallError, Reason
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
 from shardcall_server.link.framing import Link, LinkClosedError
@@ -60,7 +60,7 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
         start_backend(start)
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
-        structlog.get_logger().error("the devices could not be started", reason=reason)
+        structlog.get_logger().error(DEVICES_FAILED, reason=reason)
         failure = failure_of(CallError(Reason.MESH_NOT_READY, reason))
         with suppress(LinkClosedError):
             link.send(link_pb2.WorkerMessage(failure=failure).SerializeToString())
@@ -121,7 +121,8 @@ def start_backend(start: link_pb2.Start) -> None:
         jax.devices()
     except AssertionError:  # the plugin is installed but finds no device
         raise RuntimeError(
-            f"JAX finds no device of platform {start.platform}; check that its driver is installed"
+            f"JAX finds no device of platform {start.platform}; check that its driver is installed (nvidia-smi shows "
+            "it), or leave out --platform for CPUs"
         ) from None
 
 
@@ -135,7 +136,8 @@ def jax_platforms(platform: str) -> str:
         return platform
     if not (platforms := gpu_platforms()):
         raise RuntimeError(
-            "JAX is installed without GPU support; install its extra for GPUs, such as jax[cuda13], in the same version"
+            "JAX is installed without GPU support; pip install 'shardcall[cuda13]' for NVIDIA GPUs, or leave out "
+            "--platform for CPUs"
         )
     return ",".join(platforms)
 

@@ -7,9 +7,11 @@ token, which is worthless after the server's process has exited.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import os
+import re
 import socket
 import sys
 
@@ -22,6 +24,8 @@ LONGEST_NAME = 64
 """The most characters of a name of `socket_name`."""
 
 _LONGEST_ANSWER = 1024
+_PROBE_S = 0.2
+_PORT = re.compile(r"^[^/]+:\d+$")
 
 
 def socket_name(address: Address) -> str:
@@ -55,6 +59,34 @@ def open_session(address: Address, token: str, timeout_s: float) -> str | None:
         except OSError:  # a server of another address, or one that was killed
             continue
     return None
+
+
+def own_addresses() -> list[str]:
+    """Returns the addresses on this machine at which servers of this user listen, those of the newest first.
+
+    Of a server at several addresses the shortest to write is returned: ``"localhost:8470"``.
+    """
+    if sys.platform != "linux":
+        return []
+    addresses: list[str] = []
+    for folder in own_folders():
+        with contextlib.suppress(OSError):
+            names = [name for name in os.listdir(folder) if _PORT.search(name) and _listens(os.path.join(folder, name))]
+            ports = {name.rpartition(":")[2]: name for name in sorted(names, key=_rank, reverse=True)}
+            addresses += ports.values()
+    return addresses
+
+
+def _rank(name: str) -> tuple[bool, bool]:
+    return not name.startswith("localhost:"), name.startswith("::")
+
+
+def _listens(path: str) -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(_PROBE_S)
+        connection.connect(path)
+        return peer_of(connection)[1] == os.geteuid()
+    return False
 
 
 def _exchange(path: str, token: str, timeout_s: float) -> str:
