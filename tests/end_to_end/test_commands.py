@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from shardcall._src.access.session import own_addresses
 from shardcall._src.wire import token_file
 from shardcall.cli.app import run
 from shardcall.cli.exits import DENIED, FAILED, UNREACHABLE, USAGE
@@ -58,9 +59,9 @@ def npy(array):
 
 
 def test_info_and_kernels_describe_the_server(answer, server):
-    told = answer("info", server.address)
-    assert (told["address"], len(told["devices"]), told["ready"]) == (server.address, 8, True)
-    assert told["default_mesh"]["axes"] == {"x": 8}
+    printed = answer("info", server.address)
+    assert (printed["address"], len(printed["devices"]), printed["ready"]) == (server.address, 8, True)
+    assert printed["default_mesh"]["axes"] == {"x": 8}
     listed = answer("kernels", "--search", "numpy.diff")
     assert [kernel["name"] for kernel in listed] == ["diff"]
     assert answer("kernels", "diff")["strategies"][1]["name"] == "halo"
@@ -86,8 +87,8 @@ def test_plan_prints_the_picture(shardcall, x_file):
 
 def test_call_reads_and_writes_files(answer, x_file, tmp_path):
     out = tmp_path / "d.npy"
-    told = answer("call", "diff", x_file, "axis=0", "--out", out, *ALONG)
-    assert told["results"] == [{"type": "float64[4098,3]", "values": None}]
+    printed = answer("call", "diff", x_file, "axis=0", "--out", out, *ALONG)
+    assert printed["results"] == [{"type": "float64[4098,3]", "values": None}]
     assert np.array_equal(np.load(out), np.diff(X, axis=0))
     np.savez(tmp_path / "two.npz", a=X, b=2 * X)
     assert answer("call", "sum", f"{tmp_path}/two.npz[b]", "axis=(0,1)")["results"][0]["type"] == "float64[]"
@@ -127,31 +128,31 @@ def test_arrays_outlive_the_command_that_put_them(shardcall, answer, x_file):
 
 def test_top_counts_kernels_and_callers(answer):
     answer("call", "cbrt", 27.0)
-    told = answer("top", "--interval", 0.1)
-    assert told["kernels"]["cbrt"]["calls"] >= 1
-    assert told["principals"][token_file.own_name()]["calls"] >= 1
-    assert told["usage"]["mesh"]["ready"] is True
+    printed = answer("top", "--interval", 0.1)
+    assert printed["kernels"]["cbrt"]["calls"] >= 1
+    assert printed["principals"][token_file.own_name()]["calls"] >= 1
+    assert printed["usage"]["mesh"]["ready"] is True
 
 
 def test_bench_has_its_floor_beside_it(answer):
-    told = answer("bench", "--mib", 1, "--rounds", 1, "--calls", 3, "--threads", 2)
-    names = [item["name"] for item in told["measurements"]]
+    printed = answer("bench", "--mib", 1, "--rounds", 1, "--calls", 3, "--threads", 2)
+    names = [item["name"] for item in printed["measurements"]]
     assert [name.startswith("floor") for name in names] == [True, False, False, True, False, False]
-    assert all((item["ratio"] is None) == item["name"].startswith("floor") for item in told["measurements"])
+    assert all((item["ratio"] is None) == item["name"].startswith("floor") for item in printed["measurements"])
 
 
 def test_trace_records_a_command(shardcall, tmp_path):
     status, out, _ = shardcall("trace", "--json", tmp_path / "traces", "--", sys.executable, "-c", "print('recorded')")
     assert status == 0
-    told = json.loads(out)
-    assert told["command_status"] == 0
-    assert told["trace"].endswith(".trace.json.gz")
+    printed = json.loads(out)
+    assert printed["command_status"] == 0
+    assert printed["trace"].endswith(".trace.json.gz")
 
 
 def test_doctor_finds_nothing_wrong(answer, server):
-    told = answer("doctor", server.address)
-    states = {check["name"]: check["state"] for check in told["checks"]}
-    assert told["healthy"] is True
+    printed = answer("doctor", server.address)
+    states = {check["name"]: check["state"] for check in printed["checks"]}
+    assert printed["healthy"] is True
     assert {"results": "ok", "versions": "ok", "devices": "ok", "shared memory": "ok"}.items() <= states.items()
 
 
@@ -201,6 +202,16 @@ def test_config_says_where_each_value_comes_from(answer, shardcall, tmp_path, mo
     assert sources["server", "hosts_port"] == (8471, "default")
     assert sources["client", "address"][1] == "environment"
     assert "secret" not in json.dumps(shown)
+
+
+def test_token_prints_the_addresses_of_the_servers_that_run(server, shardcall, monkeypatch):
+    port = server.address.rpartition(":")[2]
+    assert [address for address in own_addresses() if address.endswith(f":{port}")] == [f"localhost:{port}"]
+    monkeypatch.setattr("shardcall.cli.token._is_terminal", lambda: True)
+    status, out, _ = shardcall("token")
+    assert status == 0
+    assert f'shardcall.connect("localhost:{port}", token="' in out.decode()
+    assert "export SHARDCALL_ADDRESS=localhost:" in out.decode()
 
 
 WRONG = [

@@ -74,8 +74,13 @@ def _leases():
         kept = kernel_service_pb2.ExecuteRequest(call=call(), operands=[_X], keep_results=True, lease_id=lease_id)
         yield Row(f"keep: {name}", "Execute", [kept], "MALFORMED_REQUEST", "lease_id")
         for method in ("ListArrays", "RenewLease"):
+            if method == "ListArrays" and not lease_id:
+                continue  # lists the arrays of the principal
             kind = getattr(array_service_pb2, f"{method}Request")
             yield Row(f"{method}: {name}", method, [kind(lease_id=lease_id)], "MALFORMED_REQUEST", "lease_id")
+    for seconds in (-1.0, 1e9, float("inf"), float("nan")):
+        request = array_service_pb2.RenewLeaseRequest(lease_id=bytes(16), min_seconds=seconds)
+        yield Row(f"RenewLease: {seconds} seconds", "RenewLease", [request], "MALFORMED_REQUEST", "min_seconds")
 
 
 def _segments():

@@ -132,6 +132,16 @@ def test_a_lease_of_the_same_id_is_another_ones_own(owner, guest, handle):
     assert owner.arrays.RenewLease(renew, timeout=60).holds_arrays
 
 
+def test_a_list_without_a_lease_has_the_arrays_of_the_principal_alone(owner, guest, handle):
+    own = guest.put(X)
+    for caller, here, elsewhere in ((owner, handle, own), (guest, own, handle)):
+        listed = [
+            array.handle for array in caller.arrays.ListArrays(array_service_pb2.ListArraysRequest(), timeout=60).arrays
+        ]
+        assert here in listed
+        assert elsewhere not in listed
+
+
 def test_an_array_is_its_principals_over_every_connection(server, handle):
     with sc.connect(server.address, token=token_of("owner")) as client:
         np.testing.assert_array_equal(client.get(handle.hex()), X)

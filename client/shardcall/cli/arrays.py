@@ -14,11 +14,11 @@ from shardcall._src.types import arrays
 from shardcall._src.types.sizes import human
 from shardcall.cli import texts
 from shardcall.cli.array_files import STREAM, ArraySource, save
+from shardcall.cli.call_arguments import MeshText
 from shardcall.cli.connecting import Connection, connecting
 from shardcall.cli.exits import CommandError, usage_error
 from shardcall.cli.handles import SHOWN_DIGITS, find_handle
 from shardcall.cli.output import AsJson, console, plain, print_json
-from shardcall.cli.requests import MeshText
 
 _HandleText = Annotated[str, typer.Argument(metavar="HANDLE", help="As shardcall ls lists it, or its first digits.")]
 _Out = Annotated[

@@ -11,14 +11,14 @@ import typer
 from rich.table import Table
 
 from shardcall._src.types.sizes import human
-from shardcall.cli import requests
+from shardcall.cli import call_arguments
 from shardcall.cli.array_files import TypeSource
+from shardcall.cli.call_arguments import CallArguments, Kernel, MeshText, OutSpecTexts, SpecTexts, Strategy
 from shardcall.cli.connecting import Connection, connecting
 from shardcall.cli.exits import CommandError, plain_errors, usage_error
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.cli.plan import OperandTypes
-from shardcall.cli.requests import Kernel, MeshText, OutSpecTexts, Request, SpecTexts, Strategy
 
 cache = typer.Typer(
     help="Show and remove compiled programs.", rich_markup_mode=None, no_args_is_help=True, cls=GroupedCommands
@@ -91,7 +91,7 @@ def _why(
     mesh: MeshText = None,
     spec: SpecTexts = None,
     out_spec: OutSpecTexts = None,
-    strategy: Strategy = requests.AUTO,
+    strategy: Strategy = call_arguments.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Explain why a call was compiled.
@@ -99,7 +99,7 @@ def _why(
     Says whether the server had its program, and if not, which part of the key is new. The server compiles it then, so
     that a second answer is "cached".
     """
-    request = Request.parse(kernel, operands or [], mesh, spec, out_spec, strategy, TypeSource())
+    request = CallArguments.parse(kernel, operands or [], mesh, spec, out_spec, strategy, TypeSource())
     with connection.open() as client:
         request = request.resolved(client)
         plan = client.plan(kernel, *request.operands, **request.options, **request.keywords)

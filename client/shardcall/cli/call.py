@@ -13,11 +13,11 @@ from shardcall._src.calls.result import Result
 from shardcall._src.types import arrays
 from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.sizes import human
-from shardcall.cli import requests
+from shardcall.cli import call_arguments
 from shardcall.cli.array_files import STREAM, ArraySource, save
+from shardcall.cli.call_arguments import CallArguments, Kernel, MeshText, OutSpecTexts, SpecTexts, Strategy
 from shardcall.cli.connecting import Connection, connecting
 from shardcall.cli.output import console, plain, print_json
-from shardcall.cli.requests import Kernel, MeshText, OutSpecTexts, Request, SpecTexts, Strategy
 
 _MOST_VALUES = 1000
 
@@ -38,7 +38,7 @@ def _call(
     mesh: MeshText = None,
     spec: SpecTexts = None,
     out_spec: OutSpecTexts = None,
-    strategy: Strategy = requests.AUTO,
+    strategy: Strategy = call_arguments.AUTO,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -59,7 +59,7 @@ def _call(
 
     shardcall call sum - < x.npy | shardcall call sqrt - > root.npy
     """
-    request = Request.parse(kernel, operands or [], mesh, spec, out_spec, strategy, ArraySource())
+    request = CallArguments.parse(kernel, operands or [], mesh, spec, out_spec, strategy, ArraySource())
     with connection.open() as client:
         request = request.resolved(client)
         result = client.call(kernel, *request.operands, **request.options, **request.keywords)

@@ -27,7 +27,7 @@ _Address = Annotated[
     typer.Option(metavar="HOST:PORT", help=f"The server: {_FORMS} {_DEFAULT}", rich_help_panel=PANEL),
 ]
 _Timeout = Annotated[
-    float, typer.Option(metavar="SECONDS", min=0.001, help="Longest wait for an answer.", rich_help_panel=PANEL)
+    float, typer.Option(metavar="SECONDS", min=0.001, help="Longest wait for the first answer.", rich_help_panel=PANEL)
 ]
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "address": (_Address, None),

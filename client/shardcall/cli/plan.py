@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from shardcall._src.device_arrays.plan import Plan
-from shardcall.cli import requests
+from shardcall.cli import call_arguments
 from shardcall.cli.array_files import TypeSource
+from shardcall.cli.call_arguments import CallArguments, Kernel, MeshText, OutSpecTexts, SpecTexts, Strategy
 from shardcall.cli.connecting import Connection, connecting
 from shardcall.cli.output import AsJson, console, plain, print_json
-from shardcall.cli.requests import Kernel, MeshText, OutSpecTexts, Request, SpecTexts, Strategy
 
 OperandTypes = Annotated[
     list[str] | None,
@@ -30,7 +30,7 @@ def _plan(
     mesh: MeshText = None,
     spec: SpecTexts = None,
     out_spec: OutSpecTexts = None,
-    strategy: Strategy = requests.AUTO,
+    strategy: Strategy = call_arguments.AUTO,
     picture: Annotated[bool, typer.Option(help="Draw which device holds which block.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -40,7 +40,7 @@ def _plan(
 
     shardcall plan diff 'float64[4096,4096]' axis=0 --mesh x=8 --spec x,-
     """
-    request = Request.parse(kernel, operands or [], mesh, spec, out_spec, strategy, TypeSource())
+    request = CallArguments.parse(kernel, operands or [], mesh, spec, out_spec, strategy, TypeSource())
     with connection.open() as client:
         request = request.resolved(client)
         made = client.plan(kernel, *request.operands, **request.options, **request.keywords)

@@ -49,7 +49,7 @@ class HandleText:
 
 
 @dataclass(frozen=True)
-class Request:
+class CallArguments:
     """A call, as the client takes it.
 
     Attributes:
@@ -74,7 +74,7 @@ class Request:
         out_specs: list[str] | None,
         strategy: str,
         source: OperandParser,
-    ) -> Request:
+    ) -> CallArguments:
         """Returns the call of a command's arguments.
 
         Args:
@@ -103,7 +103,7 @@ class Request:
         }
         return cls(kernel, tuple(operands), keywords, options)
 
-    def resolved(self, client: Client) -> Request:
+    def resolved(self, client: Client) -> CallArguments:
         """Returns the call with the arrays of its handles.
 
         Raises:

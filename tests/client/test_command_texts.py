@@ -1,0 +1,119 @@
+"""What the arguments of commands mean, and what commands compute from answers."""
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall._src.types.usage import CallTotals
+
+pytest.importorskip("typer")
+
+from shardcall.cli import checks, exits, texts  # only with typer
+from shardcall.cli.output import plain
+from shardcall.cli.top import rates
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("float64[4096,4096]", sc.Array((4096, 4096), "float64")),
+        (" bfloat16[ 3 ] ", sc.Array(3, "bfloat16")),
+        ("int4[]", sc.Array((), "int4")),
+        ("bool[0,3]", sc.Array((0, 3), "bool")),
+        ("float64", None),
+        ("x.npy", None),
+        ("a.npz[x]", None),
+        ("float64[-1]", None),
+    ],
+)
+def test_types(text, kind):
+    assert texts.parse_type(text) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("x,-", sc.P("x", None)),
+        ("-,x", sc.P(None, "x")),
+        ("x,None", sc.P("x", None)),
+        ("(a,b),-", sc.P(("a", "b"), None)),
+        ("P(('a', 'b'), None)", sc.P(("a", "b"), None)),
+        ("P()", sc.P()),
+        ("", sc.P()),
+        ("x", sc.P("x")),
+    ],
+)
+def test_specs(text, spec):
+    assert texts.parse_spec(text) == spec
+
+
+@pytest.mark.parametrize("text", ["x;-", "1,2", "x y", "x.y", "__import__('os')", "(x"])
+def test_other_texts_are_no_specs(text):
+    with pytest.raises(exits.CommandError, match="name the mesh axis") as caught:
+        texts.parse_spec(text)
+    assert caught.value.status == exits.USAGE
+
+
+def test_meshes():
+    assert texts.parse_mesh("x=4, y=2") == sc.Mesh(x=4, y=2)
+    with pytest.raises(sc.ShardcallError):
+        texts.parse_mesh("x=0")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3", 3), ("-0.5", -0.5), ("(0,1)", (0, 1)), ("[1]", [1]), ("true", True), ("None", None), ("none", None)],
+)
+def test_values(text, value):
+    assert texts.parse_value(text) == value
+    assert texts.parse_value(f"{text}?") == f"{text}?"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (sc.AccessDeniedError(), exits.DENIED),
+        (sc.MeshRestartedError(), exits.UNREACHABLE),
+        (sc.ShardingError(), exits.USAGE),
+        (sc.AxisError(), exits.USAGE),
+        (sc.KernelNotFoundError(), exits.USAGE),
+        (sc.ArrayLostError(), exits.FAILED),
+        (sc.DeadlineExceededError(), exits.FAILED),
+        (sc.OutOfDeviceMemoryError(), exits.FAILED),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_statuses(error, status):
+    assert exits.status_of(error) == status
+
+
+def test_rates_are_those_since_the_snapshot_before():
+    before = {"diff": CallTotals(10, 1, 1.0, 100), "sum": CallTotals(50, 0, 0.0, 0)}
+    now = {"diff": CallTotals(30, 2, 2.0, 300), "sum": CallTotals(4, 0, 0.0, 0), "sin": CallTotals(1, 0, 0.5, 8)}
+    shown = rates(before, now, 2.0)
+    assert list(shown) == ["diff", "sum", "sin"]  # the busiest first
+    assert shown["diff"].calls_per_s == 10
+    assert (shown["diff"].failed_per_s, shown["diff"].busy, shown["diff"].bytes_per_s) == (0.5, 0.5, 100)
+    assert shown["sum"].calls_per_s == 2  # of another process, which began at 0
+
+
+def test_a_check_that_raises_has_failed_with_its_advice():
+    def broken():
+        yield checks.ok("first", "fine")
+        raise sc.ShardingError("too small; make it larger")
+
+    assert checks.guarded("second", broken) == [
+        checks.Check("first", "ok", "fine"),
+        checks.Check("second", "failed", "too small", "make it larger"),
+    ]
+
+
+def test_json_has_no_values_that_json_does_not_have():
+    values = {"type": sc.Array(3, "int8"), "mesh": sc.Mesh(x=2), "nan": float("nan"), "a": np.array([1.5, np.inf])}
+    assert plain(values) == {
+        "type": "int8[3]",
+        "mesh": {"axes": {"x": 2}, "device_ids": None},
+        "nan": None,
+        "a": [1.5, None],
+    }
+    assert plain((1 + 2j, np.bool_(True), sc.P("x", ("a", "b")))) == [[1.0, 2.0], True, ["x", ["a", "b"]]]

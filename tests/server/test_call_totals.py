@@ -1,0 +1,28 @@
+import pytest
+
+from shardcall_server.frontend.observability import call_totals
+from shardcall_server.frontend.observability.call_totals import Total, TotalsByName
+
+
+def test_calls_are_counted_by_kernel_and_by_principal():
+    totals = TotalsByName()
+    for kernel, principal, is_failed in (("diff", "ada", False), ("diff", "bob", True), ("", "ada", False)):
+        totals.add(kernel, principal, is_failed=is_failed, execute_s=0.5, array_bytes=8)
+    by_kernel, by_principal = totals.snapshot()
+    assert by_kernel == {"diff": Total(2, 1, 1.0, 16)}
+    assert by_principal == {"ada": Total(2, 0, 1.0, 16), "bob": Total(1, 1, 0.5, 8)}
+
+
+def test_a_snapshot_does_not_change():
+    totals = TotalsByName()
+    totals.add("diff", "", is_failed=False, execute_s=0.0, array_bytes=0)
+    (before, principals), _ = totals.snapshot(), totals.add("diff", "", is_failed=False, execute_s=0, array_bytes=0)
+    assert (before["diff"].calls, principals) == (1, {})
+
+
+def test_the_number_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(call_totals, "_MOST_NAMES", 2)
+    totals = TotalsByName()
+    for name in ("a", "b", "c", "a"):
+        totals.add(name, "", is_failed=False, execute_s=0.0, array_bytes=0)
+    assert {name: total.calls for name, total in totals.snapshot()[0].items()} == {"a": 2, "b": 1}
