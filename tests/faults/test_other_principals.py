@@ -140,6 +140,7 @@ def test_a_list_without_a_lease_has_the_arrays_of_the_principal_alone(owner, gue
         ]
         assert here in listed
         assert elsewhere not in listed
+    assert guest.delete(own) == 1
 
 
 def test_an_array_is_its_principals_over_every_connection(server, handle):
