@@ -240,9 +240,9 @@ def test_status_reports_why_the_mesh_ended_while_it_is_away(observed):
 
 def test_status_without_a_server_or_without_the_scope_says_what_to_do(server, tmp_path):
     nobody = status(f"unix:{tmp_path}/no.sock")
-    assert nobody.returncode == 1
+    assert nobody.returncode == 3
     assert "start one with: shardcall serve" in nobody.stderr
     runs_only = status(server.address, **{token_file.TOKEN_VARIABLE: token_of("runner")})
-    assert runs_only.returncode == 1
+    assert runs_only.returncode == 4
     assert "scope admin" in runs_only.stderr
     assert "Traceback" not in runs_only.stderr + nobody.stderr
