@@ -17,7 +17,7 @@ from peers.heat_steps import handler, start, step
 
 def main() -> None:
     """Answers until standard input ends."""
-    client = shardcall.connect(sys.argv[1], fuse=True)
+    client = shardcall.connect(sys.argv[1])
 
     @cache
     def put(size: int) -> shardcall.RemoteArray:
