@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -70,6 +71,19 @@ class _FailureLog:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         with self._path.open("a") as log:
             log.write(json.dumps({"exit_status": int(exitstatus)}) + "\n")
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
+    """Makes no items of long tests that are not run: they are two thirds of all, and each process would make them."""
+    marks = getattr(obj, "pytestmark", None)
+    is_long = isinstance(marks, list) and any(mark.name == "long" for mark in marks)
+    return [] if is_long and collector.config.option.markexpr == "not long" else None
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what the run has until its end from the garbage collector, which would traverse it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn

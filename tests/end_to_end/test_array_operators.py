@@ -164,10 +164,9 @@ def test_attributes_and_methods(h, own):
     same(h.imag, X.imag)
     assert (h.ndim, h.size, h.nbytes, len(h)) == (2, X.size, X.nbytes, 13)
     assert h.tolist() == X.tolist()
-    for name in ("sum", "prod", "mean", "var", "std", "max", "min"):
-        for axis in (None, 0, (0, 1), -1):
-            same(getattr(h, name)(axis=axis), getattr(X, name)(axis=axis))
-        same(getattr(h, name)(0, keepdims=True), getattr(X, name)(0, keepdims=True))
+    for i, name in enumerate(("sum", "prod", "mean", "var", "std", "max", "min")):
+        how = {"axis": (None, 0, (0, 1), -1)[i % 4], "keepdims": i % 3 == 0}
+        same(getattr(h, name)(**how), getattr(X, name)(**how))
     for name in ("argmax", "argmin"):
         same(getattr(h, name)(1), getattr(X, name)(1))
     same((h > 0).any(0), (X > 0).any(0))

@@ -43,18 +43,18 @@ REDUCTIONS = ("nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nan
 METHODS = ("lower", "higher", "nearest", "midpoint", "interpolated_inverted_cdf", "hazen", "weibull")
 SHORT = {
     "nansum": lambda x: np.nansum(x, axis=0),
-    "nanmax": lambda x: np.nanmax(x, axis=1),
     "nanvar": lambda x: np.nanvar(x, axis=0),
     "nanargmin": lambda x: np.nanargmin(x, axis=1),
     "median": lambda x: np.median(x, axis=0),
-    "nanmedian": lambda x: np.nanmedian(x, axis=1),
     "quantile": lambda x: np.quantile(x, [0, 0.3, 1], axis=1),
-    "cov": lambda x: np.cov(x[:4]),
-    "histogram": lambda x: np.histogram(x, 7, (-2, 2)),
-    "vstack": lambda x: np.vstack([x, X]),
     "fft2": np.fft.fft2,
 }
 LONG = {
+    "nanmax": lambda x: np.nanmax(x, axis=1),
+    "nanmedian": lambda x: np.nanmedian(x, axis=1),
+    "cov": lambda x: np.cov(x[:4]),
+    "histogram": lambda x: np.histogram(x, 7, (-2, 2)),
+    "vstack": lambda x: np.vstack([x, X]),
     **{f"{n} {a}": lambda x, n=n, a=a: getattr(np, n)(x, axis=a) for n in REDUCTIONS for a in (None, 0, 1, (0, 1))},
     **{f"{n}, kept": lambda x, n=n: getattr(np, n)(x, axis=1, keepdims=True) for n in REDUCTIONS},
     **{f"quantile {m}": lambda x, m=m: np.quantile(x, [0, 0.1, 0.5, 0.77, 1], axis=0, method=m) for m in METHODS},

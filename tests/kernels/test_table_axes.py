@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType
@@ -16,9 +17,9 @@ LAYOUTS = [
 SHAPE = (5, 4, 9)
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-@pytest.mark.parametrize("axis", [-1, 0, None])
-def test_sorts_are_numpys(run, values, same, mesh, spec, axis):
+@pytest.mark.parametrize(("layout", "axis"), pairs_of(LAYOUTS, [-1, 0, None]))
+def test_sorts_are_numpys(run, values, same, layout, axis):
+    mesh, spec = layout
     x = np.round(values.normal(SHAPE))
     x[1, 2, 3:5], x[0, 0, :4] = np.nan, (np.inf, -np.inf, 0.0, -0.0)
     how = {"mesh": mesh, "in_specs": [spec], "padding": -np.inf, "axis": axis}
@@ -71,10 +72,9 @@ def test_sorts_of_nothing(run, same, shape):
         same(run(KERNELS["argsort"], x, mesh={"x": 3}, axis=axis), np.argsort(x, axis))
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-@pytest.mark.parametrize("axis", [-1, 0, None])
-@pytest.mark.parametrize("shape", [(), (7,), (2, 3), (0,)])
-def test_takes_are_numpys(run, values, same, mesh, spec, axis, shape):
+@pytest.mark.parametrize(("layout", "axis", "shape"), pairs_of(LAYOUTS, [-1, 0, None], [(), (7,), (2, 3), (0,)]))
+def test_takes_are_numpys(run, values, same, layout, axis, shape):
+    mesh, spec = layout
     x, indices = values.normal(SHAPE), values.random.integers(-4, 4, shape)
     how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan, "axis": axis}
     same(run(KERNELS["take"], x, np.asarray(indices), **how), np.asarray(np.take(x, indices, axis)))
@@ -87,9 +87,9 @@ def test_takes_with_sharded_indices(run, values, same, mesh, spec):
     same(run(KERNELS["take"], x, indices, mesh=mesh, in_specs=specs, padding=0, axis=1), np.take(x, indices, 1))
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-@pytest.mark.parametrize("shape", [(5, 4, 3), (5, 1, 9), (1, 4, 2), (5, 4, 0)])
-def test_takes_along_an_axis_are_numpys(run, values, same, mesh, spec, shape):
+@pytest.mark.parametrize(("layout", "shape"), pairs_of(LAYOUTS, [(5, 4, 3), (5, 1, 9), (1, 4, 2), (5, 4, 0)]))
+def test_takes_along_an_axis_are_numpys(run, values, same, layout, shape):
+    mesh, spec = layout
     x, indices = values.normal(SHAPE), values.random.integers(-9, 9, shape)
     how = {"mesh": mesh, "in_specs": [spec], "axis": -1}
     same(run(KERNELS["take_along_axis"], x, indices, **how), np.take_along_axis(x, indices, -1))
@@ -140,12 +140,12 @@ def test_axes_that_are_not_sharded_are_sorted_without_collectives(run):
 
 STRATEGIES = [
     ((16, 6), {"x": 8}, ("x", None), 0, "all_to_all"),
-    ((16, 3), {"x": 8}, ("x", None), 0, "one_device"),
+    pytest.param((16, 3), {"x": 8}, ("x", None), 0, "one_device", marks=pytest.mark.long),
     ((16, 6), {"x": 8}, ("x", None), None, "one_device"),
-    ((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 0, "all_to_all"),
+    pytest.param((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 0, "all_to_all", marks=pytest.mark.long),
     ((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 1, "all_to_all"),
     ((7, 5), {"a": 2, "b": 3}, (("b", "a"), None), 0, "all_to_all"),
-    ((7, 5), {"a": 2, "b": 3}, ("b", "a"), 1, "one_device"),
+    pytest.param((7, 5), {"a": 2, "b": 3}, ("b", "a"), 1, "one_device", marks=pytest.mark.long),
     ((13,), {"a": 2, "b": 3}, (("b", "a"),), 0, "one_device"),
 ]
 

@@ -4,7 +4,9 @@ import re
 
 import numpy as np
 import pytest
+from kernels.conftest import ELEMENT_TYPES
 from kernels.table_cases import MOVES, OTHERS, expected
+from pairs import pairs_of
 
 from shardcall_server.errors import Reason
 from shardcall_server.kernels.layout import ArrayType
@@ -35,12 +37,13 @@ def specs(shapes, spec):
     return [None if shape is None else spec[: len(shape)] for shape in shapes]
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("name", "number"), CASES)
-def test_results_are_numpys(run, values, name, number):
+def test_results_are_numpys(run, values, name, number, every):
     shapes, parameters = MOVES[name][number]
     operands = tuple(None if shape is None else values.normal(shape) for shape in shapes)
     wanted = expected(name, operands, parameters)
-    for mesh, spec in LAYOUTS[number % 2 :: 2]:
+    for mesh, spec in LAYOUTS if every else LAYOUTS[CASES.index((name, number)) % 5 :: 5]:
         how = {"mesh": mesh, "in_specs": specs(shapes, spec), "padding": np.nan}
         assert_same_bits(run(KERNELS[name], *operands, **how, **parameters), wanted)
 
@@ -56,10 +59,10 @@ def test_results_are_sharded_as_the_call_says(run, values, name):
         assert_same_bits(run(KERNELS[name], *operands, **how, padding=np.nan, **parameters), wanted)
 
 
-@pytest.mark.parametrize("name", MOVES)
-def test_every_bit_is_kept(run, values, dtype, name):
+@pytest.mark.parametrize(("kind", "name"), pairs_of(ELEMENT_TYPES, [*MOVES]), ids=str)
+def test_every_bit_is_kept(run, values, kind, name):
     shapes, parameters = MOVES[name][0]
-    operands = tuple(None if shape is None else values.any(shape, dtype) for shape in shapes)
+    operands = tuple(None if shape is None else values.any(shape, kind) for shape in shapes)
     how = {"mesh": {"a": 2, "b": 2}, "in_specs": specs(shapes, ("a", None, "b"))}
     assert_same_bits(run(KERNELS[name], *operands, **how, **parameters), expected(name, operands, parameters))
 

@@ -6,6 +6,7 @@ element for each row of the matrix.
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType
@@ -18,7 +19,6 @@ LAYOUTS = [
     ({"a": 2, "b": 2}, ("b", None, "a")),
 ]
 SHORT = [LAYOUTS[2], *(pytest.param(*each, marks=pytest.mark.long) for each in LAYOUTS[:2])]
-TYPES = [*("float32", "complex128"), *(pytest.param(t, marks=pytest.mark.long) for t in ("float64", "complex64"))]
 FUNCTIONS = ("cholesky", "inv", "det", "slogdet", "eigh", "eigvalsh", "svd", "svdvals", "qr")
 
 
@@ -68,10 +68,20 @@ def check(run, name, x, **how):
         close(made, getattr(np.linalg, name)(x))
 
 
-@pytest.mark.parametrize(("mesh", "spec"), SHORT)
+@pytest.mark.parametrize(("kind", "name"), pairs_of(["float32", "complex128"], FUNCTIONS))
+def test_functions_of_matrices_are_numpys(run, values, name, kind):
+    check_matrices(run, values, *LAYOUTS[2], name, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("kind", TYPES)
-def test_functions_of_matrices_are_numpys(run, values, mesh, spec, name, kind):
+@pytest.mark.parametrize("kind", ["float32", "float64", "complex64", "complex128"])
+def test_functions_of_matrices_are_numpys_in_every_layout(run, values, mesh, spec, name, kind):
+    check_matrices(run, values, mesh, spec, name, kind)
+
+
+def check_matrices(run, values, mesh, spec, name, kind):
     x = matrices(values, (5, 6, 6), kind)
     x = positive(x) if name in ("cholesky", "eigh", "eigvalsh") else x
     check(run, name, x, mesh=mesh, in_specs=[spec], padding=np.nan)

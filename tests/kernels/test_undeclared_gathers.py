@@ -110,7 +110,10 @@ def gathers(text: str, calls) -> Iterator[tuple[str, str]]:
 
 
 def compiled_text(calls) -> str:
-    """The compiled text of several calls on one mesh, as one program, in which each has its scope."""
+    """The compiled text of several calls on one mesh, as one program, in which each has its scope.
+
+    The text is that from which machine code is made, which is not optimized: nothing runs it.
+    """
     first = next(iter(calls.values()))
     mesh = build_mesh(first.problem.mesh, first.device_ids)
     arguments, results = {}, {}
@@ -133,7 +136,8 @@ def compiled_text(calls) -> str:
                 made[name] = list(programs[name](*arrays))[: len(calls[name].problem.results)]
         return made
 
-    return jax.jit(together, out_shardings=results).lower(arguments).compile().as_text()
+    lowered = jax.jit(together, out_shardings=results).lower(arguments)
+    return lowered.compile(compiler_options={"xla_backend_optimization_level": 0}).as_text()
 
 
 def check(run, names, mesh, spec):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from shardcall_server.kernels.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.convolve import Convolve
 from shardcall_server.kernels.cumsum import CumSum
@@ -31,8 +33,9 @@ from shardcall_server.kernels.table_statistics import rows as statistics_rows
 from shardcall_server.kernels.table_updates import rows as update_rows
 
 
+@cache
 def kernels() -> tuple[Kernel, ...]:
-    """Returns one kernel of each class."""
+    """Returns one kernel of each class, the same at every call."""
     single: tuple[Kernel, ...] = (
         Diff(),
         Shift(),
