@@ -16,8 +16,8 @@ def pairs_of(*values: Sequence[Any]) -> list[Any]:
     indices = product(*(range(len(sequence)) for sequence in values))
     return [
         pytest.param(
-            *(sequence[i] for sequence, i in zip(values, places, strict=True)),
-            marks=() if sum(places) % shortest == 0 else pytest.mark.long,
+            *(sequence[i] for sequence, i in zip(values, numbers, strict=True)),
+            marks=() if sum(numbers) % shortest == 0 else pytest.mark.long,
         )
-        for places in indices
+        for numbers in indices
     ]
