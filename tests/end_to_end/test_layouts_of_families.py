@@ -72,6 +72,25 @@ def drawn(own):
     return X + own.uniform(7, shape=X.shape, mesh=ONE).array
 
 
+FLATTENED = {
+    "running sum": np.cumsum,
+    "running product": lambda x: np.cumprod(x / 3),
+    "repeat": lambda x: np.repeat(x, 2),
+    "roll": lambda x: np.roll(x, 33),
+    "join": lambda x: np.concatenate([x, x[:5, 1]], axis=None),
+}
+
+
+@pytest.mark.parametrize("name", FLATTENED)
+@pytest.mark.parametrize("spec", [P("a", None), pytest.param(P("a", "b"), marks=pytest.mark.long)], ids=str)
+def test_flattened_arrays_stay_sharded(own, name, spec):
+    made = FLATTENED[name](own.put(X, mesh=MESH, spec=spec))
+    assert any(made.spec)
+    expected = FLATTENED[name](X)
+    assert made.shape == expected.shape
+    np.testing.assert_allclose(made.get(), expected, rtol=1e-9, atol=1e-12)
+
+
 def cases():
     for number, (name, (mesh, spec)) in enumerate(itertools.product(FAMILIES, LAYOUTS)):
         if name == "constraint" and mesh == ONE:

@@ -7,6 +7,7 @@ import pytest
 from kernels.test_table_layouts import assert_same_bits
 
 from shardcall._src.functions.indexing import basic_index
+from shardcall_server.compilation.analysis import collectives
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
@@ -117,6 +118,36 @@ def test_slices_move_what_they_must(run, sizes, steps, most):
     )
     assert sum(4 * int(np.prod([int(n) for n in shape.split(",")])) for shape in sent) <= most
     assert "all-gather" not in text
+
+
+MIB = 2**20
+LARGE = [  # of 1 GiB of float32 on 8 devices: the shape, and the sizes of slices of 1 MiB
+    ((256 * MIB,), (MIB // 4,)),
+    ((16384, 16384), (16, 16384)),
+    ((MIB // 4, 1024), (256, 1024)),
+    ((1024, MIB // 4), (1, MIB // 4)),
+]
+
+
+@pytest.mark.parametrize(("shape", "sizes"), LARGE)
+def test_a_short_slice_of_a_large_array_moves_little(run, shape, sizes):
+    x, starts = ArrayType(shape, np.dtype("float32")), ArrayType((len(shape),), np.dtype("int64"))
+    text = text_of(run, "getitem", x, starts, mesh={"x": 8}, sizes=sizes, steps=(1,) * len(shape))
+    uses = {use.kind: use.bytes_per_device for use in collectives(text)}
+    # A reduce-scatter's results are the blocks: all devices' blocks together are what a device sends and adds.
+    moved = uses.pop("reduce-scatter", 0) * 8 + sum(uses.values())
+    assert 0 < moved <= 1.1 * MIB
+
+
+@pytest.mark.long
+def test_slices_of_a_gibibyte(run):
+    run.programs.clear()
+    x = np.arange(256 * MIB, dtype=np.float32)  # float32 has each of the first 16 Mi integers
+    for first in (0, 16 * MIB - 7, 100 * MIB + 5, 255 * MIB + 3 * MIB // 4):
+        made = run(KERNELS["getitem"], x, np.array([first]), mesh={"x": 8}, sizes=(MIB // 4,), steps=(1,))
+        assert_same_bits(made, x[first : first + MIB // 4])
+    assert len(run.programs) == 1
+    run.programs.clear()
 
 
 def assign(run, x, key, assigned, mesh, specs):

@@ -19,6 +19,7 @@ from shardcall._src.types.specs import SpecLike
 from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.methods import KernelMethods
 from shardcall.namespace.bucketed_calls import call_bucketed
+from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 
 
 class Submits(Protocol):
@@ -57,6 +58,8 @@ class NamespaceBase(KernelMethods[Any]):
         """Submits a call of any kernel, as `Client.submit`."""
         if BucketedArray in map(type, operands):
             return call_bucketed(self, name, operands, arguments)
+        if arguments.get("axis", 0) is None and is_flattened(name, operands, arguments):
+            return call_flattened(self, name, operands, arguments)
         return self._client.submit(name, *operands, **arguments)
 
     def _of(self, a: OperandLike) -> Any:

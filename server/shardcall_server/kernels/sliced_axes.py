@@ -99,7 +99,9 @@ class SlicedAxis:
 
     def _summed(self, block: jax.Array, lowest: jax.Array) -> jax.Array:
         axis, along = self.along.axis, self.along
-        padded = self.block * along.devices if self.is_sharded else self.count
+        # Of fewer rows than half the devices, every device gets all: a block of padding for each would be more to send.
+        is_scattered = self.is_sharded and self.block * along.devices < 2 * self.count
+        padded = self.block * along.devices if is_scattered else self.count
         slot = jnp.arange(padded, dtype=np.int64)
         if self.step < 0:
             slot = self.count - 1 - slot
@@ -107,7 +109,10 @@ class SlicedAxis:
         is_here = (row >= 0) & (row < along.block)
         taken = jnp.take(block, jnp.clip(row, 0, along.block - 1), axis=axis)
         own = jnp.where(lax.broadcast_in_dim(is_here, taken.shape, (axis,)), taken, jnp.zeros((), taken.dtype))
-        return sum_over(own, along, is_scattered=self.is_sharded)
+        result = sum_over(own, along, is_scattered=is_scattered)
+        if is_scattered or not self.is_sharded:
+            return result
+        return rows(result, jnp.minimum(along.index(), self.count - 1), 1, axis)
 
 
 def sum_over(own: jax.Array, along: ShardedAxis, *, is_scattered: bool) -> jax.Array:
