@@ -16,8 +16,8 @@ WEIGHTS = np.random.default_rng(5).integers(-4, 5, (4, 3)).astype(float)
 
 @pytest.fixture(scope="module")
 def own(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
+    """A client that refuses to copy arrays unless they are asked for, and whose programs can be counted."""
+    with sc.connect(server.address, implicit_get="error", fuse=False) as client:
         yield client
 
 
@@ -79,6 +79,13 @@ def test_ten_lengths_are_one_program(own, name):
             if length == LENGTHS[0]:
                 programs = own.usage().programs
     assert own.usage().programs == programs
+
+
+def test_recorded_calls_give_the_same(server):
+    with sc.connect(server.address, fuse=True) as client:
+        for length in LENGTHS[::3]:
+            h, x = client.bucket(table(length), mesh=MESH), table(length)
+            same(((h - h.max(axis=0)) * 2)[1:].sum(axis=0), ((x - x.max(axis=0)) * 2)[1:].sum(axis=0))
 
 
 def test_results_that_have_the_axis_are_bucketed(own):
