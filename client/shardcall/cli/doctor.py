@@ -91,7 +91,7 @@ def _show(checks: list[Check]) -> None:
         if check.fix:
             shown.print(Text(f"{'':>7}  {'':<{width}}  fix: {check.fix}"), soft_wrap=True)
     counts = {state: sum(check.state == state for check in checks) for state in ("failed", "warning", "ok")}
-    shown.print(f"{counts['failed']} failed, {counts['warning']} warnings, {counts['ok']} ok")
+    shown.print(f"{counts['failed']} failed, {counts['warning']} with a warning, {counts['ok']} ok")
 
 
 doctor = partial(connecting, argument=True)(_doctor)
