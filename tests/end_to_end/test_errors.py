@@ -46,7 +46,7 @@ X8 = {"mesh": mesh(x=8)}
 MANY = {f"x{i}": 1 for i in range(99)}
 PLANNED = [
     Row("unknown kernel", "KERNEL_NOT_FOUND", "kernel", "did you mean 'diff'?", call("dif"), status=NOT_FOUND),
-    Row("no kernel", "KERNEL_NOT_FOUND", "kernel", "there are: ", call(""), status=NOT_FOUND),
+    Row("no kernel", "KERNEL_NOT_FOUND", "kernel", "shardcall kernels, lists all", call(""), status=NOT_FOUND),
     Row("unknown parameter", "UNKNOWN_PARAMETER", "axes", "did you mean 'axis'?", call(parameters={"axes": 0})),
     Row("parameter of another kind", "PARAMETER_TYPE", "n", "n", call(parameters={"n": "two"})),
     Row("fractional order", "PARAMETER_TYPE", "n", "1.5", call(parameters={"n": 1.5})),
