@@ -26,6 +26,7 @@ VIEWS = "views and memory order of results"
 OTHER_FORMS = "forms that are another function: where(condition)"
 KEYWORDS = "keywords that the client's function does not have"
 SAMPLED = "more of what a case has called already, in other sizes or with other values (--full calls them too)"
+NUMBERS = "numbers alone, of functions that client.xp has and no kernel"
 REFUSED = "arguments that Python itself refuses"
 COMPLETE_CASES = frozenset((VIEWS, KEYWORDS))
 """Rules that leave out all of a case: it compares what NumPy computes with what the service does, to the last bit."""

@@ -16,7 +16,7 @@ from numpy_suite.sampling import Sampling
 from numpy_suite.scope import OutOfScopeError
 
 import shardcall as sc
-from shardcall._src.functions.table import BINARY, UNARY, WITH_WHERE
+from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
 
 
 class Service:
@@ -113,8 +113,9 @@ class RemoteFunction:
             return tuple(each.get() for each in results)
         return call.finish(call.named(results.get()))
 
-    def _method(self) -> Callable[..., sc.Result]:
-        method: Callable[..., sc.Result] = getattr(SERVICE.client, self._name)
+    def _method(self) -> Callable[..., Any]:
+        functions: Any = SERVICE.client if self._name in FUNCTIONS else SERVICE.client.xp
+        method: Callable[..., Any] = getattr(functions, self._name)
         return method
 
     def _call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Call:
@@ -126,6 +127,8 @@ class RemoteFunction:
         else:
             call = bind_function(self._function, self._name, args, keywords, self._method())
         arrays = call.operands[1:] if self._name == "einsum" else call.operands
+        if self._name not in FUNCTIONS and not any(map(_has_axes, arrays)):
+            raise OutOfScopeError(scope.NUMBERS)
         chosen = (call.keywords.get(word) for word in ("where", "initial"))
         scope.check_operands(self._name, [*arrays, *(value for value in chosen if value is not None)])
         if not SERVICE.sampling.takes(*self._form(call, arrays)):
@@ -153,7 +156,7 @@ class RemoteFunction:
 
 
 _OTHERS = ("argmax", "argmin", "where", "clip", "diff", "gradient", "cumsum", "convolve", "roll", "matmul", "einsum")
-_OTHERS = (*_OTHERS, "transpose", "copy")
+_OTHERS = (*_OTHERS, "transpose", "copy", "append", "delete", "insert", "diag")
 NAMES = frozenset((*UNARY, *BINARY, *WITH_WHERE, *_OTHERS))
 """The functions that are remote."""
 

@@ -99,7 +99,10 @@ def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
 def _arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], parameters: frozenset[str]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the arguments of a call: by name those that have the same name here, the others by position."""
+    """Returns the arguments of a call: by name those that have the same name here, the others by position.
+
+    Arguments that there are not here are left out if they have NumPy's default.
+    """
     signature = _signature(function)
     if signature is None:
         return [*args], {**kwargs}
@@ -114,7 +117,7 @@ def _arguments(
             named.update(value)
         elif index == len(positional) and kind is not inspect.Parameter.KEYWORD_ONLY and name not in by_name:
             positional.append(value)
-        else:
+        elif name in by_name or value is not signature.parameters[name].default:
             named[name] = value
     return positional, named
 
