@@ -72,19 +72,3 @@ def awaited_as(
         return convert(value, self._threads)
 
     return run
-
-
-def at_once(
-    method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
-) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], _Value]:
-    """Returns a form of a method that is not awaited, with its signature and docstring."""
-
-    @functools.wraps(method)
-    def run(self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Value:
-        try:
-            return method(self._wrapped, *args, **keywords)
-        except Exception as error:
-            shorten(error)
-            raise
-
-    return run

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.types.arrays import Array
-from shardcall.aio.asynchronous import Asynchronous, at_once, awaited
+from shardcall.aio.asynchronous import Asynchronous, awaited
 from shardcall.aio.remote_array import running
 from shardcall.aio.threads import Threads
 from shardcall.compiled import CompiledKernel
@@ -39,11 +40,14 @@ class AsyncCompiledKernel(Asynchronous[CompiledKernel]):
 
     def __init__(self, wrapped: CompiledKernel, threads: Threads) -> None:
         super().__init__(wrapped, threads)
-        self.plan = wrapped.plan
+        self.plan: Plan = wrapped.plan
 
     __call__ = running(_call)
     as_text = awaited(CompiledKernel.as_text)
-    explain = at_once(CompiledKernel.explain)
+
+    def explain(self) -> str:
+        """Returns the plan as text, with the reason for a compilation if there was one."""
+        return self._wrapped.explain()
 
     @property
     def key(self) -> Mapping[str, str]:

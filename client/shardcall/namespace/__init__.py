@@ -59,7 +59,11 @@ class Namespace(
     of this process and numbers; it runs where its committed operands are.
     """
 
-    pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
+    pi: float = math.pi
+    e: float = math.e
+    inf: float = math.inf
+    nan: float = math.nan
+    newaxis: None = None
 
     @property
     def fft(self) -> FftNamespace:

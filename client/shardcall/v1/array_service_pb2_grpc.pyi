@@ -4,24 +4,10 @@ isort:skip_file
 Arrays that stay on the mesh between calls."""
 
 from collections import abc as _abc
-from grpc import aio as _aio
 from shardcall.v1 import array_service_pb2 as _array_service_pb2
 import abc as _abc_1
 import grpc as _grpc
-import sys
-import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
-else:
-    from typing_extensions import Self as _Self
-
-_T = _typing.TypeVar("_T")
-
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
-
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
-    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
@@ -40,10 +26,7 @@ class ArrayServiceStub:
     RenewLease has set, and the server then deletes all of its arrays.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> ArrayServiceAsyncStub: ...
+    def __init__(self, channel: _grpc.Channel) -> None: ...
     PutArray: _grpc.StreamUnaryMultiCallable[_array_service_pb2.PutArrayRequest, _array_service_pb2.PutArrayResponse]
     """Stores an array on the mesh.
 
@@ -125,103 +108,6 @@ class ArrayServiceStub:
     `min_seconds` above `Limits.max_lease_seconds`.
     """
 
-@_typing.type_check_only
-class ArrayServiceAsyncStub(ArrayServiceStub):
-    """Stores arrays on the mesh, describes them, copies them back and deletes them.
-
-    An array stays, unchanged, until it is deleted, its lease expires or the mesh
-    restarts. After that its handle is NOT_FOUND, ARRAY_LOST, and never refers to
-    another array. A handle is 16 random bytes; any client of the same principal
-    that knows it can use the array.
-
-    The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
-    with its first array. Every method that names the lease renews it. It expires
-    `Limits.lease_seconds` after its last renewal, but not before the time that
-    RenewLease has set, and the server then deletes all of its arrays.
-    """
-
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    PutArray: _aio.StreamUnaryMultiCallable[_array_service_pb2.PutArrayRequest, _array_service_pb2.PutArrayResponse]  # type: ignore[assignment]
-    """Stores an array on the mesh.
-
-    Preconditions: the first request is the header. If its array is streamed,
-    chunks with index 0 follow.
-    Guarantees: after the answer the array is on the mesh.
-    Idempotent: with a request id, as described at KernelService. Without one,
-    each call stores an array of its own.
-
-    Errors:
-    * INVALID_ARGUMENT: MALFORMED_REQUEST, INVALID_OPERAND, INVALID_SHAPE,
-      SIZE_MISMATCH, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
-      NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
-      REQUEST_ID_REUSED.
-    * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
-    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
-      OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
-    * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    * CANCELLED: CANCELLED.
-    * INTERNAL: INTERNAL.
-    """
-    GetArray: _aio.UnaryStreamMultiCallable[_array_service_pb2.GetArrayRequest, _array_service_pb2.GetArrayResponse]  # type: ignore[assignment]
-    """Copies an array from the mesh.
-
-    Preconditions: none.
-    Guarantees: the bytes are those that were stored or computed. The first
-    answer is the header; if the array is streamed, chunks with index 0 follow;
-    the timing is the last message.
-    Idempotent: yes.
-
-    Errors: as PutArray.
-    """
-    DescribeArray: _aio.UnaryUnaryMultiCallable[_array_service_pb2.DescribeArrayRequest, _array_service_pb2.DescribeArrayResponse]  # type: ignore[assignment]
-    """Describes an array.
-
-    Preconditions: none.
-    Guarantees: the description does not change while the array exists.
-    Idempotent: yes.
-
-    Errors:
-    * INVALID_ARGUMENT: MALFORMED_REQUEST.
-    * NOT_FOUND: ARRAY_LOST.
-    * UNAVAILABLE: SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    """
-    ListArrays: _aio.UnaryUnaryMultiCallable[_array_service_pb2.ListArraysRequest, _array_service_pb2.ListArraysResponse]  # type: ignore[assignment]
-    """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
-    a lease it lists all arrays of the principal, and renews no lease.
-
-    Preconditions: without a lease, the server authenticates its callers.
-    Guarantees: the arrays that exist at the time of the call.
-    Idempotent: yes.
-
-    Errors: as DescribeArray, without ARRAY_LOST, and
-    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE: the answer exceeds
-      `Limits.max_message_bytes`.
-    """
-    DeleteArrays: _aio.UnaryUnaryMultiCallable[_array_service_pb2.DeleteArraysRequest, _array_service_pb2.DeleteArraysResponse]  # type: ignore[assignment]
-    """Deletes arrays. Executions that were launched before still read them.
-
-    Preconditions: none. Handles of arrays that do not exist are ignored.
-    Guarantees: after the answer none of the arrays exists.
-    Idempotent: yes; with a request id the count is the same too.
-
-    Errors: as DescribeArray, without ARRAY_LOST, and
-    * INVALID_ARGUMENT: REQUEST_ID_REUSED.
-    """
-    RenewLease: _aio.UnaryUnaryMultiCallable[_array_service_pb2.RenewLeaseRequest, _array_service_pb2.RenewLeaseResponse]  # type: ignore[assignment]
-    """Renews a lease, and may set a time before which it does not expire even if
-    nobody renews it. An unknown lease is ignored.
-
-    Preconditions: none.
-    Guarantees: the lease expires `Limits.lease_seconds` from now at the
-    earliest, and not before `min_seconds` from now.
-    Idempotent: yes.
-
-    Errors: as DescribeArray, without ARRAY_LOST. MALFORMED_REQUEST includes a
-    `min_seconds` above `Limits.max_lease_seconds`.
-    """
-
 class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     """Stores arrays on the mesh, describes them, copies them back and deletes them.
 
@@ -239,9 +125,9 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def PutArray(
         self,
-        request_iterator: _MaybeAsyncIterator[_array_service_pb2.PutArrayRequest],
-        context: _ServicerContext,
-    ) -> _typing.Union[_array_service_pb2.PutArrayResponse, _abc.Awaitable[_array_service_pb2.PutArrayResponse]]:
+        request_iterator: _abc.Iterator[_array_service_pb2.PutArrayRequest],
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.PutArrayResponse:
         """Stores an array on the mesh.
 
         Preconditions: the first request is the header. If its array is streamed,
@@ -268,8 +154,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     def GetArray(
         self,
         request: _array_service_pb2.GetArrayRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_array_service_pb2.GetArrayResponse], _abc.AsyncIterator[_array_service_pb2.GetArrayResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_array_service_pb2.GetArrayResponse]:
         """Copies an array from the mesh.
 
         Preconditions: none.
@@ -285,8 +171,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     def DescribeArray(
         self,
         request: _array_service_pb2.DescribeArrayRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_array_service_pb2.DescribeArrayResponse, _abc.Awaitable[_array_service_pb2.DescribeArrayResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.DescribeArrayResponse:
         """Describes an array.
 
         Preconditions: none.
@@ -304,8 +190,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     def ListArrays(
         self,
         request: _array_service_pb2.ListArraysRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_array_service_pb2.ListArraysResponse, _abc.Awaitable[_array_service_pb2.ListArraysResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.ListArraysResponse:
         """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
         a lease it lists all arrays of the principal, and renews no lease.
 
@@ -322,8 +208,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     def DeleteArrays(
         self,
         request: _array_service_pb2.DeleteArraysRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_array_service_pb2.DeleteArraysResponse, _abc.Awaitable[_array_service_pb2.DeleteArraysResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.DeleteArraysResponse:
         """Deletes arrays. Executions that were launched before still read them.
 
         Preconditions: none. Handles of arrays that do not exist are ignored.
@@ -338,8 +224,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     def RenewLease(
         self,
         request: _array_service_pb2.RenewLeaseRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_array_service_pb2.RenewLeaseResponse, _abc.Awaitable[_array_service_pb2.RenewLeaseResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.RenewLeaseResponse:
         """Renews a lease, and may set a time before which it does not expire even if
         nobody renews it. An unknown lease is ignored.
 
@@ -352,4 +238,4 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         `min_seconds` above `Limits.max_lease_seconds`.
         """
 
-def add_ArrayServiceServicer_to_server(servicer: ArrayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_ArrayServiceServicer_to_server(servicer: ArrayServiceServicer, server: _grpc.Server) -> None: ...

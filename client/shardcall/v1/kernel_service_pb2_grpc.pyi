@@ -4,25 +4,11 @@ isort:skip_file
 Kernel calls."""
 
 from collections import abc as _abc
-from grpc import aio as _aio
 from shardcall.v1 import call_stream_pb2 as _call_stream_pb2
 from shardcall.v1 import kernel_service_pb2 as _kernel_service_pb2
 import abc as _abc_1
 import grpc as _grpc
-import sys
-import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
-else:
-    from typing_extensions import Self as _Self
-
-_T = _typing.TypeVar("_T")
-
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
-
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
-    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
@@ -77,10 +63,7 @@ class KernelServiceStub:
     SHOULD send it again itself.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> KernelServiceAsyncStub: ...
+    def __init__(self, channel: _grpc.Channel) -> None: ...
     ListKernels: _grpc.UnaryUnaryMultiCallable[_kernel_service_pb2.ListKernelsRequest, _kernel_service_pb2.ListKernelsResponse]
     """Lists the kernels of the server.
 
@@ -186,163 +169,6 @@ class KernelServiceStub:
     * UNAVAILABLE: SERVER_DRAINING.
     """
 
-@_typing.type_check_only
-class KernelServiceAsyncStub(KernelServiceStub):
-    """Compiles kernels ahead of time and runs them on the server's device mesh.
-
-    A kernel is a pure function. A call leaves a compiled program in the cache
-    and, if the caller asks for it, its results on the mesh; it has no other
-    effect.
-
-    Method rules: the option `rules` of each method gives the scope that it needs,
-    whether it needs a call slot, and its behavior while the mesh restarts.
-
-    Authentication: a call to any service of this package carries its token in the
-    request metadata, as `authorization: Bearer <token>`. A server that requires
-    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
-    unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
-    the method.
-
-    Errors of every method, besides those listed there: UNAUTHENTICATED and
-    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
-    DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
-
-    Deadlines: the server ends a call at the earliest of its gRPC deadline, the
-    number of seconds in the request metadata `shardcall-timeout`, and
-    `Limits.max_call_seconds`. A client that wants the details and the timing of
-    the error SHOULD send `shardcall-timeout` together with a slightly later gRPC
-    deadline.
-
-    Stalled streams: if the next message of a call neither arrives nor is
-    accepted within the server's idle limit (30 s by default), the call ends with
-    DEADLINE_EXCEEDED, STREAM_IDLE. The status of a call that ends while it is
-    stalled, for this reason or at its deadline, has no details; its message ends
-    with the reason in parentheses.
-
-    Idempotency: a call MAY carry a `shardcall-request-id` in its metadata: 1 to
-    64 letters, digits, dots, hyphens or underscores, chosen at random. A client
-    that sends a call again MUST keep its id and its request. For a method that is
-    idempotent with a request id, the server then returns the answer of the first
-    call, and waits for it if it is still running, so that its effect takes place
-    once. The server keeps several thousand answers, each for at most ten minutes
-    and never across its own restart. A call that failed had no effect, and runs
-    again. The same id with another request, or with other bytes in its chunks, is
-    INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are not compared.
-
-    Retries: a client MAY retry UNAVAILABLE and RESOURCE_EXHAUSTED, after the
-    delay in the trailer `grpc-retry-pushback-ms`. A negative delay means that a
-    retry is of no use or is the caller's decision, as after MESH_RESTARTED. A
-    client MUST NOT retry INTERNAL, UNKNOWN or DEADLINE_EXCEEDED. The retry policy
-    of gRPC suffices for calls with a single request; the sender of a stream
-    SHOULD send it again itself.
-    """
-
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    ListKernels: _aio.UnaryUnaryMultiCallable[_kernel_service_pb2.ListKernelsRequest, _kernel_service_pb2.ListKernelsResponse]  # type: ignore[assignment]
-    """Lists the kernels of the server.
-
-    Preconditions: none.
-    Guarantees: the answer is the same throughout an epoch of the mesh.
-    Idempotent: yes.
-
-    Errors:
-    * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    """
-    DescribeKernel: _aio.UnaryUnaryMultiCallable[_kernel_service_pb2.DescribeKernelRequest, _kernel_service_pb2.DescribeKernelResponse]  # type: ignore[assignment]
-    """Describes one kernel.
-
-    Preconditions: none.
-    Guarantees: as ListKernels.
-    Idempotent: yes.
-
-    Errors:
-    * NOT_FOUND: KERNEL_NOT_FOUND.
-    * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    """
-    Plan: _aio.UnaryUnaryMultiCallable[_kernel_service_pb2.PlanRequest, _kernel_service_pb2.PlanResponse]  # type: ignore[assignment]
-    """Plans a call from the types of its operands. The kernel does not run.
-
-    A call whose key is new is compiled, because its collectives and its memory
-    are properties of the compiled program. `cache` reports whether the program
-    existed.
-
-    Preconditions: the arrays that `handles` names are on the mesh.
-    Guarantees: the same call, executed now, does what the plan describes.
-    Idempotent: yes.
-
-    Errors:
-    * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
-    * INVALID_ARGUMENT: MALFORMED_REQUEST, UNKNOWN_PARAMETER,
-      INVALID_PARAMETER, PARAMETER_TYPE, AXIS_OUT_OF_RANGE, OPERAND_COUNT,
-      INVALID_OPERAND, INVALID_SHAPE, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
-      NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
-      UNKNOWN_STRATEGY, STRATEGY_UNSUPPORTED.
-    * FAILED_PRECONDITION: COMPILE_FAILED.
-    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
-      OUT_OF_DEVICE_MEMORY.
-    * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED (the compilation continues),
-      COMPILE_LIMIT.
-    * CANCELLED: CANCELLED.
-    * INTERNAL: INTERNAL.
-    """
-    Compile: _aio.UnaryUnaryMultiCallable[_kernel_service_pb2.CompileRequest, _kernel_service_pb2.CompileResponse]  # type: ignore[assignment]
-    """Compiles a call ahead of time.
-
-    Preconditions: as Plan.
-    Guarantees: a call with this key uses the program until the program is
-    evicted or the mesh restarts. Concurrent requests for one key share a single
-    compilation.
-    Idempotent: yes.
-
-    Errors: as Plan.
-    """
-    Execute: _aio.UnaryUnaryMultiCallable[_kernel_service_pb2.ExecuteRequest, _kernel_service_pb2.ExecuteResponse]  # type: ignore[assignment]
-    """Runs a kernel on small arrays, with one message in each direction.
-
-    Preconditions: each operand is inline, in a segment or resident; the inline
-    ones have at most `Limits.max_inline_bytes` together.
-    Guarantees: the results equal NumPy's.
-    Idempotent: yes; with `keep_results` only with a request id. Without one,
-    each repetition leaves results of its own.
-
-    Errors: as Plan, and
-    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED,
-      INVALID_VALUE, INDEX_OUT_OF_RANGE, INVALID_MATRIX.
-    * NOT_FOUND: SEGMENT_NOT_FOUND.
-    * FAILED_PRECONDITION: STREAM_REQUIRED, PROGRAM_REFUSED,
-      KERNEL_FAILED_KNOWN_ANSWERS. The kernel did not run.
-    * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY, RESIDENT_LIMIT; without details if
-      the message exceeds `Limits.max_message_bytes`.
-    * DEADLINE_EXCEEDED: EXECUTE_LIMIT.
-    * UNIMPLEMENTED: NOT_SUPPORTED.
-    """
-    ExecuteStream: _aio.StreamStreamMultiCallable[_kernel_service_pb2.ExecuteStreamRequest, _kernel_service_pb2.ExecuteStreamResponse]  # type: ignore[assignment]
-    """Runs a kernel on arrays of any size within the server's limits.
-
-    Preconditions: the first request is the header, whose operands are inline,
-    streamed, in a segment or resident. The chunks of the streamed operands
-    follow it, operands in ascending order.
-    Guarantees: the first answer is the header, whose results are streamed, in a
-    segment or resident. Chunks follow it, possibly before the last result is
-    complete; the timing is the last message. An error after the header
-    invalidates all results.
-    Idempotent: as Execute.
-
-    Errors: as Execute, without STREAM_REQUIRED. A call that is refused because
-    of its header is answered before its chunks are read.
-    """
-    CallStream: _aio.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]  # type: ignore[assignment]
-    """Runs many small calls through one long-lived stream; see call_stream.proto.
-    Guarantees: each call has the checks, limits, errors and results of Execute.
-    Idempotent: each call as Execute, by its own request id.
-
-    Errors, which end the stream:
-    * UNAVAILABLE: SERVER_DRAINING.
-    """
-
 class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
@@ -397,8 +223,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     def ListKernels(
         self,
         request: _kernel_service_pb2.ListKernelsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_kernel_service_pb2.ListKernelsResponse, _abc.Awaitable[_kernel_service_pb2.ListKernelsResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _kernel_service_pb2.ListKernelsResponse:
         """Lists the kernels of the server.
 
         Preconditions: none.
@@ -414,8 +240,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     def DescribeKernel(
         self,
         request: _kernel_service_pb2.DescribeKernelRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_kernel_service_pb2.DescribeKernelResponse, _abc.Awaitable[_kernel_service_pb2.DescribeKernelResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _kernel_service_pb2.DescribeKernelResponse:
         """Describes one kernel.
 
         Preconditions: none.
@@ -432,8 +258,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     def Plan(
         self,
         request: _kernel_service_pb2.PlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_kernel_service_pb2.PlanResponse, _abc.Awaitable[_kernel_service_pb2.PlanResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _kernel_service_pb2.PlanResponse:
         """Plans a call from the types of its operands. The kernel does not run.
 
         A call whose key is new is compiled, because its collectives and its memory
@@ -465,8 +291,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     def Compile(
         self,
         request: _kernel_service_pb2.CompileRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_kernel_service_pb2.CompileResponse, _abc.Awaitable[_kernel_service_pb2.CompileResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time.
 
         Preconditions: as Plan.
@@ -482,8 +308,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     def Execute(
         self,
         request: _kernel_service_pb2.ExecuteRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_kernel_service_pb2.ExecuteResponse, _abc.Awaitable[_kernel_service_pb2.ExecuteResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _kernel_service_pb2.ExecuteResponse:
         """Runs a kernel on small arrays, with one message in each direction.
 
         Preconditions: each operand is inline, in a segment or resident; the inline
@@ -507,9 +333,9 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def ExecuteStream(
         self,
-        request_iterator: _MaybeAsyncIterator[_kernel_service_pb2.ExecuteStreamRequest],
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_kernel_service_pb2.ExecuteStreamResponse], _abc.AsyncIterator[_kernel_service_pb2.ExecuteStreamResponse]]:
+        request_iterator: _abc.Iterator[_kernel_service_pb2.ExecuteStreamRequest],
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_kernel_service_pb2.ExecuteStreamResponse]:
         """Runs a kernel on arrays of any size within the server's limits.
 
         Preconditions: the first request is the header, whose operands are inline,
@@ -528,9 +354,9 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def CallStream(
         self,
-        request_iterator: _MaybeAsyncIterator[_call_stream_pb2.CallStreamRequest],
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_call_stream_pb2.CallStreamResponse], _abc.AsyncIterator[_call_stream_pb2.CallStreamResponse]]:
+        request_iterator: _abc.Iterator[_call_stream_pb2.CallStreamRequest],
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_call_stream_pb2.CallStreamResponse]:
         """Runs many small calls through one long-lived stream; see call_stream.proto.
         Guarantees: each call has the checks, limits, errors and results of Execute.
         Idempotent: each call as Execute, by its own request id.
@@ -539,4 +365,4 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
         * UNAVAILABLE: SERVER_DRAINING.
         """
 
-def add_KernelServiceServicer_to_server(servicer: KernelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_KernelServiceServicer_to_server(servicer: KernelServiceServicer, server: _grpc.Server) -> None: ...

@@ -4,24 +4,10 @@ isort:skip_file
 Profiles of the devices."""
 
 from collections import abc as _abc
-from grpc import aio as _aio
 from shardcall.v1 import profile_service_pb2 as _profile_service_pb2
 import abc as _abc_1
 import grpc as _grpc
-import sys
-import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
-else:
-    from typing_extensions import Self as _Self
-
-_T = _typing.TypeVar("_T")
-
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
-
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
-    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
@@ -31,10 +17,7 @@ class ProfileServiceStub:
     `admin`, because a trace shows the calls of all clients.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> ProfileServiceAsyncStub: ...
+    def __init__(self, channel: _grpc.Channel) -> None: ...
     StartProfile: _grpc.UnaryUnaryMultiCallable[_profile_service_pb2.StartProfileRequest, _profile_service_pb2.StartProfileResponse]
     """Starts a recording. At most one recording runs at a time.
 
@@ -67,45 +50,6 @@ class ProfileServiceStub:
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
 
-@_typing.type_check_only
-class ProfileServiceAsyncStub(ProfileServiceStub):
-    """Records traces of the mesh with JAX's profiler. Every method needs the scope
-    `admin`, because a trace shows the calls of all clients.
-    """
-
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    StartProfile: _aio.UnaryUnaryMultiCallable[_profile_service_pb2.StartProfileRequest, _profile_service_pb2.StartProfileResponse]  # type: ignore[assignment]
-    """Starts a recording. At most one recording runs at a time.
-
-    Preconditions: no recording is running.
-    Guarantees: the trace contains what the mesh does after the answer. The
-    server discards a recording that is not stopped within `max_seconds`, and
-    one whose mesh restarts.
-    Idempotent: with a request id, as described at KernelService.
-
-    Errors:
-    * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
-    * INVALID_ARGUMENT: MALFORMED_REQUEST, REQUEST_ID_REUSED.
-    * FAILED_PRECONDITION: PROFILE_STATE.
-    * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    """
-    StopProfile: _aio.UnaryStreamMultiCallable[_profile_service_pb2.StopProfileRequest, _profile_service_pb2.StopProfileResponse]  # type: ignore[assignment]
-    """Stops the recording and returns its files.
-
-    Preconditions: a recording is running.
-    Guarantees: the files follow one after the other, each complete and in
-    order. The server keeps none of them.
-    Idempotent: no.
-
-    Errors:
-    * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
-    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE; the recording is discarded.
-    * FAILED_PRECONDITION: PROFILE_STATE.
-    * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    """
-
 class ProfileServiceServicer(metaclass=_abc_1.ABCMeta):
     """Records traces of the mesh with JAX's profiler. Every method needs the scope
     `admin`, because a trace shows the calls of all clients.
@@ -115,8 +59,8 @@ class ProfileServiceServicer(metaclass=_abc_1.ABCMeta):
     def StartProfile(
         self,
         request: _profile_service_pb2.StartProfileRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_profile_service_pb2.StartProfileResponse, _abc.Awaitable[_profile_service_pb2.StartProfileResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _profile_service_pb2.StartProfileResponse:
         """Starts a recording. At most one recording runs at a time.
 
         Preconditions: no recording is running.
@@ -137,8 +81,8 @@ class ProfileServiceServicer(metaclass=_abc_1.ABCMeta):
     def StopProfile(
         self,
         request: _profile_service_pb2.StopProfileRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_profile_service_pb2.StopProfileResponse], _abc.AsyncIterator[_profile_service_pb2.StopProfileResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_profile_service_pb2.StopProfileResponse]:
         """Stops the recording and returns its files.
 
         Preconditions: a recording is running.
@@ -154,4 +98,4 @@ class ProfileServiceServicer(metaclass=_abc_1.ABCMeta):
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """
 
-def add_ProfileServiceServicer_to_server(servicer: ProfileServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_ProfileServiceServicer_to_server(servicer: ProfileServiceServicer, server: _grpc.Server) -> None: ...

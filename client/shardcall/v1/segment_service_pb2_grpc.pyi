@@ -4,24 +4,10 @@ isort:skip_file
 Shared memory for clients on the server's host."""
 
 from collections import abc as _abc
-from grpc import aio as _aio
 from shardcall.v1 import segment_service_pb2 as _segment_service_pb2
 import abc as _abc_1
 import grpc as _grpc
-import sys
-import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
-else:
-    from typing_extensions import Self as _Self
-
-_T = _typing.TypeVar("_T")
-
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
-
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
-    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
@@ -38,44 +24,8 @@ class SegmentServiceStub:
     connection ends, and never hands it to another client. Its size is fixed.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> SegmentServiceAsyncStub: ...
+    def __init__(self, channel: _grpc.Channel) -> None: ...
     OpenSegment: _grpc.UnaryUnaryMultiCallable[_segment_service_pb2.OpenSegmentRequest, _segment_service_pb2.OpenSegmentResponse]
-    """Opens a segment.
-
-    Preconditions: the client runs on the server's host, as the server's user.
-    Guarantees: the ticket opens this segment once, within
-    `OpenSegmentResponse.ticket_seconds`. An unused ticket expires together with
-    its segment.
-    Idempotent: no. Each call opens a segment of its own, whose full size counts
-    against the caller's bytes.
-
-    Errors:
-    * INVALID_ARGUMENT: MALFORMED_REQUEST.
-    * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, CALL_TOO_LARGE,
-      OUT_OF_HOST_MEMORY.
-    * UNIMPLEMENTED: NOT_SUPPORTED: segments are disabled or not available.
-    * UNAVAILABLE: SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    """
-
-@_typing.type_check_only
-class SegmentServiceAsyncStub(SegmentServiceStub):
-    """Opens memory segments that a client on the same host shares with the server,
-    so that arrays are not copied through messages.
-
-    OpenSegment returns the path of a Unix socket and a ticket. The client
-    connects to the socket and sends the 32 bytes of the ticket. The server
-    answers with one byte of value 1 and the segment's file descriptor
-    (SCM_RIGHTS), or closes the connection. The segment belongs to this client
-    and lives as long as that connection. The server releases it when the
-    connection ends, and never hands it to another client. Its size is fixed.
-    """
-
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    OpenSegment: _aio.UnaryUnaryMultiCallable[_segment_service_pb2.OpenSegmentRequest, _segment_service_pb2.OpenSegmentResponse]  # type: ignore[assignment]
     """Opens a segment.
 
     Preconditions: the client runs on the server's host, as the server's user.
@@ -110,8 +60,8 @@ class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
     def OpenSegment(
         self,
         request: _segment_service_pb2.OpenSegmentRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_segment_service_pb2.OpenSegmentResponse, _abc.Awaitable[_segment_service_pb2.OpenSegmentResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _segment_service_pb2.OpenSegmentResponse:
         """Opens a segment.
 
         Preconditions: the client runs on the server's host, as the server's user.
@@ -130,4 +80,4 @@ class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """
 
-def add_SegmentServiceServicer_to_server(servicer: SegmentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_SegmentServiceServicer_to_server(servicer: SegmentServiceServicer, server: _grpc.Server) -> None: ...

@@ -4,24 +4,10 @@ isort:skip_file
 The server's devices, limits, versions and usage."""
 
 from collections import abc as _abc
-from grpc import aio as _aio
 from shardcall.v1 import server_info_service_pb2 as _server_info_service_pb2
 import abc as _abc_1
 import grpc as _grpc
-import sys
-import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
-else:
-    from typing_extensions import Self as _Self
-
-_T = _typing.TypeVar("_T")
-
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
-
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
-    ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
@@ -29,10 +15,7 @@ GRPC_VERSION: str
 class ServerInfoServiceStub:
     """Describes the server."""
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> ServerInfoServiceAsyncStub: ...
+    def __init__(self, channel: _grpc.Channel) -> None: ...
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_server_info_service_pb2.GetServerInfoRequest, _server_info_service_pb2.GetServerInfoResponse]
     """Returns the devices, limits and versions.
 
@@ -58,36 +41,6 @@ class ServerInfoServiceStub:
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
 
-@_typing.type_check_only
-class ServerInfoServiceAsyncStub(ServerInfoServiceStub):
-    """Describes the server."""
-
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    GetServerInfo: _aio.UnaryUnaryMultiCallable[_server_info_service_pb2.GetServerInfoRequest, _server_info_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
-    """Returns the devices, limits and versions.
-
-    Preconditions: none.
-    Guarantees: the answer is valid throughout the epoch. While the mesh
-    restarts, the answer describes the last mesh; only the first mesh after the
-    server's start is waited for.
-    Idempotent: yes.
-
-    Errors:
-    * UNAVAILABLE: MESH_NOT_READY (before the first mesh), SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    """
-    GetUsage: _aio.UnaryUnaryMultiCallable[_server_info_service_pb2.GetUsageRequest, _server_info_service_pb2.GetUsageResponse]  # type: ignore[assignment]
-    """Returns the resources that the server uses at this moment.
-
-    Preconditions: none.
-    Guarantees: none; the numbers change.
-    Idempotent: yes.
-
-    Errors:
-    * UNAVAILABLE: SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
-    """
-
 class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
     """Describes the server."""
 
@@ -95,8 +48,8 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
     def GetServerInfo(
         self,
         request: _server_info_service_pb2.GetServerInfoRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_server_info_service_pb2.GetServerInfoResponse, _abc.Awaitable[_server_info_service_pb2.GetServerInfoResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _server_info_service_pb2.GetServerInfoResponse:
         """Returns the devices, limits and versions.
 
         Preconditions: none.
@@ -114,8 +67,8 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
     def GetUsage(
         self,
         request: _server_info_service_pb2.GetUsageRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_server_info_service_pb2.GetUsageResponse, _abc.Awaitable[_server_info_service_pb2.GetUsageResponse]]:
+        context: _grpc.ServicerContext,
+    ) -> _server_info_service_pb2.GetUsageResponse:
         """Returns the resources that the server uses at this moment.
 
         Preconditions: none.
@@ -127,4 +80,4 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """
 
-def add_ServerInfoServiceServicer_to_server(servicer: ServerInfoServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_ServerInfoServiceServicer_to_server(servicer: ServerInfoServiceServicer, server: _grpc.Server) -> None: ...

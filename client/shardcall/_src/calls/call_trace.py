@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 _MOST = 256
 
@@ -39,7 +40,11 @@ class CallTrace(Sequence[TracedCall]):
     def __len__(self) -> int:
         return len(self._calls)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+    @overload
+    def __getitem__(self, index: int) -> TracedCall: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[TracedCall, ...]: ...
+    def __getitem__(self, index: int | slice) -> TracedCall | tuple[TracedCall, ...]:
         return self._calls[index]
 
     def __iter__(self) -> Iterator[TracedCall]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ from shardcall._src.types.tracebacks import shorten, shorten_methods, shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
 
-Axes = SupportsIndex | Sequence[SupportsIndex] | None
+BinaryMethod: TypeAlias = Callable[[Any, Any], Any]
+UnaryMethod: TypeAlias = Callable[[Any], Any]
+Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
 
 def can_be_operand(value: object) -> bool:
@@ -69,7 +71,8 @@ class ArrayOperators:
     Results are new arrays. An operator that assigns (``a += b``) makes the variable refer to a new array.
     """
 
-    __hash__ = None  # type: ignore[assignment]  # as of a numpy.ndarray, whose comparison is elementwise too
+    # As of a numpy.ndarray, whose comparison is elementwise too.
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     @property
     @abstractmethod
@@ -86,27 +89,40 @@ class ArrayOperators:
         def size(self) -> int: ...
         def get(self) -> NDArray: ...
 
-    __add__, __radd__ = _binary("add"), _reflected("add")
-    __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
-    __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")
-    __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
-    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
-    __mod__, __rmod__ = _binary("remainder"), _reflected("remainder")
-    __pow__, __rpow__ = _binary("power"), _reflected("power")
-    __matmul__, __rmatmul__ = _binary("matmul"), _reflected("matmul")
-    __and__, __rand__ = _binary("bitwise_and"), _reflected("bitwise_and")
-    __or__, __ror__ = _binary("bitwise_or"), _reflected("bitwise_or")
-    __xor__, __rxor__ = _binary("bitwise_xor"), _reflected("bitwise_xor")
-    __lshift__, __rlshift__ = _binary("left_shift"), _reflected("left_shift")
-    __rshift__, __rrshift__ = _binary("right_shift"), _reflected("right_shift")
-    __lt__, __le__ = _binary("less"), _binary("less_equal")
-    __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
-    __neg__, __pos__, __abs__, __invert__ = (
-        _unary("negative"),
-        _unary("positive"),
-        _unary("absolute"),
-        _unary("invert"),
-    )
+    __add__: ClassVar[BinaryMethod] = _binary("add")
+    __radd__: ClassVar[BinaryMethod] = _reflected("add")
+    __sub__: ClassVar[BinaryMethod] = _binary("subtract")
+    __rsub__: ClassVar[BinaryMethod] = _reflected("subtract")
+    __mul__: ClassVar[BinaryMethod] = _binary("multiply")
+    __rmul__: ClassVar[BinaryMethod] = _reflected("multiply")
+    __truediv__: ClassVar[BinaryMethod] = _binary("divide")
+    __rtruediv__: ClassVar[BinaryMethod] = _reflected("divide")
+    __floordiv__: ClassVar[BinaryMethod] = _binary("floor_divide")
+    __rfloordiv__: ClassVar[BinaryMethod] = _reflected("floor_divide")
+    __mod__: ClassVar[BinaryMethod] = _binary("remainder")
+    __rmod__: ClassVar[BinaryMethod] = _reflected("remainder")
+    __pow__: ClassVar[BinaryMethod] = _binary("power")
+    __rpow__: ClassVar[BinaryMethod] = _reflected("power")
+    __matmul__: ClassVar[BinaryMethod] = _binary("matmul")
+    __rmatmul__: ClassVar[BinaryMethod] = _reflected("matmul")
+    __and__: ClassVar[BinaryMethod] = _binary("bitwise_and")
+    __rand__: ClassVar[BinaryMethod] = _reflected("bitwise_and")
+    __or__: ClassVar[BinaryMethod] = _binary("bitwise_or")
+    __ror__: ClassVar[BinaryMethod] = _reflected("bitwise_or")
+    __xor__: ClassVar[BinaryMethod] = _binary("bitwise_xor")
+    __rxor__: ClassVar[BinaryMethod] = _reflected("bitwise_xor")
+    __lshift__: ClassVar[BinaryMethod] = _binary("left_shift")
+    __rlshift__: ClassVar[BinaryMethod] = _reflected("left_shift")
+    __rshift__: ClassVar[BinaryMethod] = _binary("right_shift")
+    __rrshift__: ClassVar[BinaryMethod] = _reflected("right_shift")
+    __lt__: ClassVar[BinaryMethod] = _binary("less")
+    __le__: ClassVar[BinaryMethod] = _binary("less_equal")
+    __gt__: ClassVar[BinaryMethod] = _binary("greater")
+    __ge__: ClassVar[BinaryMethod] = _binary("greater_equal")
+    __neg__: ClassVar[UnaryMethod] = _unary("negative")
+    __pos__: ClassVar[UnaryMethod] = _unary("positive")
+    __abs__: ClassVar[UnaryMethod] = _unary("absolute")
+    __invert__: ClassVar[UnaryMethod] = _unary("invert")
 
     @shortened
     def __divmod__(self, other: Any) -> tuple[Any, Any]:

@@ -87,7 +87,8 @@ class Block:
         self._release()
 
     def _own(self, offset: int, end: int) -> None:
-        self.offset, self.nbytes = offset, end - offset
+        self.offset: int = offset
+        self.nbytes: int = end - offset
         # A finalizer runs in any thread at any time, even within the allocator: it may only append.
         self._release = weakref.finalize(self, self._freed.append, (self.offset, self.nbytes))
         self._release.atexit = False

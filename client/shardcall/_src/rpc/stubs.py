@@ -11,16 +11,16 @@ import grpc
 from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage, decode
 from shardcall.v1 import (
     array_service_pb2,
-    array_service_pb2_grpc,
     kernel_service_pb2,
-    kernel_service_pb2_grpc,
     method_options_pb2,
     profile_service_pb2,
-    profile_service_pb2_grpc,
     segment_service_pb2,
-    segment_service_pb2_grpc,
-    server_info_service_pb2_grpc,
 )
+from shardcall.v1.array_service_pb2_grpc import ArrayServiceStub
+from shardcall.v1.kernel_service_pb2_grpc import KernelServiceStub
+from shardcall.v1.profile_service_pb2_grpc import ProfileServiceStub
+from shardcall.v1.segment_service_pb2_grpc import SegmentServiceStub
+from shardcall.v1.server_info_service_pb2_grpc import ServerInfoServiceStub
 
 if TYPE_CHECKING:  # the classes of gRPC are generic in their stubs only
     _CallStream: TypeAlias = grpc.StreamStreamMultiCallable[bytes, bytes]
@@ -43,12 +43,12 @@ class Stubs:
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
-        self.kernels = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        self.arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
-        self.segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
-        self.server = server_info_service_pb2_grpc.ServerInfoServiceStub(channel)
-        self.profiles = profile_service_pb2_grpc.ProfileServiceStub(channel)
-        self.slot_methods = frozenset(
+        self.kernels: KernelServiceStub = KernelServiceStub(channel)
+        self.arrays: ArrayServiceStub = ArrayServiceStub(channel)
+        self.segments: SegmentServiceStub = SegmentServiceStub(channel)
+        self.server: ServerInfoServiceStub = ServerInfoServiceStub(channel)
+        self.profiles: ProfileServiceStub = ProfileServiceStub(channel)
+        self.slot_methods: frozenset[Any] = frozenset(
             {
                 *_slot_methods(self.kernels, kernel_service_pb2),
                 *_slot_methods(self.arrays, array_service_pb2),

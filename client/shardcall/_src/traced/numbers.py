@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
-from shardcall._src.device_arrays.array_operators import ArrayOperators, can_be_operand
+from shardcall._src.device_arrays.array_operators import ArrayOperators, BinaryMethod, UnaryMethod, can_be_operand
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.functions.element_types import DType
 from shardcall._src.types.errors import TracingError
@@ -90,19 +90,31 @@ class TracedNumber:
         self.number = number
         self.key = key
 
-    __hash__ = None  # type: ignore[assignment]  # as of an array
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as of an array
 
-    __add__, __radd__ = _binary("add"), _reflected("add")
-    __sub__, __rsub__ = _binary("sub"), _reflected("sub")
-    __mul__, __rmul__ = _binary("mul"), _reflected("mul")
-    __truediv__, __rtruediv__ = _binary("truediv"), _reflected("truediv")
-    __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflected("floordiv")
-    __mod__, __rmod__ = _binary("mod"), _reflected("mod")
-    __pow__, __rpow__ = _binary("pow"), _reflected("pow")
-    __neg__, __pos__, __abs__ = _unary("neg"), _unary("pos"), _unary("abs")
-    __lt__, __le__ = _comparison("less"), _comparison("less_equal")
-    __gt__, __ge__ = _comparison("greater"), _comparison("greater_equal")
-    __eq__, __ne__ = _comparison("equal"), _comparison("not_equal")
+    __add__: ClassVar[BinaryMethod] = _binary("add")
+    __radd__: ClassVar[BinaryMethod] = _reflected("add")
+    __sub__: ClassVar[BinaryMethod] = _binary("sub")
+    __rsub__: ClassVar[BinaryMethod] = _reflected("sub")
+    __mul__: ClassVar[BinaryMethod] = _binary("mul")
+    __rmul__: ClassVar[BinaryMethod] = _reflected("mul")
+    __truediv__: ClassVar[BinaryMethod] = _binary("truediv")
+    __rtruediv__: ClassVar[BinaryMethod] = _reflected("truediv")
+    __floordiv__: ClassVar[BinaryMethod] = _binary("floordiv")
+    __rfloordiv__: ClassVar[BinaryMethod] = _reflected("floordiv")
+    __mod__: ClassVar[BinaryMethod] = _binary("mod")
+    __rmod__: ClassVar[BinaryMethod] = _reflected("mod")
+    __pow__: ClassVar[BinaryMethod] = _binary("pow")
+    __rpow__: ClassVar[BinaryMethod] = _reflected("pow")
+    __neg__: ClassVar[UnaryMethod] = _unary("neg")
+    __pos__: ClassVar[UnaryMethod] = _unary("pos")
+    __abs__: ClassVar[UnaryMethod] = _unary("abs")
+    __lt__: ClassVar[BinaryMethod] = _comparison("less")
+    __le__: ClassVar[BinaryMethod] = _comparison("less_equal")
+    __gt__: ClassVar[BinaryMethod] = _comparison("greater")
+    __ge__: ClassVar[BinaryMethod] = _comparison("greater_equal")
+    __eq__: ClassVar[BinaryMethod] = _comparison("equal")
+    __ne__: ClassVar[BinaryMethod] = _comparison("not_equal")
 
     @property
     def python_type(self) -> type:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, ClassVar, NoReturn, Protocol, Self
 
-from shardcall._src.device_arrays.array_operators import can_be_operand
+from shardcall._src.device_arrays.array_operators import BinaryMethod, can_be_operand
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.functions.indexing import is_basic
@@ -155,11 +155,19 @@ class TracedArray(RemoteArray):
     def __repr__(self) -> str:
         return f"<RemoteArray {self.type}, traced>"
 
-    __iadd__, __isub__, __imul__ = _assigning("add"), _assigning("subtract"), _assigning("multiply")
-    __itruediv__, __ifloordiv__ = _assigning("divide"), _assigning("floor_divide")
-    __imod__, __ipow__, __imatmul__ = _assigning("remainder"), _assigning("power"), _assigning("matmul")
-    __iand__, __ior__, __ixor__ = _assigning("bitwise_and"), _assigning("bitwise_or"), _assigning("bitwise_xor")
-    __ilshift__, __irshift__ = _assigning("left_shift"), _assigning("right_shift")
+    __iadd__: ClassVar[BinaryMethod] = _assigning("add")
+    __isub__: ClassVar[BinaryMethod] = _assigning("subtract")
+    __imul__: ClassVar[BinaryMethod] = _assigning("multiply")
+    __itruediv__: ClassVar[BinaryMethod] = _assigning("divide")
+    __ifloordiv__: ClassVar[BinaryMethod] = _assigning("floor_divide")
+    __imod__: ClassVar[BinaryMethod] = _assigning("remainder")
+    __ipow__: ClassVar[BinaryMethod] = _assigning("power")
+    __imatmul__: ClassVar[BinaryMethod] = _assigning("matmul")
+    __iand__: ClassVar[BinaryMethod] = _assigning("bitwise_and")
+    __ior__: ClassVar[BinaryMethod] = _assigning("bitwise_or")
+    __ixor__: ClassVar[BinaryMethod] = _assigning("bitwise_xor")
+    __ilshift__: ClassVar[BinaryMethod] = _assigning("left_shift")
+    __irshift__: ClassVar[BinaryMethod] = _assigning("right_shift")
 
 
 def line_of_caller() -> str:

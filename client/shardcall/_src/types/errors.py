@@ -91,7 +91,7 @@ class ShardcallError(Exception):
         self.message = message
         self.reason = reason
         self.field = field
-        self.metadata = dict(metadata or {})
+        self.metadata: dict[str, str] = dict(metadata or {})
         self.timing = timing
         self.status = status
         self.retry_after_s = retry_after_s
@@ -124,8 +124,8 @@ class AxisError(InvalidOperandError, np.exceptions.AxisError):
 
     def __init__(self, message: str = "", *, metadata: Mapping[str, str] | None = None, **rest: object) -> None:
         super().__init__(message, metadata=metadata, **rest)  # type: ignore[arg-type]
-        self.axis = _integer(self.metadata.get("axis"))
-        self.ndim = _integer(self.metadata.get("ndim"))
+        self.axis: int | None = _integer(self.metadata.get("axis"))
+        self.ndim: int | None = _integer(self.metadata.get("ndim"))
 
 
 class IndexOutOfRangeError(InvalidOperandError, IndexError):
