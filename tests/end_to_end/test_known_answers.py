@@ -16,7 +16,7 @@ from end_to_end.scraping import log_lines, metrics_url, scrape
 import shardcall as sc
 
 X = np.linspace(-2, 2, 4096)
-TEST = "elementwise float64 1/"
+TEST = "elementwise float64 2/"
 DETAIL = "3584 of 4096 elements are wrong"
 
 
