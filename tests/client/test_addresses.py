@@ -1,7 +1,7 @@
 import pytest
 
 import shardcall
-from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.addresses import default_address, parse_address
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,6 @@ def test_addresses_are_parsed_and_classified_as_local_or_remote(address, is_loca
         ("http://localhost:8470", "leave out the scheme"),
         ("unix:", "unix:/path"),
         ("unix://", "unix:/path"),
-        (None, "None is no address"),
         (8470, "8470 is no address"),
         (b"localhost:8470", "no address"),
         (("localhost", 8470), "no address"),
@@ -51,3 +50,13 @@ def test_addresses_are_parsed_and_classified_as_local_or_remote(address, is_loca
 def test_what_is_no_address_is_refused_with_the_forms_there_are(address, says):
     with pytest.raises(shardcall.InvalidRequestError, match=says):
         shardcall.connect(address)
+
+
+def test_the_default_address_is_the_environments_else_the_usual_one(monkeypatch):
+    monkeypatch.delenv("SHARDCALL_ADDRESS", raising=False)
+    assert default_address() == "localhost:8470"
+    monkeypatch.setenv("SHARDCALL_ADDRESS", "gpu-host.example.org:9000")
+    assert default_address() == "gpu-host.example.org:9000"
+    monkeypatch.setenv("SHARDCALL_ADDRESS", "http://localhost")
+    with pytest.raises(shardcall.InvalidRequestError, match="the environment variable SHARDCALL_ADDRESS: .*scheme"):
+        shardcall.connect()
