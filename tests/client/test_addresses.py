@@ -58,5 +58,5 @@ def test_the_default_address_is_the_environments_else_the_usual_one(monkeypatch)
     monkeypatch.setenv("SHARDCALL_ADDRESS", "gpu-host.example.org:9000")
     assert default_address() == "gpu-host.example.org:9000"
     monkeypatch.setenv("SHARDCALL_ADDRESS", "http://localhost")
-    with pytest.raises(shardcall.InvalidRequestError, match="the environment variable SHARDCALL_ADDRESS: .*scheme"):
+    with pytest.raises(shardcall.InvalidRequestError, match=r"the environment variable SHARDCALL_ADDRESS: .*scheme"):
         shardcall.connect()

@@ -90,3 +90,59 @@ def test_the_names_and_the_generators_are_those_of_all_functions():
     references = References(lambda u: [inner(row) for row in u])
     assert references.generators == [generator]
     assert {"normal", "shape", "inner"} - references.names == {"inner"}
+
+
+def test_values_of_static_arguments_count_by_their_types_and_contents():
+    def f(u):
+        return u
+
+    scale = 2
+    values = [(2,), (2.0,), (True,), 0.0, -0.0, lambda u: u * scale]
+    states = [References(f, [value]).state for value in values]
+    scale = 3
+    states.append(References(f, values[-1:]).state)
+    assert None not in states
+    assert len(set(states)) == len(states)
+    assert References(f, [SimpleNamespace(k=1)]).state is None
+
+
+def test_attributes_of_functions_are_followed():
+    def f(u):
+        return u * f.scale
+
+    f.scale = 2
+    before = state(f)
+    f.scale = 3
+    assert None not in (before, state(f))
+    assert state(f) != before
+
+
+def test_partial_functions_are_compared_by_their_arguments():
+    def f(u):
+        return first(u) + second(u)
+
+    def multiplied(scale, u):
+        return scale * u
+
+    first, second = functools.partial(multiplied, 2), functools.partial(multiplied, 3)
+    before = state(f)
+    second = functools.partial(multiplied, 10)
+    assert None not in (before, state(f))
+    assert state(f) != before
+
+
+def test_a_wrapper_of_a_function_of_numpy_is_followed():
+    @functools.wraps(np.sin)
+    def wrapper(u):
+        return u * scale
+
+    scale = 2
+    before = state(wrapper)
+    scale = 3
+    assert state(wrapper) != before
+
+
+def test_code_that_finds_values_by_their_names_may_refer_to_any():
+    name = "SCALE"
+    assert state(lambda u: u * globals()[name]) is None
+    assert state(lambda u: u * getattr(u, name)) is None

@@ -252,6 +252,7 @@ def test_a_call_whose_sending_was_interrupted_fails(client, monkeypatch):
         patched.setattr("shardcall._src.calls.recorded_sending.prepare", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             result.get()
+    assert np.array_equal((h + 3).get(), U + 3)  # raises nothing of the interrupted call
     with pytest.raises(sc.CallCancelledError, match="interrupted"):
         result.get()
     assert np.array_equal(((h + 1) * 2).get(), (U + 1) * 2)

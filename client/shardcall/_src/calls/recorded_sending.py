@@ -202,6 +202,7 @@ class RecordedSending:
         template = node.template
         call = PendingCall(self._arrays.pending, template.kernel, template.types, DEFAULT_TIMEOUT_S, str(node))
         call.fail(CallCancelledError("the call was interrupted before it was sent"))
+        call.is_raised = True  # as the interrupt
         _publish(node, array, SubmittedResult(call, 0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import weakref
@@ -87,6 +88,7 @@ class Recorder:
         self.sending = RecordedSending(arrays, memo, most_seconds)
         self._arrays = arrays
         self._templates: dict[Hashable, Template] = {}
+        self._numbers = itertools.count()  # of templates: programs are known by them
         self._closed = False
         self.begin_anew()
         begin_anew_in_children(self)
@@ -118,11 +120,16 @@ class Recorder:
     def add_template(self, key: Hashable, call: CallRequest, parameters: Mapping[str, Any], result: Array) -> Template:
         """Returns the template of a kind of calls that are recorded from now on."""
         with self._lock:
-            number = next(reversed(self._templates.values())).number + 1 if self._templates else 0
+            if (template := self._templates.get(key)) is not None:
+                return template  # of another thread
             while len(self._templates) >= _MOST_TEMPLATES:
                 del self._templates[next(iter(self._templates))]
             template = Template(
-                number, call.message.kernel, parameters_of(list(parameters.items())), tuple(call.types), result
+                next(self._numbers),
+                call.message.kernel,
+                parameters_of(list(parameters.items())),
+                tuple(call.types),
+                result,
             )
             self._templates[key] = template
         return template

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import enum
 import functools
+import itertools
 import types
-from collections.abc import Hashable, Iterable
+import weakref
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardcall._src.calls.submission import Submission
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.arrays import Array
 from shardcall._src.types.mesh import Mesh
@@ -24,7 +28,12 @@ _PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(...), range, np.generic, np.dtype),
     *(Mesh, Array, PartitionSpec),
 )
+_UNSEEN = frozenset(("globals", "vars", "getattr", "eval", "exec", "__dict__", "__globals__", "import_module"))
+"""The names by which code may refer to what its own names do not show."""
+
 _CODE = (types.ModuleType, types.BuiltinFunctionType, type, np.ufunc, type(np.roll))
+_serials: weakref.WeakKeyDictionary[ArrayVersion, int] = weakref.WeakKeyDictionary()
+_numbers = itertools.count()
 _MOST_ARRAY_BYTES = 1 << 16
 _MOST_ITEMS = 1024
 
@@ -32,7 +41,8 @@ _MOST_ITEMS = 1024
 class References:
     """The values that a function refers to: in its closure, in its module and as defaults.
 
-    Functions among them are followed. An attribute of an object or of a module is none of them: it may change unseen.
+    Functions among them are followed, with their attributes. An attribute of another object or of a module is none of
+    them: it may change unseen.
 
     Attributes:
         state: the values; equal states have equal traces. None if one may change unseen.
@@ -41,15 +51,16 @@ class References:
 
     Args:
         function: the function.
+        static: the values of its static arguments, which count as values that it refers to.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, static: Sequence[Any] = ()) -> None:
         self.names: set[str] = set()
         self.generators: list[Any] = []
         self._is_fixed = True
         self._items = 0
-        self._seen: dict[int, int] = {}
-        state = self._of(function)
+        self._seen: dict[int, tuple[int, Any]] = {}  # with the values, so that no other value gets the id of one
+        state = self._of((function, *static))
         self.state: Hashable = state if self._is_fixed else None
 
     def _of(self, value: Any) -> Hashable:
@@ -60,10 +71,10 @@ class References:
         if issubclass(kind, _PLAIN):
             return kind, repr(value)  # 0.0 is equal to -0.0, and 1 to True
         if isinstance(value, RemoteArray):
-            return kind, id(value._version)
+            return kind, _serial_of(value._version)
         if id(value) in self._seen:  # in a cycle
-            return "again", self._seen[id(value)]
-        self._seen[id(value)] = len(self._seen)
+            return "again", self._seen[id(value)][0]
+        self._seen[id(value)] = len(self._seen), value
         if kind is types.FunctionType:
             return self._function(value)
         if kind is np.ndarray and value.nbytes <= _MOST_ARRAY_BYTES and not value.dtype.hasobject:
@@ -76,7 +87,9 @@ class References:
 
     def _object(self, value: Any) -> Hashable:
         if isinstance(value, functools.partial):
-            return self._of((value.func, value.args, value.keywords))
+            return "partial", *map(self._of, (value.func, value.args, value.keywords))
+        if isinstance(value, enum.Enum):
+            return "fixed", id(value)
         if (function := getattr(type(value), "traced_function", None)) is not None:
             return self._of(function(value))
         if isinstance(value, np.random.Generator | np.random.RandomState):
@@ -89,17 +102,27 @@ class References:
 
     def _function(self, function: types.FunctionType) -> Hashable:
         code = function.__code__
-        if (function.__module__ or "").partition(".")[0] in _FIXED:
+        if str(function.__globals__.get("__name__")).partition(".")[0] in _FIXED:
             return "fixed", id(function)
         names = sorted(_names_of(code))
         self.names.update(names)
+        if not _UNSEEN.isdisjoint(names):
+            return self._opaque()
         values = [function.__globals__[name] for name in names if name in function.__globals__]
         cells = [_contents(cell) for cell in function.__closure__ or ()]
-        return code, *map(self._of, (*values, *cells, function.__defaults__, function.__kwdefaults__))
+        attributes = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+        return code, *map(self._of, (*values, *cells, function.__defaults__, function.__kwdefaults__, attributes))
 
     def _opaque(self) -> Hashable:
         self._is_fixed = False
         return None
+
+
+def _serial_of(version: ArrayVersion) -> int:
+    """Returns a number that no other version has had, as an id may."""
+    if (serial := _serials.get(version)) is None:
+        serial = _serials[version] = next(_numbers)
+    return serial
 
 
 def _names_of(code: types.CodeType) -> Iterable[str]:

@@ -180,7 +180,7 @@ class TracedFunction:
 
     def _program(self, leaves: list[Any], structure: Structure) -> tuple[TracedProgram, list[Any], Trace | None]:
         """Returns the program for arguments, its operands, and the trace if there was none."""
-        references = References(self._function)
+        references = References(self._function, [leaf.value for leaf in leaves if isinstance(leaf, Static)])
         key = references.state and (references.state, structure, *map(_kind, leaves))
         program = self._programs.get(key)
         if program is not None and (operands := program.operands(leaves)) is not None:
@@ -243,15 +243,15 @@ def _kind(leaf: Any) -> Hashable:
     if type(leaf) in NUMBERS:
         return type(leaf).__name__
     if isinstance(leaf, Static):
-        return type(leaf.value), _hashable(leaf.value)
+        _check_hashable(leaf.value)
+        return "static"  # References has the value
     return leaf.shape, leaf.dtype
 
 
-def _hashable(value: Any) -> Hashable:
+def _check_hashable(value: Any) -> None:
     try:
         hash(value)
     except TypeError:
         raise TracingError(
             f"a static argument is {value!r}, which is not hashable; give a value that cannot change, such as a tuple"
         ) from None
-    return value  # type: ignore[no-any-return]
