@@ -1,4 +1,4 @@
-"""What the arguments of commands mean, and what commands compute from answers."""
+"""The arguments of commands, and the values that commands compute from answers."""
 
 import numpy as np
 import pytest

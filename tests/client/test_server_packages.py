@@ -1,4 +1,4 @@
-"""What a client-only installation says of a server's packages."""
+"""The message of a client-only installation about the packages of a server."""
 
 import importlib.util
 import re

@@ -68,7 +68,7 @@ def own(server):
 
 @pytest.fixture(scope="module")
 def drawn(own):
-    """What x + uniform(7) is on one device."""
+    """The values of x + uniform(7) on one device."""
     return X + own.uniform(7, shape=X.shape, mesh=ONE).array
 
 

@@ -1,4 +1,4 @@
-"""What would go wrong unseen in a traced function: it is right, or raises an error that says what to write."""
+"""Code that a trace could get wrong silently: it is right, or raises an error that says what to write."""
 
 import random
 

@@ -56,7 +56,7 @@ def test_every_block_of_text_is_the_output_of_the_block_above_it_or_says_why_not
 
 @pytest.fixture
 def open_clients(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Lets `local` and `connect` return clients of the tests' server, in a folder of the test's own."""
+    """Replaces `local` and `connect` by clients of the tests' server, in a folder of the test's own."""
     with contextlib.ExitStack() as stack:
 
         def opener(connect: Callable[..., Any]) -> Callable[..., Any]:

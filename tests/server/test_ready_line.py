@@ -1,4 +1,4 @@
-"""What a server prints when it is ready."""
+"""The line that a server prints when it is ready."""
 
 import pytest
 

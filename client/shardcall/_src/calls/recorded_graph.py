@@ -28,7 +28,7 @@ MOST_INPUTS = 48
 """The most operands that they have together."""
 
 Location: TypeAlias = tuple[bool, Hashable]
-"""Whether an array is committed, and its mesh; what stands for it where that is not known yet."""
+"""The commitment of an array and its mesh; a stand-in for the mesh where that is not known yet."""
 
 _PACKAGES = (__name__.partition(".")[0], "numpy")
 _MOST_FRAMES = 8
