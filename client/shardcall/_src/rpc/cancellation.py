@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -12,7 +11,7 @@ from typing import Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from shardcall._src.rpc.interrupts import Cancellable
+from shardcall._src.rpc.interrupts import Cancellable, CancelOnInterrupt
 from shardcall._src.types.errors import CallCancelledError
 from shardcall._src.wire.forks import Rpc
 
@@ -144,13 +143,14 @@ def call_unary(
         CallCancelledError: if it was cancelled before it began.
     """
     if (enclosing := _current.get()) is None:
-        try:
-            with Rpc():
-                return method(request, timeout=timeout_s, metadata=tuple(metadata))
-        except KeyboardInterrupt as interrupt:
-            # gRPC cancels the call only with the last reference to it, which a frame of gRPC's holds.
-            traceback.clear_frames(interrupt.__traceback__)
-            raise
+        with CancelOnInterrupt() as interrupt, Rpc() as rpc:
+            call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
+            rpc.watch(call)
+            interrupt.watch(call)
+            try:
+                return call.result()
+            except grpc.FutureCancelledError:
+                raise call from None  # type: ignore[misc]
     enclosing.check()
     with Rpc() as rpc:
         call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
