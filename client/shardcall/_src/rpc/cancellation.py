@@ -144,18 +144,21 @@ def call_unary(
     """
     if (enclosing := _current.get()) is None:
         with CancelOnInterrupt() as interrupt, Rpc() as rpc:
+            if not interrupt.is_active:  # and the call need not be cancelled, which takes gRPC another thread
+                return method(request, timeout=timeout_s, metadata=tuple(metadata))
             call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
             rpc.watch(call)
             interrupt.watch(call)
-            try:
-                return call.result()
-            except grpc.FutureCancelledError:
-                raise call from None  # type: ignore[misc]
+            return _result(call)
     enclosing.check()
     with Rpc() as rpc:
         call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
         rpc.watch(call)
     enclosing.watch(call)
+    return _result(call)
+
+
+def _result(call: grpc.Future[_Response]) -> _Response:
     try:
         return call.result()
     except grpc.FutureCancelledError:

@@ -1,4 +1,4 @@
-"""Ctrl-C during a streamed call."""
+"""Ctrl-C during a call."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ class Cancellable(Protocol):
 class CancelOnInterrupt:
     """Makes Ctrl-C cancel a call instead of raising in the middle of it.
 
-    gRPC's streams run Python code under locks in the caller's thread. A ``KeyboardInterrupt`` raised there can leave a
+    gRPC runs Python code under locks in the caller's thread. A ``KeyboardInterrupt`` raised there can leave a
     lock held, and every later use of the channel hangs, even closing it. Within this block Ctrl-C cancels the call, and
     ``KeyboardInterrupt`` is raised at the block's end.
 
     Does nothing outside the main thread, which signals do not reach, or if the program has a handler of its own.
+
+    Attributes:
+        is_active: whether Ctrl-C cancels the call.
     """
 
     def __init__(self) -> None:
         self._call: Cancellable | None = None
         self._pressed = False
-        self._active = False
+        self.is_active = False
 
     def watch(self, call: Cancellable) -> None:
         """Sets the call to cancel."""
@@ -40,13 +43,13 @@ class CancelOnInterrupt:
         in_main_thread = threading.current_thread() is threading.main_thread()
         if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._note)
-            self._active = True
+            self.is_active = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._active:
+        if self.is_active:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._pressed:
             raise KeyboardInterrupt from None
