@@ -55,10 +55,12 @@ test-all: $(venv) ## run every test, the long ones too
 	@echo 'Testing everything, the long tests too'
 	@$(run) -m pytest $(in_parallel) -m 'not soak and not fuzz' $(full) $(ARGS)
 
-# Each process of the tests has a cluster of its own: one for each processor is enough.
-test-hosts: $(venv) ## run every kernel's tests on 2 hosts of 4 devices and on 4 of 2 (ARGS=--hosts-relayed)
-	@$(run) -m pytest tests/kernels -n auto --dist loadfile --hosts 2 $(ARGS)
-	@$(run) -m pytest tests/kernels -n auto --dist loadfile --hosts 4 --hosts-apart $(ARGS)
+# Each process of the tests has a cluster of its own: one for each processor is enough. The long tests add shapes and
+# layouts, which make test-all computes on one host: across hosts every call takes some 50 ms.
+on_hosts = $(run) -m pytest tests/kernels -n auto --dist loadfile -m 'not long'
+test-hosts: $(venv) ## run the kernels' tests, without the long ones, on 2 hosts of 4 devices and on 4 of 2 (ARGS=--hosts-relayed)
+	@$(on_hosts) --hosts 2 $(ARGS)
+	@$(on_hosts) --hosts 4 --hosts-apart $(ARGS)
 
 # The classes of NumPy's tests are shared out one by one: its files are few and long.
 test-numpy: $(venv) ## run NumPy's own tests of the functions that the client has, over sharded arrays

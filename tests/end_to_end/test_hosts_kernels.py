@@ -1,4 +1,4 @@
-"""A handful of every family of kernels on meshes of several hosts; `make test-hosts` runs the complete tables there."""
+"""A handful of every family of kernels on meshes of several hosts; `make test-hosts` runs all of their tests there."""
 
 from __future__ import annotations
 
