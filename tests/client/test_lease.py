@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from end_to_end.processes import until
 
@@ -97,3 +99,14 @@ def test_arrays_whose_objects_are_lost_are_deleted_soon(deleted):
     del kept
     until(lambda: not lease.holds(handles[0]))
     lease.close()
+
+
+def test_no_python_runs_when_an_object_is_dropped(lease, deleted):
+    """A Ctrl-C in a weak reference's callback would be ignored."""
+    held = lease.hold(HANDLE, Object)
+    calls = []
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_qualname) if event == "call" else None)
+    del held
+    sys.setprofile(None)
+    assert calls == []
+    assert drop(lease, deleted) == [HANDLE]

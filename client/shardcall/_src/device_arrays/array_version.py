@@ -109,12 +109,8 @@ class ArrayVersion:
         """Adds objects of the caller that stand for it, the copied one and the copy."""
         sharers = self._sharers
         for each in objects:  # not in a set: their comparison compares elements
-            sharers[id(each)] = weakref.ref(each, partial(_forget, sharers, id(each)))
+            sharers[id(each)] = weakref.ref(each, partial(sharers.pop, id(each)))
 
     def list_sharers(self) -> list[Any]:
         """Returns the objects that were added and still exist; they may stand for other versions by now."""
         return [each for reference in [*self._sharers.values()] if (each := reference()) is not None]
-
-
-def _forget(sharers: dict[int, weakref.ref[Any]], key: int, _: object) -> None:
-    sharers.pop(key, None)

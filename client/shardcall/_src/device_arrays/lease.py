@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TypeVar
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_object
@@ -24,7 +23,6 @@ LEASE_ID_BYTES = 32
 _RENEWALS = 4
 _COLLECTION_S = 0.25
 
-_Item = TypeVar("_Item")
 Renew = Callable[[bytes], object]
 Delete = Callable[[list[bytes]], object]
 
@@ -79,7 +77,6 @@ class Lease:
         self.deletions = 0
         """The number of deletions of dropped arrays that have ended."""
         self._lost: SimpleQueue[bytes] = SimpleQueue()  # the handles of the objects that the caller has dropped
-        self._woken: SimpleQueue[None] = SimpleQueue()  # for the thread: something was lost, or the lease is closed
         self._unchecked: set[bytes] = set()  # those that have been read from `_lost`
         self._closing = threading.Event()
         if self._closed:
@@ -120,7 +117,9 @@ class Lease:
         leased = self._arrays.get(handle)
         version = leased.version() if leased is not None else None
         array = make() if version is None else find_object(version)
-        on_lost = partial(_note_lost, self._lost, self._woken, handle)
+        # No Python code runs when an object is dropped, which may happen anywhere: a Ctrl-C in it would be ignored, and
+        # it must wait for no lock. The argument that follows, the reference, means nothing to a queue without a limit.
+        on_lost = partial(self._lost.put, handle)
         self._arrays[handle] = _LeasedArray(weakref.ref(array._version, on_lost), listed_at)
         if self._thread is None and not self._closing.is_set():
             self._thread = threading.Thread(target=self._renew_until_closed, name="shardcall-lease", daemon=True)
@@ -186,7 +185,7 @@ class Lease:
         """Stops the thread; returns the handles of all arrays, and the objects that the caller still has."""
         self._closed = True
         self._closing.set()
-        self._woken.put(None)
+        self._lost.put(b"")  # wakes the thread
         with self._lock:
             held, self._arrays = self._arrays, {}
         return list(held), _objects(held.values())
@@ -221,22 +220,15 @@ class Lease:
         due = time.monotonic() + self._interval_s
         while (left_s := due - time.monotonic()) > 0 and not self._closing.is_set():
             with contextlib.suppress(Empty):
-                self._woken.get(timeout=left_s)
+                self._lost.put(self._lost.get(timeout=left_s))
                 self._closing.wait(min(self._collection_s, left_s))
-                _empty(self._woken)
                 if not self._closing.is_set():
                     with contextlib.suppress(ShardcallError):  # tried again in the next round
                         self.delete_dropped(self._delete)
         return not self._closing.is_set()
 
 
-def _note_lost(lost: SimpleQueue[bytes], woken: SimpleQueue[None], handle: bytes, _: object) -> None:
-    """Notes that the object of an array was dropped, at any point of any thread: a put waits for no lock."""
-    lost.put(handle)
-    woken.put(None)
-
-
-def _empty(queue: SimpleQueue[_Item]) -> list[_Item]:
+def _empty(queue: SimpleQueue[bytes]) -> list[bytes]:
     items = []
     with contextlib.suppress(Empty):
         while True:
