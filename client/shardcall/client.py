@@ -24,7 +24,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.traced.client_tracing import ClientTracing
+from shardcall._src.traced.client_derivatives import ClientDerivatives
 from shardcall._src.traced.tracing import ActiveTrace
 from shardcall._src.transfer.call_runner import CallRunner
 from shardcall._src.transfer.call_stream import CallStream
@@ -51,7 +51,7 @@ _HINT_TIMEOUT_S = 1.0
 Specs = Sequence[SpecLike | None] | None
 
 
-class Client(KernelMethods[Result], ClientTracing):
+class Client(KernelMethods[Result], ClientDerivatives):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.

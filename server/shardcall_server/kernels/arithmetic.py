@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_server.kernels.differentiation import is_differentiated, with_derivative
 from shardcall_server.kernels.ordering import is_negative, is_positive, least_exponent, normalized, order_key
 
 _LN_2, _LOG10_2 = float(np.log(2)), float(np.log10(2))
@@ -69,6 +70,9 @@ def divide(x: jax.Array, y: jax.Array | float) -> jax.Array:
 
     XLA:CPU would multiply by the reciprocal of a divisor that is broadcast, rounded too, and 0 for the largest.
     """
+    if is_differentiated():  # of NaN, too, the derivative is 1 / y
+        value = jnp.true_divide(*map(lax.stop_gradient, (x, _beside(x, y))))
+        return with_derivative(value, jnp.true_divide(x, jnp.asarray(y, x.dtype)))
     return jnp.true_divide(x, _beside(x, y))
 
 

@@ -16,6 +16,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from shardcall_server.kernels.blocks import partition_spec
+from shardcall_server.kernels.differentiation import differentiation, is_differentiated, with_derivative
 from shardcall_server.kernels.element_types import narrow, widen
 from shardcall_server.kernels.layout import MeshAxes, Spec
 
@@ -23,9 +24,14 @@ _NIBBLES = ("int4", "uint4")
 
 
 def as_integers(array: jax.Array) -> jax.Array:
-    """Returns a real array as integers of a byte or more: floating-point numbers as their bits, bool unchanged."""
+    """Returns a real array as integers of a byte or more: floating-point numbers as their bits, bool unchanged.
+
+    In programs that are differentiated floating-point numbers stay what they are.
+    """
     dtype = np.dtype(array.dtype)
     if jnp.issubdtype(dtype, jnp.floating):
+        if is_differentiated():
+            return array
         return lax.bitcast_convert_type(array, np.dtype(f"uint{dtype.itemsize * 8}"))
     return widen(array, dtype) if dtype.name in _NIBBLES else array
 
@@ -57,6 +63,13 @@ def moved(
             return move(*arrays)  # nothing is partitioned
         parts = (map(part, arrays) for part in (lax.real, lax.imag))
         return lax.complex(*(moved(move, *of_part, mesh=mesh, specs=specs) for of_part in parts))
+    if is_differentiated() and jnp.issubdtype(dtype, jnp.floating):
+        with differentiation(on=False):
+            value = moved(move, *map(lax.stop_gradient, arrays), mesh=mesh, specs=specs)
+        first, *others = arrays
+        return with_derivative(
+            value, _with_sharding(move(_with_sharding(first, mesh, specs[0]), *others), mesh, specs[1])
+        )
     first, *others = map(as_integers, arrays)
     # With these constraints the compiler sends the integers, not the arrays before or after the bitcast.
     return from_integers(_with_sharding(move(_with_sharding(first, mesh, specs[0]), *others), mesh, specs[1]), dtype)

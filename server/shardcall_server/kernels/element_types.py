@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.differentiation import is_differentiated
 from shardcall_server.kernels.layout import ArrayType
 
 _INT4, _UINT4 = np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)
@@ -106,7 +107,7 @@ def convert(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 def as_bits(array: jax.Array) -> jax.Array:
     """Returns a float8 array as uint8, another as it is: XLA:CPU converts float8 to float16 and back to move it."""
-    bits = array.dtype in _NARROW_FLOATS and array.dtype.itemsize == 1
+    bits = array.dtype in _NARROW_FLOATS and array.dtype.itemsize == 1 and not is_differentiated()
     return lax.bitcast_convert_type(array, np.uint8) if bits else array
 
 

@@ -61,7 +61,7 @@ class ElementwiseKernel(Kernel[None]):
         Raises:
             CallError: for shapes that do not broadcast and element types that NumPy refuses.
         """
-        loop = _loop(self.function, operands)
+        loop = loop_of(self.function, operands)
         checks = tuple(refusal.check for refusal in _refusals(self.function, loop))
         return Signature(None, (ArrayType(self._broadcast_shape(operands), loop.result),), checks)
 
@@ -87,7 +87,7 @@ class ElementwiseKernel(Kernel[None]):
         Raises:
             CallError: NumPy takes no operands of these types.
         """
-        types = [dtype for dtype in _loop(self.function, operands).operands if dtype is not None]
+        types = [dtype for dtype in loop_of(self.function, operands).operands if dtype is not None]
         return types[-1]  # the first of `where` is a condition
 
     def default_in_specs(
@@ -133,7 +133,12 @@ def _result_spec(shape: tuple[int, ...], operands: OperandTypes, in_specs: Seque
     return tuple(result.get(i, ()) for i in range(len(shape)))
 
 
-def _loop(function: Ufunc, operands: OperandTypes) -> Loop:
+def loop_of(function: Ufunc, operands: OperandTypes) -> Loop:
+    """Returns the types that a function is computed in.
+
+    Raises:
+        CallError: NumPy takes no operands of these types.
+    """
     try:
         return type_rules.loop(function.name, *(None if operand is None else operand.dtype for operand in operands))
     except TypeError:
@@ -180,7 +185,7 @@ def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    loop, (result,) = _loop(function, problem.operands), problem.results
+    loop, (result,) = loop_of(function, problem.operands), problem.results
     own = _result_spec(result.shape, problem.operands, problem.in_specs)
     out_spec = required(problem.out_specs[0])
     plan = AllGatherPlan.of(result.shape, own, out_spec, problem.mesh)

@@ -15,8 +15,18 @@ from shardcall._src.graphs.graph import Graph, Value, from_text
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit, partition_spec
+from shardcall_server.kernels.derivatives import GRAPH, differentiable
+from shardcall_server.kernels.differentiation import is_differentiated
 from shardcall_server.kernels.graph_loop import TIMES, check_carried, check_times, looped
-from shardcall_server.kernels.graph_plan import GraphPlan, PlannedNode, plan_of, types_of
+from shardcall_server.kernels.graph_plan import GraphPlan, PlannedNode, check_derivatives, plan_of, types_of
+from shardcall_server.kernels.graph_transforms import (
+    TRANSFORMS,
+    check_dual_operands,
+    check_transform,
+    transformed,
+    transformed_specs,
+    transformed_types,
+)
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, padded_shape
 from shardcall_server.kernels.parameters import integers, text
@@ -35,11 +45,15 @@ class GraphParameters:
         graph: the text of the graph.
         kernels: name and version of the kernels in it, in alphabetical order.
         carried: for each result the input that it becomes in the next iteration, -1 for none; empty without a loop.
+        transform: the transformation of the graph, one of `TRANSFORMS`; empty for none.
+        wrt: the inputs that a derivative is with respect to.
     """
 
     graph: str
     kernels: tuple[str, ...]
     carried: tuple[int, ...] = ()
+    transform: str = ""
+    wrt: tuple[int, ...] = ()
 
 
 class GraphKernel(Kernel[GraphParameters]):
@@ -51,6 +65,9 @@ class GraphKernel(Kernel[GraphParameters]):
 
     With ``carried`` the graph runs several times, as a loop in the program, and the last operand is their number. A
     result that becomes an input has its spec.
+
+    With ``transform`` the program is a transformation of the graph by JAX, such as its gradient. A node of this kernel
+    is a graph in the graph.
 
     Sharding: that of each kernel, in order: an operand has the spec of the result that it is, and results have their
     kernel's default, or rows over all mesh axes where that leaves it to the compiler.
@@ -68,11 +85,13 @@ class GraphKernel(Kernel[GraphParameters]):
     parameters = (
         ParameterInfo("graph", "The graph as canonical JSON: nodes, and which values are results."),
         ParameterInfo("carried", "Of a loop: for each result the input that it becomes, or -1.", ()),
+        ParameterInfo("transform", f"A transformation of the graph: {', '.join(TRANSFORMS)}; none if empty.", ""),
+        ParameterInfo("wrt", "Of a derivative: the indices of the inputs that it is with respect to.", ()),
     )
     reproducibility = Reproducibility.PER_CALL
 
     def __init__(self, kernels: Mapping[str, Kernel]) -> None:
-        self._kernels = kernels
+        self._kernels = {**kernels, self.name: self}
         self._plan = lru_cache(maxsize=_MOST_PLANS)(self._planned)
         self.strategies = (  # type: ignore[misc]  # with this graph's kernels
             Strategy(
@@ -91,52 +110,65 @@ class GraphKernel(Kernel[GraphParameters]):
                 kernels of its nodes refuse.
         """
         written, carried = text(parameters, "graph"), integers(parameters, "carried")
-        graph, inputs = graph_of(written), _inputs(operands, carried)
-        if carried and operands:
-            check_times(required(operands[-1]))
-        if graph.input_count != len(inputs):
-            raise CallError(
-                Reason.OPERAND_COUNT,
-                f"the graph has {graph.input_count} inputs and {len(inputs)} operands came; give one for each"
-                f"{', and times' if carried else ''}",
-                field="operands",
-            )
+        transform, wrt = text(parameters, "transform"), integers(parameters, "wrt")
+        graph, present = graph_of(written), tuple(map(required, operands))
+        check_transform(transform, wrt, graph.input_count)
+        inputs = present[: graph.input_count]
+        if carried and present:
+            check_times(present[-1])
+        _check_count(graph, len(present), carried, transform)
         types, checks = types_of(graph, self._kernels, inputs)
-        names = sorted({node.kernel for node in graph.nodes})
-        versions = tuple(f"{name} {self._kernels[name].version}" for name in names)
+        versions = tuple(f"{name} {self._kernels[name].version}" for name in sorted(_names_of(graph)))
         results = tuple(types[value] for value in graph.results)
         if carried:
             check_carried(carried, inputs, results)
             checks.append(TIMES)
-        return Signature(GraphParameters(written, versions, carried), results, tuple(checks))
+        if transform:
+            wanted, results = transformed_types(transform, wrt, inputs, results)
+            check_dual_operands(wanted, present)
+        return Signature(GraphParameters(written, versions, carried, transform, wrt), results, tuple(checks))
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: GraphParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
         """Fills in unset specs: an input has the one that the first kernel that uses it fills in."""
-        inputs = _inputs(operands, parameters.carried)
-        plan = self._plan(parameters.graph, inputs, in_specs[: len(inputs)], mesh)
-        return (*plan.in_specs, *[()] * bool(parameters.carried))
+        plan = self._plan_for(operands, parameters, in_specs, mesh)
+        if parameters.wrt:
+            check_derivatives(plan, {Value(-1, i) for i in parameters.wrt}, self._plan_of)
+        results = [plan.specs[value] for value in graph_of(parameters.graph).results]
+        own, _ = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, results, plan.results)
+        own = (*own, *[()] * bool(parameters.carried))
+        return tuple(each if spec is None else spec for spec, each in zip(in_specs, own, strict=True))
 
     def default_out_specs(self, problem: Problem[GraphParameters], strategy: str) -> Specs:
         """Shards each result as its kernel does."""
-        own = self._result_specs(problem)
+        parameters, plan = problem.parameters, self._plan_of(problem)
+        specs = self._result_specs(problem)
+        _, own = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, specs, plan.results)
         return tuple(each if spec is None else spec for each, spec in zip(own, problem.out_specs, strict=True))
 
     def is_reproducible(self, problem: Problem[GraphParameters]) -> bool:
-        """Returns True if every node's result is."""
-        return all(kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem))
+        """Returns True if every node's result is, and there are no derivatives."""
+        return problem.parameters.transform in ("", "checkpoint") and all(
+            kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem)
+        )
 
     def parts(self, problem: Problem[GraphParameters]) -> Sequence[tuple[Kernel, Problem]]:
         """Returns the kernels of the nodes, each with its problem."""
-        return [(node.kernel, node.problem) for node in self._plan_of(problem).nodes]
+        nodes = self._plan_of(problem).nodes
+        return [part for node in nodes for part in node.kernel.parts(node.problem)]
 
     def _plan_of(self, problem: Problem[GraphParameters]) -> GraphPlan:
-        inputs = _inputs(problem.operands, problem.parameters.carried)
-        return self._plan(problem.parameters.graph, inputs, problem.in_specs[: len(inputs)], problem.mesh)
+        return self._plan_for(problem.operands, problem.parameters, problem.in_specs, problem.mesh)
+
+    def _plan_for(
+        self, operands: OperandTypes, parameters: GraphParameters, in_specs: Specs, mesh: MeshAxes
+    ) -> GraphPlan:
+        inputs = tuple(map(required, operands))[: graph_of(parameters.graph).input_count]
+        return self._plan(parameters.graph, inputs, in_specs[: len(inputs)], mesh)
 
     def _result_specs(self, problem: Problem[GraphParameters]) -> list[Spec]:
-        """Returns the spec of each result before it is moved to the one that the call sets."""
+        """Returns the spec of each result of the graph."""
         plan, results = self._plan_of(problem), graph_of(problem.parameters.graph).results
         carried = problem.parameters.carried or (-1,) * len(results)
         return [plan.specs[value] if i < 0 else plan.in_specs[i] for value, i in zip(results, carried, strict=True)]
@@ -145,23 +177,30 @@ class GraphKernel(Kernel[GraphParameters]):
         return plan_of(graph_of(written), self._kernels, inputs, in_specs, mesh)
 
     def _build(self, problem: Problem[GraphParameters], mesh: jax.sharding.Mesh) -> Program:
-        specs, count = self._result_specs(problem), len(problem.results)
-        inner = self._build_once(problem, specs, mesh)
-        if problem.parameters.carried:
-            inner = looped(inner, problem.parameters.carried, problem.results, specs, problem.mesh, mesh)
+        specs, count, parameters = self._result_specs(problem), len(problem.results), problem.parameters
+        plan = self._plan_of(problem)
+        inner = self._build_once(problem, plan, specs, mesh)
+        if parameters.carried:
+            inner = looped(inner, parameters.carried, problem.results, specs, problem.mesh, mesh)
+        inner = transformed(inner, parameters.transform, parameters.wrt, plan.results, specs, problem.mesh)
+        _, made_specs = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, specs, plan.results)
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             made = inner(*arrays)
             resharded = (
                 _resharded(array, kind, own, required(spec), problem.mesh, mesh)
-                for array, kind, own, spec in zip(made[:count], problem.results, specs, problem.out_specs, strict=True)
+                for array, kind, own, spec in zip(
+                    made[:count], problem.results, made_specs, problem.out_specs, strict=True
+                )
             )
             return (*resharded, *made[count:])
 
         return program
 
-    def _build_once(self, problem: Problem[GraphParameters], specs: Sequence[Spec], mesh: jax.sharding.Mesh) -> Program:
-        plan, results = self._plan_of(problem), graph_of(problem.parameters.graph).results
+    def _build_once(
+        self, problem: Problem[GraphParameters], plan: GraphPlan, specs: Sequence[Spec], mesh: jax.sharding.Mesh
+    ) -> Program:
+        results = graph_of(problem.parameters.graph).results
         programs = [node.strategy.build(node.problem, mesh) for node in plan.nodes]
         used = {value for node in plan.nodes for value in node.operands}
 
@@ -169,7 +208,8 @@ class GraphKernel(Kernel[GraphParameters]):
             values = {Value(-1, i): array for i, array in enumerate(arrays)}
             flags: list[jax.Array] = []
             for i, (node, compute) in enumerate(zip(plan.nodes, programs, strict=True)):
-                made = compute(*_operands(node, plan, values, mesh))
+                run = differentiable(node.kernel, node.problem, compute, mesh) if is_differentiated() else compute
+                made = run(*_operands(node, plan, values, mesh))
                 count = len(node.problem.results)
                 flags += made[count:]
                 for index, array in enumerate(made[:count]):
@@ -177,17 +217,34 @@ class GraphKernel(Kernel[GraphParameters]):
                     values[value] = _kept(node, index, array, mesh) if value in used else array
             resharded = (
                 _resharded(values[value], kind, plan.specs[value], spec, problem.mesh, mesh)
-                for value, kind, spec in zip(results, problem.results, specs, strict=True)
+                for value, kind, spec in zip(results, plan.results, specs, strict=True)
             )
             return (*resharded, *flags)
 
         return program
 
 
-def _inputs(operands: OperandTypes, carried: Sequence[int]) -> tuple[ArrayType, ...]:
-    """Returns the types of the inputs of a graph: the operands, of a loop without the number of iterations."""
-    inputs = tuple(map(required, operands))
-    return inputs[:-1] if carried else inputs
+def _check_count(graph: Graph, count: int, carried: Sequence[int], transform: str) -> None:
+    needed = graph.input_count + bool(carried)
+    if count < needed or (count > needed and not transform):
+        raise CallError(
+            Reason.OPERAND_COUNT,
+            f"the graph has {graph.input_count} inputs and {max(count - bool(carried), 0)} operands came; give one for each"
+            f"{', and times' if carried else ''}",
+            field="operands",
+        )
+    if carried and transform:
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"carried and transform={transform!r} were given; give one of them",
+            field="carried",
+        )
+
+
+def _names_of(graph: Graph) -> set[str]:
+    """Returns the kernels of a graph and of those in it."""
+    within = (dict(node.parameters)["graph"] for node in graph.nodes if node.kernel == GRAPH)
+    return {node.kernel for node in graph.nodes}.union(*(_names_of(graph_of(str(each))) for each in within))
 
 
 @lru_cache(maxsize=_MOST_PLANS)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardcall._src.graphs.graph import Graph, Node, Value
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.calls import AUTO, check_operands, check_parameters, fill_in
+from shardcall_server.kernels.derivatives import GRAPH, is_inexact, refusal
 from shardcall_server.kernels.kernel import Kernel, Problem, Strategy, required
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, Specs, rows_over_all
 from shardcall_server.kernels.signature import Signature, ValueCheck
@@ -42,11 +43,13 @@ class GraphPlan:
         nodes: its nodes.
         in_specs: the spec of each input.
         specs: the spec of every value.
+        results: the types of its results.
     """
 
     nodes: tuple[PlannedNode, ...]
     in_specs: tuple[Spec, ...]
     specs: Mapping[Value, Spec]
+    results: tuple[ArrayType, ...]
 
 
 def types_of(
@@ -100,7 +103,39 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
             types[Value(i, index)], specs[Value(i, index)] = kind, required(spec)
     for i, kind in enumerate(inputs):
         specs.setdefault(Value(-1, i), rows_over_all(kind.ndim, mesh))
-    return GraphPlan(tuple(nodes), tuple(specs[Value(-1, i)] for i in range(len(inputs))), specs)
+    in_order = tuple(specs[Value(-1, i)] for i in range(len(inputs)))
+    return GraphPlan(tuple(nodes), in_order, specs, tuple(types[value] for value in graph.results))
+
+
+def check_derivatives(plan: GraphPlan, active: set[Value], plan_within: Callable[[Problem], GraphPlan]) -> None:
+    """Checks that a graph has derivatives.
+
+    Args:
+        plan: the plan of the graph.
+        active: the inputs that the derivatives are with respect to.
+        plan_within: returns the plan of a node that is a graph.
+
+    Raises:
+        CallError: for a call that depends on these inputs and has no derivative.
+    """
+    active = set(active)
+    for i, node in enumerate(plan.nodes):
+        kinds = [kind for kind in node.problem.operands if kind is not None]
+        depends = [value in active and is_inexact(kind.dtype) for value, kind in zip(node.operands, kinds, strict=True)]
+        made = [Value(i, k) for k, kind in enumerate(node.problem.results) if is_inexact(kind.dtype)]
+        if not any(depends) or not made:
+            continue
+        if why := refusal(node.kernel, node.problem, depends):
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"node {i}, {node.kernel.name}: it cannot be differentiated: {why}",
+                field="graph",
+            )
+        if node.kernel.name == GRAPH:
+            within = plan_within(node.problem)
+            inputs = zip(range(len(within.in_specs)), depends, strict=False)
+            check_derivatives(within, {Value(-1, k) for k, each in inputs if each}, plan_within)
+        active.update(made)
 
 
 def _planned(

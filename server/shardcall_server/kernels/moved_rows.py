@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shardcall_server.kernels.blocks import index_type, ppermute, rows
+from shardcall_server.kernels.differentiation import is_differentiated
 from shardcall_server.kernels.exchange import Exchange, ShardedAxis
 
 MAX_BRANCHES = 8
@@ -108,7 +109,8 @@ class MovedRows:
                 free.append(pair)
         received = [ppermute(part, self.along.axis_names, self.along.mesh, pairs) for pairs in rounds]
         # A device that receives nothing in a round has zeros.
-        return reduce(jnp.bitwise_or, received) if received else jnp.zeros_like(part)
+        joined = jnp.add if is_differentiated() else jnp.bitwise_or
+        return reduce(joined, received) if received else jnp.zeros_like(part)
 
     def _from_margins(self, block: jax.Array, shift: jax.Array) -> jax.Array:
         """Returns the rows; those that are in the block at every shift are read from it alone, in one pass."""

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels.bits import moved
+from shardcall_server.kernels.differentiation import is_differentiated
 from shardcall_server.kernels.element_types import narrow, widen
 from shardcall_server.kernels.ordering import order_key
 
@@ -36,7 +37,7 @@ def sorted_along(x: jax.Array, axis: int) -> jax.Array:
     wide = widen(x, dtype)
     if wide.dtype.kind in "biu":  # equal ones have the same bits
         return narrow(lax.sort(wide, dimension=axis), dtype)
-    if dtype not in (np.float32, np.float64):
+    if dtype not in (np.float32, np.float64) or is_differentiated():
         return _taken(x, axis)
     key = _real_key(wide)
     # The key of a number is its bits but for -0.0 and NaN.

@@ -36,3 +36,8 @@ def canonical(dtype: DType) -> DType:
 def is_float(dtype: DType) -> bool:
     """Returns True for real floating-point types, those of ml_dtypes included."""
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
+def is_inexact(dtype: DType) -> bool:
+    """Returns True for floating-point types, those of ml_dtypes included, and for complex ones."""
+    return dtype.kind == "c" or is_float(dtype)

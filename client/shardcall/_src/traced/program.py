@@ -97,7 +97,7 @@ def program_of(trace: Trace, results: Sequence[TracedArray], structure: Structur
     graph, used = canonical(Graph(tuple(trace.nodes), tuple(result._traced.value for result in results)))
     inputs = [trace.inputs[i] for i in used]
     text = to_text(graph)
-    _check_limits(trace.name, len(graph.nodes), inputs, len(results), len(text))
+    check_limits(trace.name, len(graph.nodes), inputs, len(results), len(text))
     keys = list(trace.keys)
     versions = (None if item.version is None else weakref.ref(item.version) for item in inputs)
     return TracedProgram(
@@ -111,7 +111,12 @@ def program_of(trace: Trace, results: Sequence[TracedArray], structure: Structur
     )
 
 
-def _check_limits(name: str, nodes: int, inputs: Sequence[Input], results: int, characters: int) -> None:
+def check_limits(name: str, nodes: int, inputs: Sequence[Input], results: int, characters: int) -> None:
+    """Checks the size of a program.
+
+    Raises:
+        TracingError: if it is too large.
+    """
     smaller = "trace a smaller part of it"
     if nodes > MOST_NODES or characters > MOST_CHARACTERS:
         size = f"{nodes} calls of kernels, described by {characters:,} characters"

@@ -140,12 +140,16 @@ class Trace:
             memo=self._client._memo,
         )
         results = self._types(call)
-        self.nodes.append(_node(call, tuple(None if value is None else value._traced.value for value in values)))
-        self.lines.append(line_of_caller())
-        made = tuple(self._tracer(kind, Value(len(self.nodes) - 1, i)) for i, kind in enumerate(results))
+        made = self.add(_node(call, tuple(None if value is None else value._traced.value for value in values)), results)
         if name in _VIEWS and values[0] is not None:
             made[0]._base = values[0]
         return made
+
+    def add(self, node: Node, results: Sequence[Array]) -> tuple[TracedArray, ...]:
+        """Adds a call whose results have these types; returns them."""
+        self.nodes.append(node)
+        self.lines.append(line_of_caller())
+        return tuple(self._tracer(kind, Value(len(self.nodes) - 1, i)) for i, kind in enumerate(results))
 
     def constant(self, array: NDArray) -> TracedArray:
         """Returns an array of this process as one of the program."""

@@ -56,7 +56,7 @@ class Tracing:
     """
 
     def __init__(self, client: TracingClient, active: ActiveTrace, function: Callable[..., Any]) -> None:
-        self.name = _name(function)
+        self.name = name_of(function)
         self._client = client
         self._active = active
         self._function = function
@@ -132,7 +132,9 @@ def _random_states(references: References) -> list[str]:
     return [repr(np.random.get_state(legacy=False)), *(repr(each.state) for each in generators)]
 
 
-def _name(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns the name of a function, with its file and line."""
+    function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
     name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
     return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"

@@ -1,0 +1,80 @@
+"""Traces of functions that become one call of another trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardcall._src.device_arrays.remote_array import find_remote_array
+from shardcall._src.functions.element_types import DType
+from shardcall._src.graphs.canonical import canonical
+from shardcall._src.graphs.graph import Graph, to_text
+from shardcall._src.traced.numbers import TracedNumber
+from shardcall._src.traced.program import check_limits
+from shardcall._src.traced.trace import Input, Trace
+from shardcall._src.traced.traced_array import TracedArray, TracedResult
+from shardcall._src.types.arrays import Array, NDArray
+
+
+class InnerTrace(Trace):
+    """The calls of a function that is traced within another one, as a graph that is one call of that one.
+
+    What it takes of the outer trace, such as arrays of the closure, becomes an input of the graph.
+
+    Attributes:
+        outer: the outer trace.
+        operands: the arrays of the outer trace that the inputs are; None for an argument.
+
+    Args:
+        outer: the outer trace.
+    """
+
+    def __init__(self, outer: Trace) -> None:
+        super().__init__(outer._client, outer.name)
+        self.outer = outer
+        self.operands: list[TracedArray | None] = []
+
+    def constant(self, array: NDArray) -> TracedArray:
+        """Returns an array of this process as one of the program."""
+        return self._of_outer(self.outer.constant(array))
+
+    def number(self, number: TracedNumber, dtype: DType | None) -> TracedArray:
+        """Returns a number as an array without axes, as `Trace.number`."""
+        return self._of_outer(self.outer.number(number, dtype))
+
+    def argument(self, index: int, kind: Array) -> TracedArray:
+        """Returns an argument."""
+        made = super().argument(index, kind)
+        self.operands += [None] * (len(self.inputs) - len(self.operands))
+        return made
+
+    def value(self, item: Any, name: str) -> TracedArray:
+        """Returns any value as an array of the program, as `Trace.value`."""
+        array = find_remote_array(item)
+        pending = None if array is None else array._version.pending
+        if isinstance(pending, TracedResult) and pending.trace is self:
+            return super().value(item, name)
+        return self._of_outer(self.outer.value(item, name))
+
+    def graph(self, results: Sequence[TracedArray]) -> tuple[str, list[int]]:
+        """Returns the text of the graph of some results, and the inputs that it uses, in their sequence.
+
+        Raises:
+            TracingError: for a graph beyond the limits.
+        """
+        graph, used = canonical(Graph(tuple(self.nodes), tuple(result._traced.value for result in results)))
+        text = to_text(graph)
+        check_limits(self.name, len(graph.nodes), [self.inputs[i] for i in used], len(results), len(text))
+        return text, used
+
+    def _of_outer(self, array: TracedArray) -> TracedArray:
+        made = self._input(("outer", array._traced.value), Input(array.type))
+        if len(self.operands) < len(self.inputs):
+            self.operands.append(array)
+        return made
+
+
+def required_leaf(item: Input) -> int:
+    """Returns the number of the argument that an input is."""
+    assert item.leaf is not None
+    return item.leaf

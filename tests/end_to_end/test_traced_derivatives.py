@@ -1,0 +1,167 @@
+"""Derivatives of traced functions: values, structures, and what is refused."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+pytestmark = pytest.mark.one_transport("the program is one call, as others")
+
+RANDOM = np.random.default_rng(8)
+X, W, B = RANDOM.normal(size=(13, 5)), RANDOM.normal(size=(5, 7)), RANDOM.normal(size=7)
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with sc.connect(server.address) as client:
+        yield client
+
+
+def loss(params, x):
+    return np.mean(np.tanh(x @ params["w"] + params["b"]) ** 2)
+
+
+def slopes(x):
+    """The derivatives of `loss` with respect to w and b, by hand."""
+    hidden = np.tanh(x @ W + B)
+    back = 2 * hidden * (1 - hidden**2) / hidden.size
+    return x.T @ back, back.sum(0)
+
+
+@pytest.mark.parametrize("spec", [("x", None), None])
+def test_a_value_and_its_gradient_have_the_structure_of_the_argument(client, spec):
+    x = client.put(X, mesh={"x": 4}, spec=spec)
+    value, gradient = client.value_and_grad(loss)({"w": W, "b": B}, x)
+    assert abs(float(value) - loss({"w": W, "b": B}, X)) < 1e-14
+    by_w, by_b = slopes(X)
+    assert np.allclose(gradient["w"].get(), by_w, rtol=1e-12)
+    assert np.allclose(gradient["b"].get(), by_b, rtol=1e-12)
+
+
+def test_a_training_step_is_one_program(client):
+    @client.jit
+    def step(params, x, rate):
+        value, gradient = client.value_and_grad(loss)(params, x)
+        return value, {key: params[key] - rate * gradient[key] for key in params}
+
+    params, values = {"w": W.astype("f4"), "b": B.astype("f4")}, []
+    x = client.put(X.astype("f4"), mesh={"x": 4})
+    for _ in range(5):
+        value, params = step(params, x, 0.5)
+        values.append(float(value))
+    assert params["w"].dtype == np.float32
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) == 5
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+def test_several_arguments_and_other_results(client):
+    def distance(p, q, scale, nothing):
+        gap = p.x - q.x
+        return scale * (gap**2).sum(), {"gap": gap, "count": np.int64(3)}
+
+    p, q = Point(np.arange(4.0), np.ones(2)), Point(np.ones(4), None)
+    made = client.value_and_grad(distance, argnums=(0, 1), has_aux=True)(p, q, 2, None)
+    (value, others), (by_p, by_q) = made
+    assert float(value) == 2 * ((p.x - 1) ** 2).sum()
+    assert np.array_equal(others["gap"].get(), p.x - 1)
+    assert int(others["count"]) == 3
+    assert np.array_equal(by_p.x.get(), 4 * (p.x - 1))
+    assert np.array_equal(by_p.y.get(), np.zeros(2))  # on which the loss does not depend
+    assert np.array_equal(by_q.x.get(), -4 * (p.x - 1))
+    gradient, _ = client.grad(distance, argnums=-3, has_aux=True)(p, q, 2, None)
+    assert np.array_equal(gradient.x.get(), by_q.x.get())
+
+
+def test_arguments_that_are_one_array_have_a_gradient_each(client):
+    u = client.put(np.arange(4.0))
+    by_x, by_y = client.grad(lambda x, y: (x * x * y + u).sum(), argnums=(0, 1))(u, u)
+    assert np.array_equal(by_x.get(), 2 * np.arange(4.0) ** 2)
+    assert np.array_equal(by_y.get(), np.arange(4.0) ** 2)
+
+
+def test_a_loss_without_the_argument_has_the_gradient_zero(client):
+    value, gradient = client.value_and_grad(lambda u: client.xp.asarray(2.5) + 0)(np.ones(3))
+    assert float(value) == 2.5
+    assert np.array_equal(gradient.get(), np.zeros(3))
+
+
+def test_derivatives_of_derivatives(client):
+    inner = client.grad(lambda u: (u**3).sum())
+    outer = client.jit(client.grad(lambda u: (inner(u) * np.arange(4.0)).sum()))
+    assert np.allclose(outer(np.arange(1.0, 5)).get(), 6 * np.arange(1.0, 5) * np.arange(4.0))
+
+
+def test_forward_derivatives(client):
+    def f(u, v):
+        return {"product": u * v, "largest": u.argmax()}
+
+    u, v, along = np.arange(5.0), np.arange(5.0) + 2, np.full(5, 0.5)
+    results, tangents = client.jvp(f, (u, v), (along, 2 * along))
+    assert np.array_equal(results["product"].get(), u * v)
+    assert int(results["largest"]) == 4
+    assert np.array_equal(tangents["product"].get(), along * v + 2 * along * u)
+    assert int(tangents["largest"]) == 0
+
+
+def test_products_of_cotangents(client):
+    mesh = {"x": 4}
+    results, product = client.vjp(lambda u, v: (u[:, 0] * v, v.sum()), client.put(X, mesh=mesh), np.arange(13.0))
+    assert np.array_equal(results[0].get(), X[:, 0] * np.arange(13.0))
+    by_u, by_v = product((np.arange(13.0) + 1, np.float64(2)))
+    expected = np.zeros_like(X)
+    expected[:, 0] = np.arange(13.0) * (np.arange(13.0) + 1)
+    assert np.array_equal(by_u.get(), expected)
+    assert np.allclose(by_v.get(), X[:, 0] * (np.arange(13.0) + 1) + 2)
+
+
+def test_checkpoints_have_the_same_results(client):
+    block = client.checkpoint(lambda u, n: np.sin(np.sin(u)) * n)
+    u = RANDOM.normal(size=9)
+    assert np.allclose(block(u, 2).get(), 2 * np.sin(np.sin(u)), rtol=1e-14)
+    gradient = client.grad(lambda u: block(block(u, 2), 1).sum())(u)
+    h = 2 * np.sin(np.sin(u))
+    expected = np.cos(np.sin(h)) * np.cos(h) * 2 * np.cos(np.sin(u)) * np.cos(u)
+    assert np.allclose(gradient.get(), expected, rtol=1e-12)
+
+
+def test_a_variable_that_the_loss_refers_to_may_change(client):
+    factor = np.ones(3)
+    gradient = client.grad(lambda u: (u * factor).sum())
+    assert np.array_equal(gradient(np.ones(3)).get(), np.ones(3))
+    factor[1] = 5
+    assert np.array_equal(gradient(np.ones(3)).get(), [1, 5, 1])
+
+
+def test_equal_losses_are_one_program(client):
+    u = sc.Array((13,), np.float64)
+    one = client.value_and_grad(lambda u: (u * u).sum()).trace(u)
+    other = client.value_and_grad(lambda v: [np.sin(v), (v * v).sum()][1]).trace(u)
+    assert one.key == other.key
+    assert client.grad(lambda u: (u * u).sum()).trace(u).key != one.key
+
+
+REFUSED = [
+    (lambda client, u: client.grad(lambda u: u * 2)(u), r"returns float64\[4\], and only a real .* mean"),
+    (lambda client, u: client.grad(lambda u: (u * 1j).sum())(u), "only a real floating-point number"),
+    (lambda client, u: client.grad(lambda u: (u.sum(), 1))(u), "does not return one number.*has_aux"),
+    (lambda client, u: client.grad(lambda u: u.sum(), has_aux=True)(u), "does not return a pair"),
+    (lambda client, u: client.grad(lambda u: u.sum())(u.astype(int)), "argument 0 of .* no derivatives"),
+    (lambda client, u: client.grad(lambda u: u.sum(), argnums=2)(u), "argnums has 2"),
+    (lambda client, u: client.grad(lambda u: np.nextafter(u, 1.0).sum())(u).get(), "nextafter: .* no derivative"),
+    (lambda client, u: client.jvp(np.sin, (u,), (u[:2],)), r"tangent or cotangent .* float64\[2\]"),
+    (lambda client, u: client.jvp(np.sin, (u,), (u, u)), "another structure"),
+    (lambda client, u: client.vjp(np.sin, u)[1](u[:2]), r"tangent or cotangent .* float64\[2\]"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_has_no_derivative_is_refused_by_name(client, call, message):
+    with pytest.raises(sc.ShardcallError, match=message):
+        call(client, client.put(np.arange(4.0)))

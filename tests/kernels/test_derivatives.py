@@ -1,0 +1,219 @@
+"""Derivatives of every kernel, by every strategy and in several layouts, are those of finite differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, lru_cache
+
+import numpy as np
+import pytest
+from kernels.derivative_cases import CASES, SYMMETRIC
+from kernels.graphs import GraphWriter
+
+from shardcall._src.graphs.graph import Value, to_text
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+GRAPH = KERNELS["graph"]
+STEP = 1e-5
+RANDOM = np.random.default_rng(3)
+MESHES = [
+    ({"x": 8}, ("x",)),
+    ({"a": 4, "b": 2}, ("a", "b")),
+    ({"x": 1}, ()),
+    ({"x": 3}, (None, "x")),
+]
+_SHORT = ("log1p", "maximum", "max", "prod", "matmul", "sort", "getitem", "copy", "laplacian")
+
+
+def cases():
+    for name, calls in CASES.items():
+        for i in range(len(calls)):
+            for mesh in range(len(MESHES)):
+                for strategy in ("auto", *(each.name for each in KERNELS[name].strategies)):
+                    is_short = name in _SHORT and (i, mesh, strategy) == (0, 1, "auto")
+                    if strategy != "auto" or is_short:
+                        yield pytest.param(name, i, mesh, strategy, marks=() if is_short else pytest.mark.long)
+
+
+class Case:
+    """A call, as a graph whose one result is a weighted sum of the call's results."""
+
+    def __init__(self, name, number):
+        operands, parameters = CASES[name][number]
+        self.name, self.parameters = name, parameters
+        self.operands = [None if x is None else np.asarray(x) for x in operands]
+        self.present = [i for i, x in enumerate(self.operands) if x is not None]
+        self.types = [None if x is None else ArrayType(x.shape, x.dtype) for x in self.operands]
+        resolved = KERNELS[name].validate(
+            (*self.types, *[None] * (len(KERNELS[name].operand_infos(len(self.types))) - len(self.types))),
+            {p.name: parameters.get(p.name, p.default) for p in KERNELS[name].parameters},
+        )
+        random = np.random.default_rng(1)
+        self.results = resolved.results
+        self.weights = [random.normal(size=kind.shape) for kind in self.results]
+        self.wrt = [i for i in self.present if self.operands[i].dtype == np.float64]
+        self.inputs = [*(self.operands[i] for i in self.present), *self.weights]
+
+    def graph(self, strategy="", specs=()):
+        """The text, and the operands in the sequence of its inputs, as indices of `inputs`."""
+        write = GraphWriter()
+        operands = [None if x is None else write.x(self.present.index(i)) for i, x in enumerate(self.operands)]
+        first = write(self.name, *operands, **self.parameters)
+        write.nodes[-1] = replace(write.nodes[-1], strategy=strategy, in_specs=specs)
+        total = None
+        for i in range(len(self.results)):
+            product = write("sum", write("multiply", Value(first.node, i), write.x(len(self.present) + i)))
+            total = product if total is None else write("add", total, product)
+        return write.call([total])
+
+    def numeric(self, run):
+        """The derivative by finite differences, of the kernel on one device."""
+        node, weights = KERNELS[self.name], self.weights
+
+        def value(operands):
+            made = run(node, *operands, mesh={"x": 1}, **self.parameters)
+            made = made if isinstance(made, tuple) else (made,)
+            return sum((w * r).sum() for w, r in zip(weights, made, strict=True))
+
+        gradients = []
+        for i in self.wrt:
+            slope = np.zeros(self.operands[i].shape)
+            for index in np.ndindex(slope.shape):
+                ends = []
+                for step in (STEP, -STEP):
+                    x = self.operands[i].copy()
+                    x[index] += step
+                    if self.name in SYMMETRIC and index[-1] != index[-2]:
+                        x[(*index[:-2], index[-1], index[-2])] += step
+                    ends.append(value([*self.operands[:i], x, *self.operands[i + 1 :]]))
+                slope[index] = (ends[0] - ends[1]) / (2 * STEP)
+            gradients.append(slope)
+        return gradients
+
+
+@cache
+def case_of(name, number):
+    return Case(name, number)
+
+
+@pytest.fixture(scope="session")
+def numeric(run):
+    return lru_cache(maxsize=None)(lambda name, number: case_of(name, number).numeric(run))
+
+
+@pytest.mark.parametrize(("name", "number", "mesh", "strategy"), list(cases()))
+def test_gradients_are_those_of_finite_differences(run, numeric, name, number, mesh, strategy):
+    case, (axes, entries) = case_of(name, number), MESHES[mesh]
+    spec = tuple((e,) if e else () for e in entries)
+    first = case.present[0] if case.operands[case.present[0]].ndim else case.present[-1]
+    ndim = case.operands[first].ndim
+    own = None if len(spec) > ndim or not spec else (*spec, *((),) * (ndim - len(spec)))
+    graph, used = case.graph(
+        "" if len(KERNELS[name].strategies) == 1 else strategy, (*[None] * first, own) if own else ()
+    )
+    wrt = tuple(used.index(case.present.index(i)) for i in case.wrt)
+    inputs = [case.inputs[i] for i in used]
+    try:
+        _, *made = run(
+            GRAPH, *inputs, graph=to_text(graph), transform="value_and_grad", wrt=wrt, mesh=axes, padding=float("nan")
+        )
+    except CallError as error:
+        if error.reason != Reason.STRATEGY_UNSUPPORTED and "axis_name" not in error.message:
+            raise
+        pytest.skip(error.message)
+    for i, slope, expected in zip(case.wrt, made, numeric(name, number), strict=True):
+        both = np.swapaxes(slope, -1, -2) * (1 - np.eye(slope.shape[-1])) if name in SYMMETRIC else 0
+        np.testing.assert_allclose(slope + both, expected, rtol=1e-6, atol=1e-6, err_msg=f"operand {i}")
+
+
+def gradient(run, write, result, *inputs, wrt=(0,), mesh=1, **how):
+    """The gradient of a value of a graph, by inputs of it."""
+    graph, used = write.call([result])
+    axes, entries = MESHES[mesh]
+    specs = [[entries] if i == 0 and len(entries) == x.ndim else [None] for i, x in enumerate(inputs)]
+    options = {"transform": "value_and_grad", "wrt": tuple(map(used.index, wrt)), "padding": float("nan")}
+    _, *made = run(
+        GRAPH,
+        *(inputs[i] for i in used),
+        graph=to_text(graph),
+        mesh=axes,
+        in_specs=[each for i in used for each in specs[i]],
+        **options,
+        **how,
+    )
+    return made
+
+
+X, ROW = np.abs(RANDOM.normal(size=(13, 9))) + 0.1, np.abs(RANDOM.normal(size=9)) + 0.1
+BROADCAST = {
+    "log": (lambda w: w("log", w("multiply", w.x(0), w.x(1))), 1 / X, 13 / ROW),
+    "sqrt": (
+        lambda w: w("sqrt", w("multiply", w.x(0), w.x(1))),
+        np.sqrt(ROW / X) / 2,
+        (np.sqrt(X / ROW) / 2).sum(0),
+    ),
+    "divide": (lambda w: w("divide", w.x(1), w.x(0)), -ROW / X**2, (1 / X).sum(0)),
+}
+
+
+@pytest.mark.parametrize("name", ["log", *(pytest.param(n, marks=pytest.mark.long) for n in ("sqrt", "divide"))])
+def test_padding_is_no_part_of_the_gradient_of_a_broadcast_operand(run, name):
+    compute, by_x, by_row = BROADCAST[name]
+    write = GraphWriter()
+    made = gradient(run, write, write("sum", compute(write)), X, ROW, wrt=(0, 1))
+    np.testing.assert_allclose(made[0], by_x, rtol=1e-12)
+    np.testing.assert_allclose(made[1], by_row, rtol=1e-12)
+
+
+def test_equal_elements_share_a_gradient(run):
+    x = np.array([[3.0, 1, 3], [0, 3, 2]])
+    write = GraphWriter()
+    total = write("max", write.x(0))
+    for result in (write("min", write.x(0), axis=1), write("maximum", write.x(0), write.x(1))):
+        total = write("add", total, write("sum", result))
+    (made,) = gradient(run, write, total, x, np.full(3, 3.0))
+    expected = np.where(x == 3, 1 / 3 + 1 / 2, 0) + np.array([[0, 1, 0], [1, 0, 0]])
+    np.testing.assert_allclose(made, expected, rtol=1e-12)
+
+
+def test_what_has_no_derivative_is_refused_by_name(refused):
+    write = GraphWriter()
+    x = ArrayType((4,), np.dtype("f8"))
+
+    def message(*results, operands=(x,), **how):
+        how = {"transform": "value_and_grad", "wrt": (0,), **how}
+        return refused(GRAPH, *operands, graph=write.text(*results), mesh={"x": 2}, **how).message
+
+    total = write("sum", write.x(0))
+    assert "nextafter: it cannot be differentiated" in message(write("sum", write("nextafter", write.x(0), write.x(0))))
+    assert "the first result float64[4]" in message(write("sin", write.x(0)))
+    assert "did you mean 'vjp'" in message(total, transform="vpj")
+    assert "wrt=(1,)" in message(total, wrt=(1,))
+    assert "wrt=()" in message(total, wrt=())
+    assert "wrt=(0,)" in message(total, transform="checkpoint")
+    assert "no derivatives" in message(total, operands=(ArrayType((4,), np.dtype("i4")),))
+    assert "takes 2 operands and 1 came" in message(total, transform="jvp")
+    assert "tangent or cotangent of float64[]" in message(total, transform="vjp", operands=(x, x))
+    assert "8 bits" in message(
+        write("sum", write("astype", write("astype", write.x(0), dtype="float8_e5m2"), dtype="float32"))
+    )
+    inner = write.text(write("add", write.x(0), write.x(0)))
+    loop = write("graph", write.x(0), write.x(1), graph=inner, carried=(0,))
+    times = ArrayType((), np.dtype("i8"))
+    assert "a loop has none" in message(write("sum", loop), operands=(x, times))
+    product = write("put_at", write.x(0), write.x(1), write.x(2), axes=(0,), mode="multiply")
+    assert "mode 'multiply' has none" in message(write("sum", product), operands=(x, ArrayType((), x.dtype), times))
+    many = write("sum", write("svd", write("reshape", write.x(0), shape=(2, 2))))
+    assert "svd: it cannot be differentiated: the square factors" in message(many)
+
+
+def test_what_does_not_depend_on_the_argument_may_be_anything(run):
+    write = GraphWriter()
+    rounded = write(
+        "where", write("greater", write.x(0), write.x(1)), write.x(0), write("nextafter", write.x(1), write.x(1))
+    )
+    (made,) = gradient(run, write, write("sum", rounded), np.array([1.0, -2, 3]), np.zeros(3))
+    assert np.array_equal(made, [1, 0, 1])
