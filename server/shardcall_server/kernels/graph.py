@@ -229,8 +229,8 @@ def _check_count(graph: Graph, count: int, carried: Sequence[int], transform: st
     if count < needed or (count > needed and not transform):
         raise CallError(
             Reason.OPERAND_COUNT,
-            f"the graph has {graph.input_count} inputs and {max(count - bool(carried), 0)} operands came; give one for each"
-            f"{', and times' if carried else ''}",
+            f"the graph has {graph.input_count} inputs and {max(count - bool(carried), 0)} operands came; give one for "
+            f"each{', and times' if carried else ''}",
             field="operands",
         )
     if carried and transform:
