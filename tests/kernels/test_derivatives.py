@@ -65,7 +65,9 @@ class Case:
         write.nodes[-1] = replace(write.nodes[-1], strategy=strategy, in_specs=specs)
         total = None
         for i in range(len(self.results)):
-            product = write("sum", write("multiply", Value(first.node, i), write.x(len(self.present) + i)))
+            product = write(
+                "sum", write("multiply", write("real", Value(first.node, i)), write.x(len(self.present) + i))
+            )
             total = product if total is None else write("add", total, product)
         return write.call([total])
 
@@ -76,7 +78,7 @@ class Case:
         def value(operands):
             made = run(node, *operands, mesh={"x": 1}, **self.parameters)
             made = made if isinstance(made, tuple) else (made,)
-            return sum((w * r).sum() for w, r in zip(weights, made, strict=True))
+            return sum((w * r.real).sum() for w, r in zip(weights, made, strict=True))
 
         gradients = []
         for i in self.wrt:

@@ -18,13 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.differentiation import differentiation, with_derivative
 from shardcall_server.kernels.element_types import working_type
 from shardcall_server.kernels.elementwise import ElementwiseKernel, loop_of
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, required
+from shardcall_server.kernels.random import key_of
 from shardcall_server.kernels.reductions import ReduceKernel
 from shardcall_server.kernels.table_kernel import TableKernel
 from shardcall_server.kernels.table_row import ResultBlock, call_of
@@ -36,7 +37,7 @@ GRAPH = "graph"
 
 NATIVE = frozenset(
     (
-        *("reshard", "copy", "transpose", "roll", "shift", "diff", "gradient", "laplacian", "cumsum", "permutation"),
+        *("reshard", "copy", "transpose", "roll", "shift", "diff", "gradient", "laplacian", "cumsum"),
         *("getitem", "setitem", "reshape", "expand_dims", "squeeze", "broadcast_to", "flip", "concatenate", "stack"),
         *("tile", "repeat", "tril", "triu", "diagonal", "pad", "sort", "take", "take_along_axis", "take_at"),
         *("put_along_axis", "full", "full_like", "uniform", "normal"),
@@ -88,7 +89,8 @@ def differentiable(kernel: Kernel, problem: Problem, program: Program, mesh: jax
     """
     if kernel.name in NATIVE or kernel.name == GRAPH:
         return program
-    reference = reference_of(kernel, problem) if any(is_inexact(kind.dtype) for kind in problem.results) else None
+    is_number = any(is_inexact(kind.dtype) for kind in problem.results)
+    reference = reference_of(kernel, problem, mesh) if is_number else None
     kinds = [kind for kind in problem.operands if kind is not None]
 
     def padded(array: jax.Array, index: int) -> jax.Array:
@@ -113,15 +115,35 @@ def differentiable(kernel: Kernel, problem: Problem, program: Program, mesh: jax
     return differentiated
 
 
-def reference_of(kernel: Kernel, problem: Problem) -> Reference | None:
+def reference_of(kernel: Kernel, problem: Problem, mesh: jax.sharding.Mesh | None = None) -> Reference | None:
     """Returns the function whose derivative a kernel's result has; None if there is none."""
     if isinstance(kernel, ElementwiseKernel):
         return _elementwise(kernel, problem)
     if isinstance(kernel, ReduceKernel):
         return partial(_reduced, kernel.name, problem)
     if kernel.name in _BY_BODY and isinstance(kernel, TableKernel):
-        return _of_body(kernel, problem)
-    return partial(made, problem) if (made := _REFERENCES.get(kernel.name)) else None
+        return _replicated(_of_body(kernel, problem), mesh)
+    if made := _PARTITIONED.get(kernel.name):
+        return partial(made, problem)
+    return _replicated(partial(made, problem), mesh) if (made := _REPLICATED.get(kernel.name)) else None
+
+
+def _replicated(reference: Reference, mesh: jax.sharding.Mesh | None) -> Reference:
+    """Returns a function that every device computes from complete operands.
+
+    XLA dies of gathers and scatters that it partitions, such as those of the derivative of a sort ("Check failed:
+    ShapeUtil::IsScalarWithElementType" in ``spmd_partitioner_util.h``, jaxlib 0.10.2).
+    """
+    if mesh is None or mesh.size == 1:
+        return reference
+
+    def on_every_device(*operands: jax.Array) -> Any:
+        mapped: Reference = jax.shard_map(
+            reference, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
+        )
+        return mapped(*operands)
+
+    return on_every_device
 
 
 def _elementwise(kernel: ElementwiseKernel, problem: Problem) -> Reference:
@@ -214,6 +236,11 @@ def _interp(problem: Problem, x: jax.Array, xp: jax.Array, fp: jax.Array, *ends:
     return jnp.interp(x, xp, fp, **dict(zip(names, ends, strict=True)))
 
 
+def _permuted(problem: Problem, seed: jax.Array, x: jax.Array) -> jax.Array:
+    axis = problem.parameters.axis
+    return jnp.take(x, jax.random.permutation(key_of(seed), x.shape[axis]), axis=axis, unique_indices=True)
+
+
 def _as_type(problem: Problem, x: jax.Array) -> jax.Array:
     return x.astype(problem.results[0].dtype)
 
@@ -237,13 +264,18 @@ def _eigvalsh(problem: Problem, x: jax.Array) -> jax.Array:
     return values
 
 
-_REFERENCES: Mapping[str, Callable[..., Any]] = {
+_PARTITIONED: Mapping[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "collective_matmul": _matmul,
     "einsum": _einsum,
     "convolve": _convolve,
-    "interp": _interp,
     "astype": _as_type,
+}
+"""The functions of other kernels, which the compiler partitions."""
+
+_REPLICATED: Mapping[str, Callable[..., Any]] = {
+    "interp": _interp,
+    "permutation": _permuted,
     "cholesky": _linalg("cholesky", "upper"),
     "inv": _linalg("inv"),
     "solve": _linalg("solve"),

@@ -43,16 +43,20 @@ def _body(
     work = element_types.working_type(dtype)
     squares = [step.astype(work.type(0).real.dtype) ** 2 for step in steps]
 
-    def value(extended: stencils.HaloExtendedBlock, region: stencils.Region) -> jax.Array:
-        total: jax.Array | None = None
-        for i, along in enumerate(alongs):
-            before, here, after = (extended.at(region, along.axis, offset).astype(work) for offset in (-1, 0, 1))
-            term = before - (here + here) + after
-            term = arithmetic.divide(term, squares[i]) if squares else term
-            total = term if total is None else total + term
-        return element_types.narrow(required(total), dtype)
+    total: jax.Array | None = None
+    for i, along in enumerate(alongs):
+        here = block.astype(work)
+        before, after = (_neighbors(block, along, offset, boundary).astype(work) for offset in (-1, 1))
+        term = before - (here + here) + after
+        term = arithmetic.divide(term, squares[i]) if squares else term
+        total = term if total is None else total + term
+    return (element_types.narrow(required(total), dtype),)
 
-    return (stencils.stencil(block, alongs, (1, 1), boundary, value),)
+
+def _neighbors(block: jax.Array, along: ShardedAxis, offset: int, boundary: Boundary) -> jax.Array:
+    """Returns the element before or after each one of a block."""
+    width = (1, 0) if offset < 0 else (0, 1)
+    return stencils.stencil(block, [along], width, boundary, lambda x, region: x.at(region, along.axis, offset))
 
 
 def _bound(problem: Problem[LaplacianParameters]) -> stencils.Body:
@@ -74,7 +78,7 @@ class Laplacian(StencilKernel[LaplacianParameters]):
     """
 
     name = "laplacian"
-    version = 3
+    version = 4
     reproducibility = Reproducibility.ALWAYS
     summary = "The sum of second differences along several axes, as scipy.ndimage.laplace."
     operands = (
