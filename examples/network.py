@@ -5,7 +5,8 @@
 
 JAX's tutorial on distributed arrays trains layers of 784, 8192, 8192, 8192 and 10 on a batch of 8192, all normal, in
 steps of 1e-5; --width 8192 --batch 8192 is that. The layouts are its own: the batch over 8 devices; and, on a mesh of
-4 × 2, the batch over 4, the second layer sharded by columns over 2 and the third by rows.
+4 × 2, the batch over 4, the second layer sharded by columns over 2 and the third by rows. The network and its loss are
+functions of this file, of which the server takes the gradient; a step is one program.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import itertools
 import statistics
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -46,8 +48,30 @@ def make(batch: int, width: int) -> tuple[np.ndarray, np.ndarray, Pairs]:
     return normal(batch, widths[0]), normal(batch, widths[-1]), layers
 
 
+def predict(layers: Pairs, x: Any) -> Any:
+    """The network's outputs, of arrays on the mesh or of NumPy."""
+    for weights, bias in layers[:-1]:
+        x = np.maximum(x @ weights + bias, 0)
+    weights, bias = layers[-1]
+    return x @ weights + bias
+
+
+def loss_of(layers: Pairs, x: Any, targets: Any) -> Any:
+    """The mean of summed squares."""
+    return np.mean(((predict(layers, x) - targets) ** 2).sum(axis=-1))
+
+
 def train(client: sc.Client, name: str, batch: int, width: int, steps: int) -> tuple[dict[str, bool], list[float]]:
     """Trains in one layout; returns what was checked, and the losses."""
+
+    def new_layers(layers: Pairs, x: Any, targets: Any) -> tuple[Pairs, Any]:
+        loss, slopes = client.value_and_grad(loss_of)(layers, x, targets)
+        pairs = zip(layers, slopes, strict=True)
+        return [
+            (weights - RATE * of_weights, bias - RATE * of_bias) for (weights, bias), (of_weights, of_bias) in pairs
+        ], loss
+
+    step = client.jit(new_layers, donate="layers")
     mesh, layer_specs = LAYOUTS[name]
     x, targets, layers = make(batch, width)
     here, there = (client.put(a, mesh=mesh, spec=P("batch", None)) for a in (x, targets))
@@ -55,46 +79,27 @@ def train(client: sc.Client, name: str, batch: int, width: int, steps: int) -> t
         (client.put(weights, mesh=mesh, spec=columns), client.put(bias, mesh=mesh, spec=entries))
         for (weights, bias), (columns, entries) in zip(layers, layer_specs, strict=True)
     ]
-    slopes = [client.mlp_gradient(here, there, stay, keep=True).timing.execute for _ in range(3)]  # only for their time
+    specs = [array.spec for pair in stay for array in pair]
+    plan = step.plan(stay, here, there)
     losses, seconds = [], []
     for _ in range(steps):
-        step = client.mlp_sgd_step(here, there, np.float32(RATE), stay, keep=True)
-        *arrays, loss = step.arrays
-        client.delete(*(array for pair in stay for array in pair))
-        stay = list(zip(arrays[::2], arrays[1::2], strict=True))
-        losses.append(float(loss.get()))
-        seconds.append(step.timing.execute)
-    moved = ", ".join(f"{c.count} {c.kind}" for c in step.plan.collectives) or "nothing moves"
-    print(
-        f"{name}: loss {losses[0]:.4f} → {losses[-1]:.4f}; gradient {min(slopes) * 1e3:.1f} ms, "
-        f"step {statistics.median(seconds) * 1e3:.1f} ms; {moved}"
-    )
-    print(f"{step.plan.visualize('result 2')}\n")  # the second layer's weights
-    predicted = client.mlp_predict(here, stay).array
+        start = time.perf_counter()
+        stay, loss = step(stay, here, there)
+        losses.append(float(loss))
+        seconds.append(time.perf_counter() - start)
+    moved = ", ".join(f"{c.count} {c.kind}" for c in plan.collectives) or "nothing moves"
+    print(f"{name}: loss {losses[0]:.4f} → {losses[-1]:.4f}; step {statistics.median(seconds) * 1e3:.1f} ms; {moved}")
+    print(f"{plan.visualize('result 2')}\n")  # the second layer's weights
+    predicted = client.jit(predict)(stay, here).get()
     checks = {
         f"{name}: the loss falls with every step": all(b < a for a, b in itertools.pairwise(losses)),
-        f"{name}: the first loss is NumPy's": bool(np.isclose(losses[0], loss_in_numpy(x, targets, layers), rtol=1e-4)),
-        f"{name}: new layers are sharded as the old ones": [p.spec for p in step.plan.results[:-1]]
-        == [p.spec for p in step.plan.operands[3:] if p],
+        f"{name}: the first loss is NumPy's": bool(np.isclose(losses[0], loss_of(layers, x, targets), rtol=1e-4)),
+        f"{name}: new layers are sharded as the old ones": [array.spec for pair in stay for array in pair] == specs,
         f"{name}: predictions are NumPy's": np.allclose(
-            predicted, predict_in_numpy(x, [(w.get(), b.get()) for w, b in stay]), rtol=1e-3, atol=1e-3
+            predicted, predict([(w.get(), b.get()) for w, b in stay], x), rtol=1e-3, atol=1e-3
         ),
     }
     return checks, losses
-
-
-def predict_in_numpy(x: np.ndarray, layers: Pairs) -> np.ndarray:
-    """The network's outputs."""
-    for weights, bias in layers[:-1]:
-        x = np.maximum(x @ weights + bias, 0)
-    (weights, bias) = layers[-1]
-    outputs: np.ndarray = x @ weights + bias
-    return outputs
-
-
-def loss_in_numpy(x: np.ndarray, targets: np.ndarray, layers: Pairs) -> float:
-    """The mean of summed squares."""
-    return float(((predict_in_numpy(x, layers) - targets) ** 2).sum(-1).mean())
 
 
 def compare(client: sc.Client, batch: int, width: int, steps: int) -> dict[str, bool]:
