@@ -151,6 +151,12 @@ class CallSettings(BaseModel):
     max_execute_s: float = Field(
         60.0, gt=0, le=604800, description="Maximum seconds of one run of a program; then the mesh is restarted."
     )
+    slice_s: float = Field(
+        0.5,
+        gt=0,
+        le=3600,
+        description="Seconds of a launch of a loop in a traced program; other calls run between two launches.",
+    )
     max_compile_s: float = Field(
         300.0, gt=0, le=604800, description="Maximum seconds of a compilation; then the mesh is restarted."
     )

@@ -229,9 +229,9 @@ def test_a_function_is_traced_once_for_each_structure_and_type(client, monkeypat
 
 
 def _counted(function, made):
-    def counted(*args):
+    def counted(*args, **kwargs):
         made.append(args)
-        return function(*args)
+        return function(*args, **kwargs)
 
     return counted
 
@@ -304,11 +304,12 @@ def test_states_of_any_structure_are_repeated(client):
     assert (int(state["count"]), float(state["last"])) == (4, last)
 
 
-def test_long_loops_are_several_launches(client, monkeypatch):
-    monkeypatch.setattr("shardcall._src.traced.repetition.MOST_ITERATIONS", 3)
-    result, kernels = calls(client, client.jit(lambda n: n + 1).repeat, 5, times=11)
-    assert kernels == ["graph"] * 4
-    assert int(result) == 16
+def test_long_loops_are_one_call(client):
+    result, kernels = calls(client, client.jit(lambda n: n + 1).repeat, 5, times=3000)
+    assert kernels == ["graph"]
+    assert int(result) == 3005
+    inner = client.jit(lambda u, v: u + v)
+    assert int(client.jit(lambda u: inner.repeat(u, 3, times=2))(1)) == 7
 
 
 def test_loops_that_are_refused(client):
@@ -319,9 +320,6 @@ def test_loops_that_are_refused(client):
         client.jit(lambda u: (u, u)).repeat(u, times=2)
     with pytest.raises(sc.TracingError, match=r"returns float64\[13,9\] where its argument u has float32\[13,9\]"):
         client.jit(lambda u: u * np.float64(2)).repeat(put(client, U.astype("f4")), times=2)
-    inner = client.jit(lambda u: u + 1)
-    with pytest.raises(sc.TracingError, match="has no loops yet"):
-        client.jit(lambda u: inner.repeat(u, times=2))(u)
 
 
 def test_errors_of_values_name_the_function(client):

@@ -119,9 +119,9 @@ def test_a_batch_runs_a_chain_of_resident_arrays(side: int):
 def test_two_programs_are_compiled_at_a_time(monkeypatch):
     both, compile_program = threading.Barrier(2), commands.compile_program
 
-    def compile_together(resolved):
+    def compile_together(resolved, **how):
         both.wait(WAIT_S)
-        return compile_program(resolved)
+        return compile_program(resolved, **how)
 
     monkeypatch.setattr(commands, "compile_program", compile_together)
     link = HeldLink()

@@ -1,4 +1,4 @@
-"""Functions that depend on values of arrays on the mesh."""
+"""Loops, and functions that depend on values of arrays on the mesh."""
 
 from __future__ import annotations
 
@@ -6,17 +6,65 @@ from collections.abc import Callable
 from typing import Any
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.pytrees import flatten
-from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall.namespace.base import NamespaceBase
 
 
 class ControlFlowNamespace(NamespaceBase):
-    """Branches."""
+    """Loops and branches, with the arguments of ``jax.lax``.
+
+    Functions that they take are traced, as that of `Client.jit`. What a loop carries, any tree of arrays and numbers,
+    keeps its structure, shapes, element types and sharding. Outside of a traced function they run as one.
+    """
+
+    def fori_loop(self, lower: Any, upper: Any, body: Callable[..., Any], init: Any, /) -> Any:
+        """Returns the last state of ``state = body(i, state)`` for each i from ``lower`` to below ``upper``.
+
+        Args:
+            lower: [] the first i, an integer or an array of one.
+            upper: [] the end.
+            body: the function of i, int64 [], and the state.
+            init: the first state.
+
+        Raises:
+            TracingError: if the body returns another structure, shape or element type.
+        """
+        return self._control_flow.fori_loop(lower, upper, body, init)
+
+    def while_loop(self, cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any, /) -> Any:
+        """Returns the first state of ``state = body(state)`` for which ``cond(state)`` is false.
+
+        Args:
+            cond: a function of the state that returns one bool.
+            body: the function of the state.
+            init: the first state.
+
+        Raises:
+            TracingError: if the body returns another structure, shape or element type.
+        """
+        return self._control_flow.while_loop(cond, body, init)
+
+    def scan(
+        self, f: Callable[..., Any], init: Any, xs: Any = None, /, length: int | None = None, *, reverse: bool = False
+    ) -> tuple[Any, Any]:
+        """Returns the last carry of ``carry, y = f(carry, x)`` for each row x of arrays, and all y stacked.
+
+        Args:
+            f: the function of the carry and a row of each array.
+            init: the first carry.
+            xs: the arrays, of equally many rows; None for none.
+            length: the number of rows; needed if there are no arrays.
+            reverse: whether to begin with the last row.
+
+        Raises:
+            TracingError: if f returns a carry of another structure, shape or element type.
+        """
+        made: tuple[Any, Any] = self._control_flow.scan(f, init, xs, length, reverse=reverse)
+        return made
 
     def cond(
         self, pred: OperandLike, then: Callable[..., Any], otherwise: Callable[..., Any], /, *operands: Any
     ) -> Any:
-        """Returns the results of one of two functions, as ``jax.lax.cond``; both are computed.
+        """Returns the results of one of two functions, of which the other is not computed.
 
         Args:
             pred: [] the condition.
@@ -27,16 +75,11 @@ class ControlFlowNamespace(NamespaceBase):
         Raises:
             TypeError: for a condition of several elements, and for results of another structure or type.
         """
-        if type_of(pred).shape:
-            raise TypeError(
-                f"the condition of cond is of shape {type_of(pred).shape}; give one bool, such as any(), or use where"
-            )
-        (ours, structure), (others, other) = flatten(then(*operands)), flatten(otherwise(*operands))
-        if structure != other:
-            raise TypeError("the functions of cond return different structures; let both return the same")
-        for one, another in zip(ours, others, strict=True):
-            if type_of(one) != type_of(another):
-                raise TypeError(
-                    f"the functions of cond return {type_of(one)} and {type_of(another)}; let both return the same type"
-                )
-        return structure.with_leaves([self.where(pred, *each) for each in zip(ours, others, strict=True)])
+        return self._control_flow.cond(pred, then, otherwise, *operands)
+
+    @property
+    def _control_flow(self) -> Any:
+        control_flow = getattr(self._client, "_control_flow", None)
+        if control_flow is None:
+            raise TypeError("this client traces no functions; use loops and branches of a shardcall.Client")
+        return control_flow

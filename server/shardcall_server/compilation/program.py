@@ -58,6 +58,8 @@ class Program:
         results: placement of each result, which is in the leading corner of the padded shape.
         compiled: the executable; takes the present operands in order and returns the results, and bool [checks] where
             the problem has checks. None where no result has an element, so there is nothing to compute.
+        limit: placement of the most iterations of a launch, the last argument of a loop that runs in slices, which
+            returns its progress last; None for any other program.
         fingerprint: SHA-256 of the lowered text, the same in every process of a mesh; the compiled text names the
             functions that this process has traced.
     """
@@ -67,6 +69,7 @@ class Program:
     results: tuple[Placement, ...]
     compiled: jax.stages.Compiled | None
     fingerprint: bytes = b""
+    limit: Placement | None = None
 
     @cached_property
     def inputs(self) -> tuple[tuple[ArrayType, Placement, np.dtype] | None, ...]:
@@ -107,7 +110,7 @@ class Program:
         Raises:
             CallError: for the first check that refuses the call, with its reason.
         """
-        for flags in arrays[len(self.results) :]:
+        for flags in arrays[len(self.results) :][: bool(self.resolved.problem.checks)]:
             for shard in flags.addressable_shards[:1]:
                 for check, is_refused in zip(self.resolved.problem.checks, np.asarray(shard.data), strict=True):
                     if is_refused:
@@ -119,8 +122,12 @@ class Program:
         return (self.compiled.as_text() or "") if self.compiled else ""
 
 
-def compile_program(resolved: Resolved) -> Program:
+def compile_program(resolved: Resolved, *, in_slices: bool = False) -> Program:
     """Traces, lowers and compiles a call. Takes 0.1 s to minutes; never inside a launch.
+
+    Args:
+        resolved: the call.
+        in_slices: whether a loop is compiled to run in several launches.
 
     Raises:
         BuildError: the kernel could not be traced, or its results are not those that it promised.
@@ -148,7 +155,17 @@ def compile_program(resolved: Resolved) -> Program:
         for operand, placement in zip(problem.operands, operands, strict=True)
         if operand is not None and placement is not None
     ]
-    lowered = _lower(resolved, mesh, arguments)
+    try:
+        slice_of_loop = resolved.kernel.build_slice(problem, mesh) if in_slices else None
+        program = slice_of_loop or resolved.strategy.build(problem, mesh)
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BuildError(str(error)) from error
+    limit = Placement((), named_sharding(mesh, ())) if slice_of_loop else None
+    if limit is not None:
+        arguments.append(jax.ShapeDtypeStruct((), np.int64, sharding=limit.sharding))
+    lowered = _lower(resolved, program, mesh, arguments)
     text = lowered.as_text()
     compiled = lowered.compile()
     if any(array.size >= 2**31 for array in (*arguments, *lowered.out_info)):
@@ -160,7 +177,7 @@ def compile_program(resolved: Resolved) -> Program:
             zip(lowered.out_info, compiled.output_shardings, strict=True), len(problem.results)
         )
     )
-    return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest())
+    return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest(), limit)
 
 
 def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
@@ -174,14 +191,16 @@ def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
 
 
 def _lower(
-    resolved: Resolved, mesh: jax.sharding.Mesh, arguments: Sequence[jax.ShapeDtypeStruct]
+    resolved: Resolved, program: KernelProgram, mesh: jax.sharding.Mesh, arguments: Sequence[jax.ShapeDtypeStruct]
 ) -> jax.stages.Lowered:
-    """Builds, traces and lowers a kernel's program."""
+    """Traces and lowers a kernel's program; an argument behind the operands is the limit of a loop's slice."""
     problem = resolved.problem
+    has_limit = len(arguments) > sum(operand is not None for operand in problem.operands)
     try:
-        program = resolved.strategy.build(problem, mesh)
         out_shardings = [None if spec is None else named_sharding(mesh, spec) for spec in problem.out_specs]
         if problem.checks:
+            out_shardings.append(named_sharding(mesh, replicated(1)))
+        if has_limit:
             out_shardings.append(named_sharding(mesh, replicated(1)))
         on_held_types = _on_held_types(program, problem)
         # The program's name in profiles and compiled texts. Of registered names alone: it is in JAX's keys on disk.
@@ -205,15 +224,17 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> Callable[..., tu
     operands = [operand for operand in problem.operands if operand is not None]
 
     def on_held_types(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        made = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=True)))
+        limit = arrays[len(operands) :]
+        made = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=False)), *limit)
         count = len(problem.results)
+        made, progress = made[: len(made) - len(limit)], made[len(made) - len(limit) :]
         results, flags = made[:count], made[count:]
         for result, promised in zip(results, problem.results, strict=True):
             if result.dtype != promised.dtype:
                 raise AssertionError(f"a kernel promised {promised} and made {result.dtype.name}")
         if len(flags) != len(problem.checks) or any(flag.shape or flag.dtype != np.bool_ for flag in flags):
             raise AssertionError(f"a kernel promised {len(problem.checks)} flags, each a bool [], and made {flags}")
-        return (*map(_hold, results), *([jnp.stack(flags)] if flags else []))
+        return (*map(_hold, results), *([jnp.stack(flags)] if flags else []), *progress)
 
     return on_held_types
 

@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shardcall._src.graphs.graph import BODIES
 from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.differentiation import differentiation, with_derivative
 from shardcall_server.kernels.element_types import working_type
@@ -62,8 +63,9 @@ def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | N
         problem: its problem.
         active: for each present operand whether it depends on what the derivative is with respect to.
     """
-    if kernel.name == GRAPH:  # whose nodes are checked
-        return "a loop has none, whose number of iterations is an argument" if problem.parameters.carried else None
+    if kernel.name in BODIES:  # whose nodes are checked
+        is_dynamic = kernel.name == GRAPH and problem.parameters.carried and not problem.parameters.count
+        return "a loop has none, whose number of iterations is an argument" if is_dynamic else None
     kinds = [kind for kind in (*problem.operands, *problem.results) if kind is not None]
     if any(kind.dtype.itemsize == 1 and is_inexact(kind.dtype) for kind in kinds):
         return "numbers of 8 bits have no derivatives; convert them to a wider type"
@@ -87,7 +89,7 @@ def differentiable(kernel: Kernel, problem: Problem, program: Program, mesh: jax
         program: the program of the strategy.
         mesh: the mesh.
     """
-    if kernel.name in NATIVE or kernel.name == GRAPH:
+    if kernel.name in NATIVE or kernel.name in BODIES:
         return program
     is_number = any(is_inexact(kind.dtype) for kind in problem.results)
     reference = reference_of(kernel, problem, mesh) if is_number else None

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import jax
-from jax import lax
-from jax.sharding import NamedSharding
 
-from shardcall._src.graphs.canonical import canonical
-from shardcall._src.graphs.graph import Graph, Value, from_text
+from shardcall._src.graphs.graph import Value
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.bits import moved
-from shardcall_server.kernels.blocks import fit, partition_spec
-from shardcall_server.kernels.derivatives import GRAPH, differentiable
-from shardcall_server.kernels.differentiation import is_differentiated
-from shardcall_server.kernels.graph_loop import TIMES, check_carried, check_times, looped
-from shardcall_server.kernels.graph_plan import GraphPlan, PlannedNode, check_derivatives, plan_of, types_of
+from shardcall_server.kernels.graph_bodies import GraphBodies, all_resharded
+from shardcall_server.kernels.graph_cond import CondKernel
+from shardcall_server.kernels.graph_loop import (
+    GraphLoop,
+    check_carried,
+    check_count,
+    check_times,
+    looped,
+    most_iterations,
+    times_check,
+)
+from shardcall_server.kernels.graph_plan import GraphPlan, check_derivatives, graph_of
+from shardcall_server.kernels.graph_scan import ScanKernel
 from shardcall_server.kernels.graph_transforms import (
     TRANSFORMS,
     check_dual_operands,
@@ -28,13 +31,12 @@ from shardcall_server.kernels.graph_transforms import (
     transformed_types,
 )
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, padded_shape
-from shardcall_server.kernels.parameters import integers, text
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
+from shardcall_server.kernels.parameters import integer, integers, text
 from shardcall_server.kernels.reproducibility import Reproducibility
-from shardcall_server.kernels.sealing import is_sealed, sealed
 from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
-_MOST_PLANS = 64
+_WORK_OF_DERIVATIVES = 4  # times that of the graph
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class GraphParameters:
         graph: the text of the graph.
         kernels: name and version of the kernels in it, in alphabetical order.
         carried: for each result the input that it becomes in the next iteration, -1 for none; empty without a loop.
+        condition: the result that decides on another iteration; -1 for none.
+        count: the number of iterations; 0 if it is an operand.
         transform: the transformation of the graph, one of `TRANSFORMS`; empty for none.
         wrt: the inputs that a derivative is with respect to.
     """
@@ -52,8 +56,20 @@ class GraphParameters:
     graph: str
     kernels: tuple[str, ...]
     carried: tuple[int, ...] = ()
+    condition: int = -1
+    count: int = 0
     transform: str = ""
     wrt: tuple[int, ...] = ()
+
+    @property
+    def loop(self) -> GraphLoop:
+        """The loop."""
+        return GraphLoop(self.carried, self.condition, self.count)
+
+    @property
+    def has_times(self) -> bool:
+        """True if the last operand is the number of iterations."""
+        return bool(self.carried) and not self.count
 
 
 class GraphKernel(Kernel[GraphParameters]):
@@ -64,7 +80,8 @@ class GraphKernel(Kernel[GraphParameters]):
     nodes refuse the call.
 
     With ``carried`` the graph runs several times, as a loop in the program, and the last operand is their number. A
-    result that becomes an input has its spec.
+    result that becomes an input has its spec. Operands behind the graph's inputs are first values of results that the
+    graph does not read. A call of such a graph runs in slices; in another graph it is a part of that program.
 
     With ``transform`` the program is a transformation of the graph by JAX, such as its gradient. A node of this kernel
     is a graph in the graph.
@@ -73,7 +90,8 @@ class GraphKernel(Kernel[GraphParameters]):
     kernel's default, or rows over all mesh axes where that leaves it to the compiler.
 
     Args:
-        kernels: the kernels that nodes may be of, by name.
+        kernels: the kernels that nodes may be of, by name; beside them nodes may be loops (``graph``), ``scan`` and
+            ``cond``.
     """
 
     name = "graph"
@@ -85,14 +103,18 @@ class GraphKernel(Kernel[GraphParameters]):
     parameters = (
         ParameterInfo("graph", "The graph as canonical JSON: nodes, and which values are results."),
         ParameterInfo("carried", "Of a loop: for each result the input that it becomes, or -1.", ()),
+        ParameterInfo("condition", "Of a loop: the bool result that is true while there is another iteration.", -1),
+        ParameterInfo("count", "Of a loop in a graph: the number of iterations; 0 for the operand times.", 0),
         ParameterInfo("transform", f"A transformation of the graph: {', '.join(TRANSFORMS)}; none if empty.", ""),
         ParameterInfo("wrt", "Of a derivative: the indices of the inputs that it is with respect to.", ()),
     )
     reproducibility = Reproducibility.PER_CALL
 
     def __init__(self, kernels: Mapping[str, Kernel]) -> None:
-        self._kernels = {**kernels, self.name: self}
-        self._plan = lru_cache(maxsize=_MOST_PLANS)(self._planned)
+        every = dict(kernels)
+        self._bodies = GraphBodies(every)
+        scan, cond = ScanKernel(self._bodies), CondKernel(self._bodies)
+        every.update({self.name: self, scan.name: scan, cond.name: cond})
         self.strategies = (  # type: ignore[misc]  # with this graph's kernels
             Strategy(
                 "composed",
@@ -109,42 +131,62 @@ class GraphKernel(Kernel[GraphParameters]):
             CallError: for a text that is no canonical graph, for inputs that it does not have, and for what the
                 kernels of its nodes refuse.
         """
-        written, carried = text(parameters, "graph"), integers(parameters, "carried")
-        transform, wrt = text(parameters, "transform"), integers(parameters, "wrt")
-        graph, present = graph_of(written), tuple(map(required, operands))
-        check_transform(transform, wrt, graph.input_count)
-        inputs = present[: graph.input_count]
-        if carried and present:
-            check_times(present[-1])
-        _check_count(graph, len(present), carried, transform)
-        types, checks = types_of(graph, self._kernels, inputs)
-        versions = tuple(f"{name} {self._kernels[name].version}" for name in sorted(_names_of(graph)))
-        results = tuple(types[value] for value in graph.results)
-        if carried:
-            check_carried(carried, inputs, results)
-            checks.append(TIMES)
-        if transform:
-            wanted, results = transformed_types(transform, wrt, inputs, results)
+        own = GraphParameters(
+            text(parameters, "graph"),
+            (),
+            integers(parameters, "carried"),
+            integer(parameters, "condition"),
+            integer(parameters, "count"),
+            text(parameters, "transform"),
+            integers(parameters, "wrt"),
+        )
+        used = graph_of(own.graph).input_count
+        check_transform(own.transform, own.wrt, used)
+        check_count(own.loop)
+        if own.has_times and operands:
+            check_times(required(operands[-1]))
+        present = _inputs(operands, own)
+        _check_count(own, used, len(present))
+        inputs = present[:used]
+        graph_types, results = self._bodies.types(own.graph, inputs), self._bodies.results(own.graph, inputs)
+        checks = list(graph_types.checks)
+        if own.carried:
+            check_carried(own.loop, used, present, results)
+        if own.has_times:
+            checks.append(times_check(own.loop, graph_types.work_bytes))
+        if own.transform:
+            wanted, results = transformed_types(own.transform, own.wrt, inputs, results)
             check_dual_operands(wanted, present)
-        return Signature(GraphParameters(written, versions, carried, transform, wrt), results, tuple(checks))
+        return Signature(replace(own, kernels=self._bodies.versions(own.graph)), results, tuple(checks))
+
+    def work_bytes(self, operands: OperandTypes, signature: Signature[GraphParameters]) -> int:
+        """Returns the bytes of an iteration, times their number, or the largest number if it is an operand."""
+        own = signature.parameters
+        inputs = _inputs(operands, own)[: graph_of(own.graph).input_count]
+        each = self._bodies.types(own.graph, inputs).work_bytes
+        if own.transform:
+            each *= _WORK_OF_DERIVATIVES
+        return each * (own.count or (most_iterations(each) if own.carried else 1))
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: GraphParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
         """Fills in unset specs: an input has the one that the first kernel that uses it fills in."""
-        plan = self._plan_for(operands, parameters, in_specs, mesh)
+        inputs, graph = _inputs(operands, parameters), graph_of(parameters.graph)
+        used = graph.input_count
+        plan = self._bodies.plan(parameters.graph, inputs[:used], in_specs[:used], mesh)
         if parameters.wrt:
-            check_derivatives(plan, {Value(-1, i) for i in parameters.wrt}, self._plan_of)
-        results = [plan.specs[value] for value in graph_of(parameters.graph).results]
+            check_derivatives(plan, {Value(-1, i) for i in parameters.wrt})
+        results = [plan.specs[value] for value in graph.results]
         own, _ = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, results, plan.results)
-        own = (*own, *[()] * bool(parameters.carried))
+        if parameters.carried:
+            first = dict(zip(parameters.carried, results, strict=True))
+            own = (*own, *(first[i] for i in range(used, len(inputs))), *[()] * parameters.has_times)
         return tuple(each if spec is None else spec for spec, each in zip(in_specs, own, strict=True))
 
     def default_out_specs(self, problem: Problem[GraphParameters], strategy: str) -> Specs:
         """Shards each result as its kernel does."""
-        parameters, plan = problem.parameters, self._plan_of(problem)
-        specs = self._result_specs(problem)
-        _, own = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, specs, plan.results)
+        own = self._made_specs(problem)
         return tuple(each if spec is None else spec for each, spec in zip(own, problem.out_specs, strict=True))
 
     def is_reproducible(self, problem: Problem[GraphParameters]) -> bool:
@@ -155,144 +197,77 @@ class GraphKernel(Kernel[GraphParameters]):
 
     def parts(self, problem: Problem[GraphParameters]) -> Sequence[tuple[Kernel, Problem]]:
         """Returns the kernels of the nodes, each with its problem."""
-        nodes = self._plan_of(problem).nodes
-        return [part for node in nodes for part in node.kernel.parts(node.problem)]
+        return self._bodies.parts(*_body(problem), problem.mesh)
 
-    def _plan_of(self, problem: Problem[GraphParameters]) -> GraphPlan:
-        return self._plan_for(problem.operands, problem.parameters, problem.in_specs, problem.mesh)
+    def plans(self, problem: Problem[GraphParameters]) -> Sequence[GraphPlan]:
+        """Returns the plan of the graph."""
+        return (self._bodies.plan(*_body(problem), problem.mesh),)
 
-    def _plan_for(
-        self, operands: OperandTypes, parameters: GraphParameters, in_specs: Specs, mesh: MeshAxes
-    ) -> GraphPlan:
-        inputs = tuple(map(required, operands))[: graph_of(parameters.graph).input_count]
-        return self._plan(parameters.graph, inputs, in_specs[: len(inputs)], mesh)
+    def build_slice(self, problem: Problem[GraphParameters], mesh: jax.sharding.Mesh) -> Program | None:
+        """Makes the program of a slice of a loop whose number of iterations is an operand."""
+        return self._build(problem, mesh, is_sliced=True) if problem.parameters.has_times else None
 
     def _result_specs(self, problem: Problem[GraphParameters]) -> list[Spec]:
         """Returns the spec of each result of the graph."""
-        plan, results = self._plan_of(problem), graph_of(problem.parameters.graph).results
-        carried = problem.parameters.carried or (-1,) * len(results)
-        return [plan.specs[value] if i < 0 else plan.in_specs[i] for value, i in zip(results, carried, strict=True)]
+        specs = self._bodies.result_specs(*_body(problem), problem.mesh)
+        carried = problem.parameters.carried or (-1,) * len(specs)
+        return [spec if i < 0 else required(problem.in_specs[i]) for spec, i in zip(specs, carried, strict=True)]
 
-    def _planned(self, written: str, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
-        return plan_of(graph_of(written), self._kernels, inputs, in_specs, mesh)
+    def _made_specs(self, problem: Problem[GraphParameters]) -> tuple[Spec, ...]:
+        """Returns the spec of each result of the call before it is moved to the one that the call sets."""
+        (plan,), own = self.plans(problem), problem.parameters
+        return transformed_specs(own.transform, own.wrt, plan.in_specs, self._result_specs(problem), plan.results)[1]
 
-    def _build(self, problem: Problem[GraphParameters], mesh: jax.sharding.Mesh) -> Program:
-        specs, count, parameters = self._result_specs(problem), len(problem.results), problem.parameters
-        plan = self._plan_of(problem)
-        inner = self._build_once(problem, plan, specs, mesh)
-        if parameters.carried:
-            inner = looped(inner, parameters.carried, problem.results, specs, problem.mesh, mesh)
-        inner = transformed(inner, parameters.transform, parameters.wrt, plan.results, specs, problem.mesh)
-        _, made_specs = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, specs, plan.results)
+    def _build(self, problem: Problem[GraphParameters], mesh: jax.sharding.Mesh, *, is_sliced: bool = False) -> Program:
+        specs, body = self._result_specs(problem), _body(problem)
+        inner = self._bodies.program(*body, specs, problem.mesh, mesh)
+        if problem.parameters.carried:
+            most = None if is_sliced else most_iterations(self._bodies.types(*body[:2]).work_bytes)
+            once = inner
+            inner = looped(
+                lambda *arrays: once(*arrays[: len(body[1])]),
+                problem.parameters.loop,
+                problem.results,
+                specs,
+                problem.mesh,
+                mesh,
+                most,
+            )
+
+        (plan,), own = self.plans(problem), problem.parameters
+        inner = transformed(inner, own.transform, own.wrt, plan.results, specs, problem.mesh)
+        made = self._made_specs(problem)
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-            made = inner(*arrays)
-            resharded = (
-                _resharded(array, kind, own, required(spec), problem.mesh, mesh)
-                for array, kind, own, spec in zip(
-                    made[:count], problem.results, made_specs, problem.out_specs, strict=True
-                )
-            )
-            return (*resharded, *made[count:])
-
-        return program
-
-    def _build_once(
-        self, problem: Problem[GraphParameters], plan: GraphPlan, specs: Sequence[Spec], mesh: jax.sharding.Mesh
-    ) -> Program:
-        results = graph_of(problem.parameters.graph).results
-        programs = [node.strategy.build(node.problem, mesh) for node in plan.nodes]
-        used = {value for node in plan.nodes for value in node.operands}
-
-        def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-            values = {Value(-1, i): array for i, array in enumerate(arrays)}
-            flags: list[jax.Array] = []
-            for i, (node, compute) in enumerate(zip(plan.nodes, programs, strict=True)):
-                run = differentiable(node.kernel, node.problem, compute, mesh) if is_differentiated() else compute
-                made = run(*_operands(node, plan, values, mesh))
-                count = len(node.problem.results)
-                flags += made[count:]
-                for index, array in enumerate(made[:count]):
-                    value = Value(i, index)
-                    values[value] = _kept(node, index, array, mesh) if value in used else array
-            resharded = (
-                _resharded(values[value], kind, plan.specs[value], spec, problem.mesh, mesh)
-                for value, kind, spec in zip(results, plan.results, specs, strict=True)
-            )
-            return (*resharded, *flags)
+            return all_resharded(inner(*arrays), problem.results, made, problem.out_specs, problem.mesh, mesh)
 
         return program
 
 
-def _check_count(graph: Graph, count: int, carried: Sequence[int], transform: str) -> None:
-    needed = graph.input_count + bool(carried)
-    if count < needed or (count > needed and not transform):
+def _check_count(own: GraphParameters, used: int, count: int) -> None:
+    if count < used or (count > used and not (own.carried or own.transform)):
         raise CallError(
             Reason.OPERAND_COUNT,
-            f"the graph has {graph.input_count} inputs and {max(count - bool(carried), 0)} operands came; give one for "
-            f"each{', and times' if carried else ''}",
+            f"the graph has {used} inputs and {count} operands came; give one for each"
+            f"{', and times' if own.has_times else ''}",
             field="operands",
         )
-    if carried and transform:
+    if own.carried and own.transform:
         raise CallError(
             Reason.INVALID_PARAMETER,
-            f"carried and transform={transform!r} were given; give one of them",
+            f"carried and transform={own.transform!r} were given; give one of them",
             field="carried",
         )
 
 
-def _names_of(graph: Graph) -> set[str]:
-    """Returns the kernels of a graph and of those in it."""
-    within = (dict(node.parameters)["graph"] for node in graph.nodes if node.kernel == GRAPH)
-    return {node.kernel for node in graph.nodes}.union(*(_names_of(graph_of(str(each))) for each in within))
+def _inputs(operands: OperandTypes, parameters: GraphParameters) -> tuple[ArrayType, ...]:
+    """Returns the types of the operands without the number of iterations."""
+    inputs = tuple(map(required, operands))
+    return inputs[:-1] if parameters.has_times else inputs
 
 
-@lru_cache(maxsize=_MOST_PLANS)
-def graph_of(written: str) -> Graph:
-    """Returns the graph of a text.
-
-    Raises:
-        CallError: if the text is no graph in its canonical form.
-    """
-    try:
-        graph = from_text(written)
-    except ValueError as error:
-        raise CallError(Reason.INVALID_PARAMETER, f"graph {error}", field="graph") from None
-    form, inputs = canonical(graph)
-    if form != graph or inputs != sorted(inputs):
-        raise CallError(
-            Reason.INVALID_PARAMETER,
-            "graph is not in its canonical form: number nodes and inputs as a walk from the results does, and leave "
-            "out nodes that are not needed, or equal to others",
-            field="graph",
-        )
-    return graph
-
-
-def _operands(
-    node: PlannedNode, plan: GraphPlan, values: Mapping[Value, jax.Array], mesh: jax.sharding.Mesh
-) -> list[jax.Array]:
-    kinds = [kind for kind in node.problem.operands if kind is not None]
-    specs = [spec for spec in node.problem.in_specs if spec is not None]
-    return [
-        _resharded(values[value], kind, plan.specs[value], spec, node.problem.mesh, mesh)
-        for value, kind, spec in zip(node.operands, kinds, specs, strict=True)
-    ]
-
-
-def _kept(node: PlannedNode, index: int, array: jax.Array, mesh: jax.sharding.Mesh) -> jax.Array:
-    """Returns a node's result as the nodes after it use it."""
-    if is_sealed(node.kernel.name, array.dtype):
-        array = sealed(array)
-    spec = partition_spec(required(node.problem.out_specs[index]))
-    kept: jax.Array = lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
-    return kept
-
-
-def _resharded(
-    array: jax.Array, kind: ArrayType, has: Spec, needs: Spec, axes: MeshAxes, mesh: jax.sharding.Mesh
-) -> jax.Array:
-    if has == needs:
-        return array
-    shape = padded_shape(kind.shape, needs, axes)
-    return moved(lambda bits: fit(fit(bits, kind.shape), shape), array, mesh=mesh, specs=(has, needs))
+def _body(problem: Problem[GraphParameters]) -> tuple[str, tuple[ArrayType, ...], Specs]:
+    """Returns the graph of a call, the types of its inputs and their specs."""
+    written = problem.parameters.graph
+    used = graph_of(written).input_count
+    return written, tuple(map(required, problem.operands[:used])), problem.in_specs[:used]

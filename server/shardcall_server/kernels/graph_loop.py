@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -12,41 +13,108 @@ from jax.sharding import NamedSharding
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.blocks import partition_spec
+from shardcall_server.kernels.graph_plan import MOST_WORK_BYTES
 from shardcall_server.kernels.kernel import Program
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.kernels.signature import ValueCheck
 
 MOST_ITERATIONS = 1024
-"""The most iterations of one launch, which nothing can interrupt."""
+"""The most iterations, in one launch, of a loop whose number of iterations is not known before."""
 
-TIMES = ValueCheck("times", f"times, the number of iterations of the graph, is not from 1 to {MOST_ITERATIONS:,}")
+_State = tuple[jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]
 
 
-def check_carried(carried: Sequence[int], inputs: Sequence[ArrayType], results: Sequence[ArrayType]) -> None:
-    """Checks which inputs results become.
+@dataclass(frozen=True)
+class GraphLoop:
+    """A loop.
+
+    Attributes:
+        carried: for each result of the graph the index of the operand that it becomes, or -1.
+        condition: the result that is true while there is another iteration; -1 for none.
+        count: the number of iterations; 0 if it is the last operand.
+    """
+
+    carried: tuple[int, ...]
+    condition: int = -1
+    count: int = 0
+
+    @property
+    def least(self) -> int:
+        """The least number of iterations: results that become no operand have no value before the first."""
+        return 1 if -1 in self.carried else 0
+
+
+def most_iterations(work_bytes: int) -> int:
+    """Returns the most iterations in one launch.
 
     Args:
-        carried: for each result the index of an input, or -1.
-        inputs: the inputs of the graph.
-        results: its results.
+        work_bytes: the bytes that an iteration reads and writes.
+    """
+    return max(1, min(MOST_ITERATIONS, MOST_WORK_BYTES // max(1, work_bytes)))
+
+
+def times_check(loop: GraphLoop, work_bytes: int) -> ValueCheck:
+    """Returns the check of the number of iterations of a loop that is a part of a program."""
+    most = most_iterations(work_bytes)
+    return ValueCheck(
+        "times",
+        f"times, the number of iterations of a loop in a program, is not from {loop.least} to {most:,}; make it the "
+        "outermost loop, which runs in slices, or compute less in an iteration",
+    )
+
+
+def check_count(loop: GraphLoop) -> None:
+    """Checks the parameters of a loop.
 
     Raises:
-        CallError: for an index that there is not, or that occurs twice, and for a result of another type.
+        CallError: for a condition or a number of iterations without a loop, and a negative number.
     """
+    if loop.count < 0 or (loop.count and not loop.carried):
+        raise CallError(
+            Reason.INVALID_PARAMETER, f"count={loop.count}; give carried, and 0 or more iterations", field="count"
+        )
+    if not -1 <= loop.condition < max(len(loop.carried), 0) or (loop.condition >= 0 and loop.count):
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"condition={loop.condition}; give the index of a result of a loop without count, or -1",
+            field="condition",
+        )
+
+
+def check_carried(loop: GraphLoop, used: int, inputs: Sequence[ArrayType], results: Sequence[ArrayType]) -> None:
+    """Checks which operands results become.
+
+    Args:
+        loop: the loop.
+        used: the number of inputs of the graph.
+        inputs: the types of the operands, without the number of iterations.
+        results: the types of the results of the graph.
+
+    Raises:
+        CallError: for an index that there is not, or that occurs twice, for an operand that is neither an input of the
+            graph nor the first value of a result, for a result of another type, and for a condition that is no bool.
+    """
+    carried = loop.carried
     if len(carried) != len(results):
         raise _refused(f"has {len(carried)} items and the graph {len(results)} results; give one for each")
-    used = [index for index in carried if index != -1]
-    if len(set(used)) < len(used) or not all(0 <= index < len(inputs) for index in used):
+    used_by = [index for index in carried if index != -1]
+    if len(set(used_by)) < len(used_by) or not all(0 <= index < len(inputs) for index in used_by):
         raise _refused(
-            f"is {shorten(str(tuple(carried)))} and the graph has {len(inputs)} inputs; give the index of one, another "
+            f"is {shorten(str(carried))} and the graph has {len(inputs)} inputs; give the index of one, another "
             "for each result, or -1 for a result that becomes none"
         )
+    if unread := set(range(used, len(inputs))) - set(used_by):
+        raise _refused(f"has no result for operand {min(unread)}, which the graph does not read; leave it out")
     for number, (index, result) in enumerate(zip(carried, results, strict=True)):
         if index >= 0 and inputs[index] != result:
             raise _refused(
                 f"makes result {number}, {shorten(str(result))}, input {index}, which is {shorten(str(inputs[index]))};"
                 " give a graph whose result is of the type of the input"
             )
+    if (at := loop.condition) >= 0 and (results[at].shape or results[at].dtype != np.bool_ or carried[at] < 0):
+        raise _refused(
+            f"and condition={at} make {shorten(str(results[at]))} the condition; give one bool that is carried"
+        )
 
 
 def check_times(times: ArrayType) -> None:
@@ -65,56 +133,68 @@ def check_times(times: ArrayType) -> None:
 
 def looped(
     iteration: Program,
-    carried: Sequence[int],
+    loop: GraphLoop,
     results: Sequence[ArrayType],
     specs: Sequence[Spec],
     axes: MeshAxes,
     mesh: jax.sharding.Mesh,
+    most: int | None,
 ) -> Callable[..., tuple[jax.Array, ...]]:
     """Returns a program that runs another one several times.
 
     Args:
         iteration: the program of one iteration; returns its results, in the specs, and flags.
-        carried: for each result the index of the input that it becomes, or -1.
+        loop: the loop.
         results: the types of the results.
         specs: the specs of the results.
         axes: the axes of the mesh.
         mesh: the mesh.
+        most: the most iterations; None for a slice, which takes them as its last argument.
 
     Returns:
-        A function of the inputs and the number of iterations; returns the results of the last one, and flags that are
-        set if those of any were, the last of them for the number of iterations.
+        A function of the operands; returns the results of the last iteration, and flags that are set if those of any
+        were. If the number of iterations is an operand, the last flag is for that. A slice returns behind them the
+        number of iterations that are left, and of those that it ran.
     """
     count = len(results)
+    placed = [NamedSharding(mesh, partition_spec(spec)) for spec in specs]
 
     def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        *inputs, times = arrays
-        placed = [NamedSharding(mesh, partition_spec(spec)) for spec in specs]
+        *inputs, limit = arrays if most is None else (*arrays, jnp.int64(most))
+        times = inputs.pop() if not loop.count else jnp.int64(loop.count)
 
         def after(values: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
             operands = list(inputs)
-            for index, value in zip(carried, values, strict=True):
+            for index, value in zip(loop.carried, values, strict=True):
                 if index >= 0:
                     operands[index] = value
             return iteration(*operands)
 
-        def body(
-            _: jax.Array, state: tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]
-        ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-            values, flags = state
+        def body(state: _State) -> _State:
+            ran, values, flags = state
             made = after(values)
             kept = tuple(map(lax.with_sharding_constraint, made[:count], placed))
-            return kept, tuple(was | flag for was, flag in zip(flags, made[count:], strict=True))
+            return ran + 1, kept, tuple(was | flag for was, flag in zip(flags, made[count:], strict=True))
+
+        def goes_on(values: Sequence[jax.Array]) -> jax.Array:
+            return values[loop.condition] if loop.condition >= 0 else jnp.ones((), bool)
 
         # What becomes no input is not read before the first iteration has made it.
         first = tuple(
             inputs[index] if index >= 0 else jnp.zeros(padded_shape(kind.shape, spec, axes), kind.dtype)
-            for index, kind, spec in zip(carried, results, specs, strict=True)
+            for index, kind, spec in zip(loop.carried, results, specs, strict=True)
         )
         flags = (jnp.zeros((), bool),) * (len(jax.eval_shape(after, first)) - count)
-        is_refused = (times < 1) | (times > MOST_ITERATIONS)
-        values, flags = lax.fori_loop(0, jnp.clip(times, 1, MOST_ITERATIONS), body, (first, flags))
-        return (*values, *flags, is_refused)
+        state: _State = (jnp.int64(0), first, flags)
+        if loop.count:  # as a constant, with which JAX can compute derivatives
+            _, values, flags = lax.fori_loop(0, loop.count, lambda _, each: body(each), state)
+            return (*values, *flags)
+        end = jnp.minimum(times, limit)
+        ran, values, flags = lax.while_loop(lambda each: (each[0] < end) & goes_on(each[1]), body, state)
+        left = jnp.where(goes_on(values), jnp.maximum(times - ran, 0), 0)
+        if most is None:
+            return (*values, *flags, times < loop.least, jnp.stack([left, ran]))
+        return (*values, *flags, (times < loop.least) | (left > 0))
 
     return program
 

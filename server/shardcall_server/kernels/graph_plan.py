@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, Protocol, runtime_checkable
 
-from shardcall._src.graphs.graph import Graph, Node, Value
+from shardcall._src.graphs.canonical import canonical
+from shardcall._src.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, is_loop, node_count
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.calls import AUTO, check_operands, check_parameters, fill_in
 from shardcall_server.kernels.derivatives import GRAPH, is_inexact, refusal
 from shardcall_server.kernels.kernel import Kernel, Problem, Strategy, required
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, Specs, rows_over_all
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
 from shardcall_server.kernels.signature import Signature, ValueCheck
 
 _MOST_SPAN_BYTES = 1 << 50
+_MOST_GRAPHS = 64
+
+MOST_WORK_BYTES = 1 << 38
+"""The most bytes that the calls of a loop read and write in one launch, which nothing can interrupt."""
 
 Kernels = Mapping[str, Kernel]
+
+
+@runtime_checkable
+class _RunsGraphs(Protocol):
+    """A kernel that runs graphs."""
+
+    name: ClassVar[str]
+
+    def plans(self, problem: Problem) -> Sequence[GraphPlan]:
+        """Returns the plans of the graphs of a call."""
+
+
+@dataclass(frozen=True)
+class GraphTypes:
+    """The types of a graph that `types_of` accepts.
+
+    Attributes:
+        types: the type of every value.
+        checks: the checks of all nodes.
+        work_bytes: an estimate of the bytes that its nodes read and write.
+    """
+
+    types: Mapping[Value, ArrayType]
+    checks: Sequence[ValueCheck]
+    work_bytes: int
 
 
 @dataclass(frozen=True)
@@ -52,23 +84,46 @@ class GraphPlan:
     results: tuple[ArrayType, ...]
 
 
-def types_of(
-    graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]
-) -> tuple[dict[Value, ArrayType], list[ValueCheck]]:
-    """Checks the calls of a graph; returns the type of every value, and the checks of all nodes.
+@lru_cache(maxsize=_MOST_GRAPHS)
+def graph_of(written: str) -> Graph:
+    """Returns the graph of a text.
 
     Raises:
-        CallError: for a call that its kernel refuses, and values that are not there.
+        CallError: if the text is no graph in its canonical form, and for a graph of too many nodes.
+    """
+    try:
+        graph = from_text(written)
+        count = node_count(graph)
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    if count > MOST_NODES:
+        raise _refused(f"has {count} nodes, those of loops and branches included; at most {MOST_NODES} are allowed")
+    form, inputs = canonical(graph)
+    if form != graph or inputs != sorted(inputs):
+        raise _refused(
+            "is not in its canonical form: number nodes and inputs as a walk from the results does, and leave out "
+            "nodes that are not needed, or equal to others"
+        )
+    return graph
+
+
+def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> GraphTypes:
+    """Checks the calls of a graph.
+
+    Raises:
+        CallError: for a call that its kernel refuses, for values that are not there, and for a loop that would compute
+            for too long.
     """
     types = {Value(-1, i): kind for i, kind in enumerate(inputs)}
     checks: list[ValueCheck] = []
+    work_bytes = 0
     for i, node in enumerate(graph.nodes):
         kernel = _kernel(kernels, i, node)
         operands = [None if value is None else _type(types, value) for value in node.operands]
         try:
-            signature: Signature = kernel.validate(
-                check_operands(kernel, operands), check_parameters(kernel, dict(node.parameters))
-            )
+            present = check_operands(kernel, operands)
+            signature: Signature = kernel.validate(present, check_parameters(kernel, dict(node.parameters)))
+            work_bytes += _checked_work(kernel, node, present, signature)
         except CallError as error:
             raise _of_node(i, node, error) from None
         for index, result in enumerate(signature.results):
@@ -78,7 +133,19 @@ def types_of(
         checks += [replace(check, message=f"{_named(i, node)}: {check.message}") for check in signature.checks]
     for value in graph.results:
         _type(types, value)
-    return types, checks
+    return GraphTypes(types, tuple(checks), work_bytes)
+
+
+def _checked_work(kernel: Kernel, node: Node, operands: OperandTypes, signature: Signature) -> int:
+    work_bytes = kernel.work_bytes(operands, signature)
+    if is_loop(node) and work_bytes > MOST_WORK_BYTES:
+        raise CallError(
+            Reason.NOT_SUPPORTED,
+            f"the loop would read and write about {work_bytes:,} bytes in one launch, and at most {MOST_WORK_BYTES:,} "
+            "are allowed; make it the outermost loop, which runs in slices, or compute less in an iteration",
+            field="graph",
+        )
+    return work_bytes
 
 
 def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
@@ -107,13 +174,12 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
     return GraphPlan(tuple(nodes), in_order, specs, tuple(types[value] for value in graph.results))
 
 
-def check_derivatives(plan: GraphPlan, active: set[Value], plan_within: Callable[[Problem], GraphPlan]) -> None:
+def check_derivatives(plan: GraphPlan, active: set[Value]) -> None:
     """Checks that a graph has derivatives.
 
     Args:
         plan: the plan of the graph.
         active: the inputs that the derivatives are with respect to.
-        plan_within: returns the plan of a node that is a graph.
 
     Raises:
         CallError: for a call that depends on these inputs and has no derivative.
@@ -131,10 +197,12 @@ def check_derivatives(plan: GraphPlan, active: set[Value], plan_within: Callable
                 f"node {i}, {node.kernel.name}: it cannot be differentiated: {why}",
                 field="graph",
             )
-        if node.kernel.name == GRAPH:
-            within = plan_within(node.problem)
-            inputs = zip(range(len(within.in_specs)), depends, strict=False)
-            check_derivatives(within, {Value(-1, k) for k, each in inputs if each}, plan_within)
+        if isinstance(node.kernel, _RunsGraphs):
+            is_plain = node.kernel.name == GRAPH and not node.problem.parameters.carried
+            for within in node.kernel.plans(node.problem):
+                # In a loop what depends on an input may become any other one.
+                inputs = {k for k in range(len(within.in_specs)) if not is_plain or depends[k]}
+                check_derivatives(within, {Value(-1, k) for k in inputs})
         active.update(made)
 
 

@@ -35,6 +35,8 @@ from shardcall_server.kernels.signature import (
 
 ValueT = TypeVar("ValueT")
 
+_LEAST_WORK_BYTES = 1 << 16  # of a call without elements: its start takes as long as that
+
 
 @dataclass(frozen=True)
 class Problem(Generic[ParametersT]):
@@ -168,6 +170,10 @@ class Kernel(ABC, Generic[ParametersT]):
         """
         return True
 
+    def work_bytes(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
+        """Returns an estimate of the bytes that a call reads and writes, which its time is proportional to at least."""
+        return sum(array.nbytes for array in (*operands, *signature.results) if array is not None) + _LEAST_WORK_BYTES
+
     def is_reproducible(self, problem: Problem[ParametersT]) -> bool:
         """Returns True if a call's results are the same bits on every mesh, in every layout and by every strategy.
 
@@ -176,6 +182,14 @@ class Kernel(ABC, Generic[ParametersT]):
         if self.reproducibility is Reproducibility.INTEGERS:
             return all_integers((*problem.operands, *problem.results))
         return self.reproducibility is Reproducibility.ALWAYS
+
+    def build_slice(self, problem: Problem[ParametersT], mesh: jax.sharding.Mesh) -> Program | None:
+        """Makes the program of a loop that runs in several launches; None for any other call.
+
+        It takes one more array than a strategy's program, the most iterations of a launch, and returns one more: int64
+        [2], the number of iterations that are left, and of those that it ran.
+        """
+        return None
 
     def parts(self, problem: Problem[ParametersT]) -> Sequence[tuple[Kernel, Problem]]:
         """Returns the kernels that a call runs, each with its problem; this one alone, but for a graph."""

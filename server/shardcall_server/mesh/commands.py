@@ -6,8 +6,6 @@ the wait for results have threads of their own.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +31,8 @@ from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.failures import compile_failed
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
 from shardcall_server.mesh.known_answers import KnownAnswerTests
-from shardcall_server.mesh.memory import MemoryFiles, release_aliased
+from shardcall_server.mesh.loops import Loops
+from shardcall_server.mesh.memory import MemoryFiles, clear_jax_caches, release_aliased, trim
 from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.profiling import Profiler, phase
@@ -84,7 +83,8 @@ class Commands:
         self._memory = MemoryFiles()
         self._resident_arrays = ResidentArrays(self._copier)
         self._arrivals = Arrivals(self._resident_arrays, self._copier, devices)
-        self._executor = Executor(self._memory, self._resident_arrays, self._copier)
+        self._loops = Loops(self._resident_arrays, self._copier)
+        self._executor = Executor(self._memory, self._resident_arrays, self._loops, self._copier)
         self._trial_runner = TrialRunner()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         # Several processes compile one program at a time, in the same order: on GPUs they share autotuning results,
@@ -143,6 +143,8 @@ class Commands:
         elif kind == "delete_arrays":
             # The memory of small arrays waits for JAX's next placement or launch.
             self._has_deleted |= self._resident_arrays.delete(message.delete_arrays.array_ids[:])
+        elif kind == "drop_loop":
+            self._loops.drop(message.drop_loop.loop_id)
         else:
             self._settle()
             self._begin(kind, message, fd)
@@ -169,7 +171,7 @@ class Commands:
             case "start_profile" | "stop_profile":
                 self._profile_thread.submit(self._profile, message)
             case "trim":
-                self._planner.submit(_trim)
+                self._planner.submit(trim)
 
     def _map(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         if fd is not None:
@@ -199,7 +201,9 @@ class Commands:
         with CommandAnswer(self._link, message.call_id) as answer:
             digest = command.key_digest
             program = self._launched_programs.get(digest)
-            if program is None:
+            if command.slice.resumes:
+                program = self._loops.program(command.slice.loop_id)
+            elif program is None:
                 program = self._launched_programs[digest] = self._programs[digest].result(timeout=0).program
             if not program.is_small:
                 self._settle()
@@ -313,7 +317,7 @@ class Commands:
         self._evictions += 1
         if self._evictions % _EVICTIONS_BETWEEN_CLEARS == 0:
             # JAX's caches keep the traces of evicted programs; compiled programs need none.
-            _clear_jax_caches()
+            clear_jax_caches()
 
     def _forget_failed(self, digest: str, done: Future[_Compiled]) -> None:
         if done.cancelled() or done.exception() is not None:
@@ -327,7 +331,7 @@ def _compile(
     began = time.monotonic()
     try:
         with disk.origin_of_program() if disk else nullcontext(Origin()) as origin:
-            program = compile_program(resolved)
+            program = compile_program(resolved, in_slices=True)
     except Exception as error:
         if isinstance(error, CallError) or is_out_of_memory(error):
             raise
@@ -359,6 +363,7 @@ def _compile(
             from_disk=origin.from_disk,
             program_store=_store_counts(disk),
             fingerprint=program.fingerprint,
+            is_sliced=program.limit is not None,
             kernels=sorted({kernel.name for kernel, _ in resolved.kernel.parts(resolved.problem)}),
         ),
     )
@@ -386,14 +391,3 @@ def _store_counts(disk: DiskCache | None) -> link_pb2.ProgramStoreCounts | None:
 
 def _ignore_progress(byte_count: int) -> None:
     pass
-
-
-def _trim() -> None:
-    """Returns unused memory to the system."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-
-
-def _clear_jax_caches() -> None:
-    jax.clear_caches()
-    gc.collect()

@@ -15,6 +15,7 @@ import numpy as np
 from shardcall_server.compilation.program import SMALL_BYTES, Placement, Program
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
+from shardcall_server.mesh.loops import Loops, LoopState
 from shardcall_server.mesh.memory import MemoryFiles
 from shardcall_server.mesh.placement import ParallelCopier, put_padded
 from shardcall_server.mesh.profiling import phase
@@ -37,6 +38,7 @@ class Launch:
         began: the time of the launch, on the monotonic clock.
         placement_s: the time that placing the operands took, in seconds.
         message: the command.
+        loop: the state of the loop that it is a slice of; None for any other program.
     """
 
     program: Program
@@ -46,6 +48,7 @@ class Launch:
     began: float
     placement_s: float
     message: link_pb2.FrontEndMessage
+    loop: LoopState | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -67,12 +70,16 @@ class Executor:
 
     Args:
         memory: the memory files of operands and results.
+        loops: the loops that run in slices.
         copier: copies host memory.
     """
 
-    def __init__(self, memory: MemoryFiles, resident_arrays: ResidentArrays, copier: ParallelCopier) -> None:
+    def __init__(
+        self, memory: MemoryFiles, resident_arrays: ResidentArrays, loops: Loops, copier: ParallelCopier
+    ) -> None:
         self._memory = memory
         self._resident_arrays = resident_arrays
+        self._loops = loops
         self._copier = copier
         self._is_one_process = jax.process_count() == 1
         self._ready_lock = threading.Lock()
@@ -84,7 +91,7 @@ class Executor:
         Operands may alias shared memory, which the front end does not change until it has the answer.
         """
         started = time.monotonic()
-        command = message.execute
+        command, loop = message.execute, None
         with phase("place", message, program):
             arguments = [
                 self._argument(*operand, data)
@@ -92,6 +99,9 @@ class Executor:
                 for operand, data in zip(program.inputs, command.operands[:], strict=False)
                 if operand is not None
             ]
+            if program.limit is not None:
+                loop = self._loops.state(program, command.slice, arguments)
+                arguments = loop.arguments(command.slice)
         placed = time.monotonic()
         results = program.resolved.problem.results
         targets, kept = [], []
@@ -106,9 +116,10 @@ class Executor:
                 arrays = program.compiled(*arguments)
         elif kept:
             arrays = _nothing(program, self._copier)
-        for array_id, array, kind in zip(kept, arrays, results, strict=False):
-            self._resident_arrays.keep(array_id, kind, array)
-        return Launch(program, arrays, targets, kept, placed, placed - started, message)
+        launch = Launch(program, arrays, targets, kept, placed, placed - started, message, loop)
+        if loop is None:
+            self._keep(launch)
+        return launch
 
     def finish(self, launch: Launch, on_gathered: OnGathered, answer: link_pb2.Executed) -> None:
         """Waits until every shard is ready, gathers the results that are not resident, and releases the launch.
@@ -127,18 +138,43 @@ class Executor:
                 launch.program.check(launch.arrays)
         except BaseException:
             self._resident_arrays.delete(launch.kept)
+            if launch.loop is not None:
+                self._loops.drop(launch.message.execute.slice.loop_id)
             raise
         with self._ready_lock:
             ready = time.monotonic()
             begun = max(launch.began, self._last_ready)
             self._last_ready = ready
-        if not launch.kept:
+        is_complete = launch.loop is None or self._finish_slice(launch, launch.loop, answer)
+        if is_complete and not launch.kept:
             with phase("gather", launch.message, launch.program):
                 answer.inline_results.extend(self._gather_all(launch, on_gathered))
         # Before the answer: with it, the front end may hand the memory to another call.
         launch.arrays, launch.targets = (), ()
         answer.place_seconds, answer.execute_seconds = launch.placement_s, ready - begun
         answer.gather_seconds = time.monotonic() - ready
+
+    def _finish_slice(self, launch: Launch, loop: LoopState, answer: link_pb2.Executed) -> bool:
+        """Advances a loop; returns whether its results are complete, which are then kept.
+
+        A process without devices of the loop knows nothing of its end, and keeps both its state and its results.
+        """
+        progress = loop.advance(launch.arrays)
+        if progress is not None:
+            answer.progress.CopyFrom(progress)
+            # From the launch: another one that ends in between would make a time from its end too short.
+            answer.progress.seconds = time.monotonic() - launch.began
+            if progress.left:
+                return False
+            self._loops.drop(launch.message.execute.slice.loop_id)
+        self._keep(launch)
+        return True
+
+    def _keep(self, launch: Launch) -> None:
+        for array_id, array, kind in zip(
+            launch.kept, launch.arrays, launch.program.resolved.problem.results, strict=False
+        ):
+            self._resident_arrays.keep(array_id, kind, array)
 
     def copy_out(self, resident: DeviceArray, target: Target | None, on_gathered: OnGathered) -> link_pb2.Executed:
         """Copies a resident array to its destination, or into the answer."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 
+import jax
 import numpy as np
 
 from shardcall._src.wire.shared_memory import map_file
@@ -58,3 +60,15 @@ def release_aliased() -> None:
     objects empties it too.
     """
     gc.collect(0)
+
+
+def trim() -> None:
+    """Returns unused memory to the system."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def clear_jax_caches() -> None:
+    """Empties JAX's caches of functions that it has traced."""
+    jax.clear_caches()
+    gc.collect()

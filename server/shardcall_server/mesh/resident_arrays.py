@@ -66,7 +66,10 @@ class ResidentArrays:
 
     def as_operand(self, array_id: int, placement: Placement) -> jax.Array:
         """Returns an array in the placement that a program takes; transfers it between devices if necessary."""
-        resident = self.get(array_id)
+        return self.placed(self.get(array_id), placement)
+
+    def placed(self, resident: DeviceArray, placement: Placement) -> jax.Array:
+        """Returns an array in another placement; see `as_operand`."""
         array = resident.array
         sharding, wanted = array.sharding, placement.sharding
         if array.shape == placement.padded and (self._is_one_process or sharding.device_set == wanted.device_set):

@@ -17,20 +17,28 @@ def canonical(graph: Graph) -> tuple[Graph, list[int]]:
     Returns:
         The graph, and for each of its inputs the index of that input in the graph given.
     """
-    form = _Form(graph)
-    results = tuple(form.renumbered(value) for value in graph.results)
-    return Graph(tuple(form.nodes), results), list(form.inputs)
+    form = CanonicalForm(graph)
+    return form.graph, list(form.inputs)
 
 
-class _Form:
-    """The nodes and inputs that a walk has come to."""
+class CanonicalForm:
+    """The canonical form of a graph.
+
+    Attributes:
+        nodes: the nodes that a walk has come to.
+        inputs: the inputs that it has come to, and their new numbers.
+        indices: the new indices of the nodes that it has come to.
+        graph: the form.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[Node] = []
         self.inputs: dict[int, int] = {}
+        self.indices: dict[int, int] = {}
         self._graph = graph
-        self._indices: dict[int, int] = {}
         self._equal: dict[str, int] = {}
+        results = tuple(self.renumbered(value) for value in graph.results)
+        self.graph = Graph(tuple(self.nodes), results)
 
     def renumbered(self, value: Value) -> Value:
         """Returns a value of the graph by its new number, after a walk to it."""
@@ -41,13 +49,13 @@ class _Form:
             operand = next(waiting[-1], None)
             if operand is None:
                 waiting.pop()
-            elif operand not in self._indices:
+            elif operand not in self.indices:
                 waiting.append(self._steps(operand))
-        return Value(self._indices[value.node], value.number)
+        return Value(self.indices[value.node], value.number)
 
     def _steps(self, index: int) -> Iterator[int]:
         """Yields the nodes that a node needs; then numbers it."""
-        if index in self._indices:
+        if index in self.indices:
             return
         node = self._graph.nodes[index]
         operands: list[Value | None] = []
@@ -59,10 +67,10 @@ class _Form:
                 operands.append(Value(-1, self.inputs.setdefault(value.number, len(self.inputs))))
                 continue
             yield value.node
-            operands.append(Value(self._indices[value.node], value.number))
+            operands.append(Value(self.indices[value.node], value.number))
         new = replace(node, operands=tuple(operands))
         key = repr(new)  # 1, True and 1.0 are equal
         if key not in self._equal:
             self._equal[key] = len(self.nodes)
             self.nodes.append(new)
-        self._indices[index] = self._equal[key]
+        self.indices[index] = self._equal[key]

@@ -21,6 +21,9 @@ MOST_CHARACTERS = 1 << 15
 MOST_ITEMS = 64
 """The most operands, results, parameters and integers of one list."""
 
+BODIES = {"graph": ("graph",), "scan": ("graph",), "cond": ("then", "otherwise")}
+"""The kernels that run graphs, and their parameters that are texts of these."""
+
 _INT64 = range(-(2**63), 2**63)
 
 NodeParameter: TypeAlias = bool | int | float | str | tuple[int, ...] | None
@@ -80,6 +83,31 @@ class Graph:
         """The number of inputs, which is one more than the largest index of one."""
         operands = (value for node in self.nodes for value in node.operands)
         return 1 + max((value.number for value in (*operands, *self.results) if value and value.node < 0), default=-1)
+
+
+def bodies_of(node: Node) -> list[str]:
+    """Returns the texts of the graphs that a node runs."""
+    names = BODIES.get(node.kernel, ())
+    return [value for name, value in node.parameters if name in names and isinstance(value, str)]
+
+
+def is_loop(node: Node) -> bool:
+    """Returns True for a node that runs a graph several times."""
+    return node.kernel == "scan" or (node.kernel == "graph" and bool(dict(node.parameters).get("carried")))
+
+
+def has_loops(nodes: Sequence[Node]) -> bool:
+    """Returns True if there is a loop among nodes or in the graphs that they run."""
+    return any(is_loop(node) or any(has_loops(from_text(body).nodes) for body in bodies_of(node)) for node in nodes)
+
+
+def node_count(graph: Graph) -> int:
+    """Returns the number of nodes of a graph, those of the graphs in it included.
+
+    Raises:
+        ValueError: if a text in it is none of a graph.
+    """
+    return len(graph.nodes) + sum(node_count(from_text(body)) for node in graph.nodes for body in bodies_of(node))
 
 
 def to_text(graph: Graph) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
-from shardcall._src.calls.call_request import prepare
+from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.result import Result
 from shardcall._src.calls.submission import Submission
 from shardcall._src.device_arrays.array_version import Where
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle
+from shardcall._src.traced.control_flow import ControlFlow, LoopClient
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_function import Names, ProgramClient, TracedFunction
 from shardcall._src.traced.tracing import ActiveTrace
-from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import PartitionSpec, SpecLike
 from shardcall._src.types.timing import Timing
@@ -115,18 +117,29 @@ class ClientTracing(Submission):
         operands: Sequence[Any],
         out_specs: Sequence[PartitionSpec | None] | None,
         timeout: float | None,
-        carried: tuple[int, ...] = (),
     ) -> Sequence[RemoteArray]:
-        """Submits a program; returns its results."""
+        """Submits the stages of a program without waiting in between; returns its results."""
         if self._recorder is not None:
             self._recorder.flush()
-        parameters = {"graph": program.text, **({"carried": carried} if carried else {})}
-        call = prepare("graph", operands, parameters, out_specs=out_specs, memo=self._memo)
+        made: list[Sequence[RemoteArray]] = []
+        for i, (stage, types) in enumerate(zip(program.stages, program.stage_types, strict=True)):
+            values = [operands[v.number] if v.node < 0 else made[v.node][v.number] for v in stage.operands]
+            call = prepare("graph", values, stage.parameters, out_specs=program.specs_of(i, out_specs), memo=self._memo)
+            made.append(self._submit_stage(call, program.name, types, timeout))
+        return [made[value.node][value.number] for value in program.returned]
+
+    def _submit_stage(
+        self, call: CallRequest, name: str, types: Sequence[Array], timeout: float | None
+    ) -> Sequence[RemoteArray]:
         values, until = call.values, self._deadline(timeout)
         if not self._remote_arrays.can_submit(values, until):
             arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
             return arrays
-        arrays = self._remote_arrays.submit(self, call, values, program.types, until, name=program.name)
+        arrays = self._remote_arrays.submit(self, call, values, types, until, name=name)
         if self._synchronous:
             settle(arrays[0])
         return arrays
+
+    @cached_property
+    def _control_flow(self) -> ControlFlow:
+        return ControlFlow(cast(LoopClient, self), self._active)

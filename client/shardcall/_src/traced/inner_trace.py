@@ -8,7 +8,7 @@ from typing import Any
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.functions.element_types import DType
 from shardcall._src.graphs.canonical import canonical
-from shardcall._src.graphs.graph import Graph, to_text
+from shardcall._src.graphs.graph import Graph, node_count, to_text
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import check_limits
 from shardcall._src.traced.trace import Input, Trace
@@ -64,7 +64,7 @@ class InnerTrace(Trace):
         """
         graph, used = canonical(Graph(tuple(self.nodes), tuple(result._traced.value for result in results)))
         text = to_text(graph)
-        check_limits(self.name, len(graph.nodes), [self.inputs[i] for i in used], len(results), len(text))
+        check_limits(self.name, node_count(graph), [self.inputs[i] for i in used], len(results), len(text))
         return text, used
 
     def _of_outer(self, array: TracedArray) -> TracedArray:

@@ -167,6 +167,21 @@ class TracedNumber:
         return f"<{self.python_type.__name__}, an argument of {self.trace.name}>"
 
 
+def as_traced(number: complex | TracedNumber, trace: NumberTrace) -> TracedNumber:
+    """Returns a Python number as one of a trace."""
+    return number if isinstance(number, TracedNumber) else _constant(trace, number)
+
+
+def computed(compute: Callable[..., Any], *operands: TracedNumber) -> TracedNumber:
+    """Returns the number that a function computes from others, at each call.
+
+    Args:
+        compute: a function of the numbers, distinguished from others by its name.
+        operands: the numbers.
+    """
+    return _computed(compute, *operands)
+
+
 def _constant(trace: NumberTrace, number: complex) -> TracedNumber:
     return TracedNumber(trace, lambda _: number, number, (type(number).__name__, repr(number)))
 

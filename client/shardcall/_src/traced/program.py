@@ -13,8 +13,9 @@ import numpy as np
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.graphs.canonical import canonical
-from shardcall._src.graphs.graph import MOST_CHARACTERS, MOST_ITEMS, MOST_NODES, Graph, to_text
+from shardcall._src.graphs.canonical import CanonicalForm
+from shardcall._src.graphs.graph import MOST_CHARACTERS, MOST_ITEMS, MOST_NODES, Graph, Value, node_count, to_text
+from shardcall._src.graphs.stages import Stage, is_stage, result_of, stages_of
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.types.arrays import Array
@@ -33,6 +34,9 @@ class TracedProgram:
     Attributes:
         name: the name of the function, with its file and line.
         text: its calls of kernels in their canonical form.
+        stages: the calls of programs that it is: one, unless it has loops that run in slices.
+        stage_types: the types of the results of each.
+        returned: the stage that each result is of, and its index there.
         inputs: what the program takes.
         types: the types of its results.
         structure: the structure of what the function returns.
@@ -42,6 +46,9 @@ class TracedProgram:
 
     name: str
     text: str
+    stages: tuple[Stage, ...]
+    stage_types: tuple[tuple[Array, ...], ...]
+    returned: tuple[Value, ...]
     inputs: tuple[Input, ...]
     types: tuple[Array, ...]
     structure: Structure
@@ -52,6 +59,29 @@ class TracedProgram:
     def key(self) -> str:
         """The hash of the text, hexadecimal; equal for functions that make the same calls in other words."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def specs_of(self, stage: int, out_specs: Sequence[Any] | None) -> list[Any] | None:
+        """Returns the specs of a stage's results.
+
+        Args:
+            stage: its index.
+            out_specs: the specs of the program's results.
+        """
+        if not out_specs:
+            return None
+        specs = dict(zip(self.returned, out_specs, strict=False))
+        return [specs.get(Value(stage, i)) for i in range(len(self.stages[stage].results))]
+
+    def repeated(self, carried: tuple[int, ...]) -> TracedProgram:
+        """Returns a program that runs this one several times; its last operand is the number of iterations.
+
+        Args:
+            carried: for each result the operand that it becomes, or -1.
+        """
+        results = tuple(Value(0, i) for i in range(len(self.types)))
+        operands = tuple(Value(-1, i) for i in range(len(self.inputs) + 1))
+        stage = Stage({"graph": self.text, "carried": carried}, operands, results)
+        return replace(self, stages=(stage,), stage_types=(self.types,), returned=results)
 
     def operands(self, leaves: Sequence[Any]) -> list[Any] | None:
         """Returns the operands of a call; None if the program does not fit it, and the function is to be traced again.
@@ -81,28 +111,45 @@ def _number(item: Input, leaves: Sequence[Any]) -> Any:
         return None  # the trace raises it, or takes another type
 
 
-def program_of(trace: Trace, results: Sequence[TracedArray], structure: Structure) -> TracedProgram:
+def program_of(
+    trace: Trace, results: Sequence[TracedArray], structure: Structure, *, is_body: bool = False
+) -> TracedProgram:
     """Returns the program of a trace.
 
     Args:
         trace: the trace.
         results: the leaves of what the function returned.
         structure: their structure.
+        is_body: whether it is to be the body of a loop, so that loops in it do not run in slices.
 
     Raises:
         TracingError: for a program beyond the limits, and one without results.
     """
     if not results:
         raise TracingError(f"{trace.name} returns no array; return what its caller is to see")
-    graph, used = canonical(Graph(tuple(trace.nodes), tuple(result._traced.value for result in results)))
+    form = CanonicalForm(Graph(tuple(trace.nodes), tuple(result._traced.value for result in results)))
+    graph, used = form.graph, list(form.inputs)
     inputs = [trace.inputs[i] for i in used]
     text = to_text(graph)
-    check_limits(trace.name, len(graph.nodes), inputs, len(results), len(text))
+    check_limits(trace.name, node_count(graph), inputs, len(results), len(text))
+    stages = [Stage({"graph": text}, tuple(Value(-1, i) for i in range(len(inputs))), graph.results)]
+    returned = [Value(0, i) for i in range(len(results))]
+    if not is_body and any(map(is_stage, graph.nodes)):
+        stages = stages_of(graph)
+        returned = [result_of(value, stages) for value in graph.results]
+    olds = {new: old for old, new in form.indices.items()}
+
+    def type_of(value: Value) -> Array:
+        return inputs[value.number].kind if value.node < 0 else trace.types[olds[value.node]][value.number]
+
     keys = list(trace.keys)
     versions = (None if item.version is None else weakref.ref(item.version) for item in inputs)
     return TracedProgram(
         trace.name,
         text,
+        tuple(stages),
+        tuple(tuple(map(type_of, stage.results)) for stage in stages),
+        tuple(returned),
         tuple(replace(item, version=None) for item in inputs),
         tuple(result.type for result in results),
         structure,
@@ -121,8 +168,8 @@ def check_limits(name: str, nodes: int, inputs: Sequence[Input], results: int, c
     if nodes > MOST_NODES or characters > MOST_CHARACTERS:
         size = f"{nodes} calls of kernels, described by {characters:,} characters"
         raise TracingError(
-            f"{name} has {size}, and a program at most {MOST_NODES} and {MOST_CHARACTERS:,}; {smaller}, such as one "
-            "iteration of a loop"
+            f"{name} has {size}, and a program at most {MOST_NODES} and {MOST_CHARACTERS:,}; write a loop of Python "
+            f"as xp.fori_loop, call .repeat, or {smaller}"
         )
     if len(inputs) > MOST_ITEMS or results > MOST_ITEMS:
         raise TracingError(

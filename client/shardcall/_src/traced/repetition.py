@@ -1,4 +1,4 @@
-"""Loops of traced functions: the program of one iteration, run several times in one launch."""
+"""Loops of traced functions: the program of one iteration, run several times."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from shardcall._src.types.arrays import type_of
 from shardcall._src.types.errors import InvalidParameterError, TracingError
 from shardcall._src.types.pytrees import Structure, flatten
 
-MOST_ITERATIONS = 1024
-"""The most iterations of one launch, which nothing can interrupt."""
 
-
-def launches(times: SupportsIndex) -> list[int]:
-    """Returns the number of iterations of each launch.
+def checked_count(times: SupportsIndex) -> int:
+    """Returns a number of iterations.
 
     Raises:
-        InvalidParameterError: for a number below 0.
+        InvalidParameterError: for a number below 0, and one above 2**62.
     """
     count = operator.index(times)
-    if count < 0:
-        raise InvalidParameterError(f"times={count}; give 0 or more", field="times")
-    return [MOST_ITERATIONS] * (count // MOST_ITERATIONS) + [count % MOST_ITERATIONS] * (count % MOST_ITERATIONS > 0)
+    if not 0 <= count <= 1 << 62:
+        raise InvalidParameterError(f"times={count}; give a number from 0 to 2**62", field="times")
+    return count
 
 
 def as_arrays(tree: Any) -> Any:

@@ -82,7 +82,9 @@ class Trace:
         lines: the file and line of each.
         inputs: what they take that is no result of another.
         keys: what the inputs are; equal ones are one input.
+        types: the types of the results of each call.
         is_closed: True after the trace.
+        has_open_body: True while the body of a loop or branch is traced.
 
     Args:
         client: the client that the calls go to.
@@ -90,6 +92,8 @@ class Trace:
 
     def __init__(self, client: TracingClient, name: str) -> None:
         self.name = name
+        self.types: list[Sequence[Array]] = []
+        self.has_open_body = False
         self.nodes: list[Node] = []
         self.lines: list[str] = []
         self.inputs: list[Input] = []
@@ -139,17 +143,23 @@ class Trace:
             strategy=strategy,
             memo=self._client._memo,
         )
-        results = self._types(call)
-        made = self.add(_node(call, tuple(None if value is None else value._traced.value for value in values)), results)
+        operand_values = tuple(None if value is None else value._traced.value for value in values)
+        made = self.add(_node(call, operand_values), self._types(call))
         if name in _VIEWS and values[0] is not None:
             made[0]._base = values[0]
         return made
 
-    def add(self, node: Node, results: Sequence[Array]) -> tuple[TracedArray, ...]:
-        """Adds a call whose results have these types; returns them."""
+    def add(self, node: Node, types: Sequence[Array]) -> tuple[TracedArray, ...]:
+        """Adds a call as a node; returns its results.
+
+        Args:
+            node: the node.
+            types: the types of its results.
+        """
         self.nodes.append(node)
+        self.types.append(types)
         self.lines.append(line_of_caller())
-        return tuple(self._tracer(kind, Value(len(self.nodes) - 1, i)) for i, kind in enumerate(results))
+        return tuple(self._tracer(kind, Value(len(self.nodes) - 1, i)) for i, kind in enumerate(types))
 
     def constant(self, array: NDArray) -> TracedArray:
         """Returns an array of this process as one of the program."""

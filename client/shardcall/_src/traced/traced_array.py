@@ -26,10 +26,12 @@ class ArrayTrace(Protocol):
     Attributes:
         name: the name of the function, with its file and line.
         is_closed: True after the trace.
+        has_open_body: True while the body of a loop or branch is traced.
     """
 
     name: str
     is_closed: bool
+    has_open_body: bool
 
     def add_update(self, result: Any, base: Any, line: str) -> None:
         """Adds the result of an operator that assigns to a view."""
@@ -132,6 +134,11 @@ class TracedArray(RemoteArray):
             raise TracingError(
                 f"{self._traced.trace.name} assigns to elements of its argument {self._argument}, which its caller "
                 f"would not see; begin with {self._argument} = {self._argument}.copy() and return it"
+            )
+        if self._traced.trace.has_open_body:
+            raise TracingError(
+                f"the body of a loop or branch in {self._traced.trace.name} assigns to elements of an array from "
+                "outside of it, which only what it returns can change; carry the array, or begin with a copy()"
             )
         self._traced.trace.remove_update(value, self)
         super().__setitem__(key, value)

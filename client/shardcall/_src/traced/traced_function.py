@@ -10,11 +10,11 @@ from typing import Any, Protocol, SupportsIndex
 import numpy as np
 
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, settle, snapshot
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, snapshot
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.references import References
-from shardcall._src.traced.repetition import as_arrays, carried_by, launches
+from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
 from shardcall._src.traced.trace import Trace, TracingClient
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, Static, Tracing, paths
 from shardcall._src.types.arrays import Array
@@ -37,7 +37,6 @@ class ProgramClient(TracingClient, Protocol):
         operands: Sequence[Any],
         out_specs: Sequence[PartitionSpec | None] | None,
         timeout: float | None,
-        carried: tuple[int, ...] = (),
     ) -> Sequence[RemoteArray]:
         """Submits a program.
 
@@ -46,9 +45,11 @@ class ProgramClient(TracingClient, Protocol):
             operands: its operands.
             out_specs: the sharding of its results.
             timeout: seconds.
-            carried: of a loop, for each result the operand that it becomes, or -1; the last operand is the number of
-                iterations.
         """
+
+    @property
+    def _control_flow(self) -> Any:
+        """Loops and branches."""
 
     def delete(self, /, *arrays: Any) -> int:
         """Deletes arrays from the mesh."""
@@ -102,7 +103,9 @@ class TracedFunction:
                 return self._function(*args, **kwargs)  # as a part of that program
             leaves, structure = self._leaves(args, kwargs)
             program, operands, _trace = self._program(leaves, structure)
-            arrays = self._client._submit_program(program, operands, self._out_specs, DEFAULT_TIMEOUT_S)
+            has_loops = any("carried" in stage.parameters for stage in program.stages)
+            timeout = None if has_loops else DEFAULT_TIMEOUT_S
+            arrays = self._client._submit_program(program, operands, self._out_specs, timeout)
             if self._donated:
                 self._delete_donated(args, kwargs)
             return program.structure.with_leaves(arrays)
@@ -114,8 +117,7 @@ class TracedFunction:
     def repeat(self, x: Any, /, *args: Any, times: SupportsIndex, **kwargs: Any) -> Any:
         """Runs the function several times, each time with its result in place of its first argument.
 
-        A launch has up to 1024 iterations, as a loop in the program, which compiles once for any number of them. Of
-        more than two launches all but the last two are waited for.
+        The iterations are a loop in the program, which compiles once for any number of them, and runs in slices.
 
         Args:
             x: the first argument; the function returns the same structure with the same types.
@@ -131,25 +133,20 @@ class TracedFunction:
             ShardcallError: of the class that fits, for invalid arguments.
         """
         if self._active.trace is not None:
-            raise TracingError(
-                f"repeat of {self._tracing.name} was called in a traced function, whose program has no loops yet; call "
-                "the function, or call repeat outside"
+            return self._client._control_flow.fori_loop(
+                0, times, lambda _, state: self._function(state, *args, **kwargs), x
             )
-        counts, state = launches(times), as_arrays(x)
-        sent: list[RemoteArray] = []
-        for count in counts:
-            leaves, structure = self._leaves((state, *args), kwargs)
-            program, operands, _trace = self._program(leaves, structure)
-            carried = carried_by(program, next(iter(self._signature.parameters)), leaves, structure)
-            operands.append(np.int64(count))
-            if len(sent) > 1:  # the time of a call counts from its arrival
-                settle(sent[0])
-            arrays = self._client._submit_program(program, operands, self._out_specs, DEFAULT_TIMEOUT_S, carried)
-            sent = [*sent[-1:], arrays[0]]
-            state = program.structure.with_leaves(arrays)
-        if counts and self._donated:
+        state = as_arrays(x)
+        if (count := checked_count(times)) == 0:
+            return state
+        leaves, structure = self._leaves((state, *args), kwargs)
+        program, operands, _trace = self._program(leaves, structure, is_body=True)
+        carried = carried_by(program, next(iter(self._signature.parameters)), leaves, structure)
+        operands.append(np.int64(count))
+        arrays = self._client._submit_program(program.repeated(carried), operands, self._out_specs, None)
+        if self._donated:
             self._delete_donated((x, *args), kwargs)
-        return state
+        return program.structure.with_leaves(arrays)
 
     @shortened
     def trace(self, /, *args: Any, **kwargs: Any) -> TracedProgram:
@@ -164,12 +161,28 @@ class TracedFunction:
     def plan(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the plan of a call, without running it; a `shardcall.Array` stands for an array of its type.
 
+        A loop that runs in slices is a program of its own, as what comes before and behind it: a function with such
+        loops has a tuple of plans.
+
         Raises:
             TracingError: for a function that cannot be traced.
             ShardcallError: of the class that fits, for invalid arguments.
         """
         program, operands, _trace = self._program(*self._leaves(args, kwargs))
-        return self._client.plan("graph", *operands, graph=program.text, out_specs=self._out_specs)
+        plans: list[Any] = []
+        for i, stage in enumerate(program.stages):
+            made = [None if v.node < 0 else plans[v.node].results[v.number] for v in stage.operands]
+            plans.append(
+                self._client.plan(
+                    "graph",
+                    *(operands[v.number] if p is None else p.type for v, p in zip(stage.operands, made, strict=True)),
+                    mesh=plans[0].mesh if plans else None,
+                    in_specs=[None if p is None else p.spec for p in made],
+                    out_specs=program.specs_of(i, self._out_specs),
+                    **stage.parameters,
+                )
+            )
+        return plans[0] if len(plans) == 1 else tuple(plans)
 
     def traced_function(self) -> Callable[..., Any]:
         """Returns the function."""
@@ -178,14 +191,16 @@ class TracedFunction:
     def __repr__(self) -> str:
         return f"<TracedFunction {self._tracing.name}>"
 
-    def _program(self, leaves: list[Any], structure: Structure) -> tuple[TracedProgram, list[Any], Trace | None]:
+    def _program(
+        self, leaves: list[Any], structure: Structure, *, is_body: bool = False
+    ) -> tuple[TracedProgram, list[Any], Trace | None]:
         """Returns the program for arguments, its operands, and the trace if there was none."""
         references = References(self._function, [leaf.value for leaf in leaves if isinstance(leaf, Static)])
-        key = references.state and (references.state, structure, *map(_kind, leaves))
+        key = references.state and (references.state, structure, is_body, *map(_kind, leaves))
         program = self._programs.get(key)
         if program is not None and (operands := program.operands(leaves)) is not None:
             return program, operands, None
-        program, trace = self._tracing.program(leaves, structure, references)
+        program, trace = self._tracing.program(leaves, structure, references, is_body=is_body)
         if key is not None:
             self._programs[key] = program
             while len(self._programs) > _MOST_PROGRAMS:

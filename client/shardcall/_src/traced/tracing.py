@@ -63,7 +63,7 @@ class Tracing:
         self._signature = inspect.signature(function)
 
     def program(
-        self, leaves: Sequence[Any], structure: Structure, references: References
+        self, leaves: Sequence[Any], structure: Structure, references: References, *, is_body: bool = False
     ) -> tuple[TracedProgram, Trace]:
         """Returns the program of the function for arguments, and the trace, which keeps the arrays that it refers to.
 
@@ -71,14 +71,15 @@ class Tracing:
             leaves: the leaves of the arguments: arrays, types, numbers and static values.
             structure: the structure of a dict of the arguments by the names of their parameters.
             references: what the function refers to.
+            is_body: whether it is traced as the body of a loop.
 
         Raises:
             TracingError: for a function that cannot be traced.
         """
         before = _random_states(references)
-        program, trace = self._traced(leaves, structure)
+        program, trace = self._traced(leaves, structure, is_body=is_body)
         if before != _random_states(references) or references.names & _UNSTEADY:
-            again, _ = self._traced(leaves, structure)
+            again, _ = self._traced(leaves, structure, is_body=is_body)
             if (again.text, again.constants) != (program.text, program.constants):
                 raise TracingError(
                     f"{self.name} is another program each time that it is traced, since it takes random numbers, such "
@@ -87,7 +88,7 @@ class Tracing:
                 )
         return program, trace
 
-    def _traced(self, leaves: Sequence[Any], structure: Structure) -> tuple[TracedProgram, Trace]:
+    def _traced(self, leaves: Sequence[Any], structure: Structure, *, is_body: bool) -> tuple[TracedProgram, Trace]:
         trace = Trace(self._client, self.name)
         named = zip(paths(structure), leaves, strict=True)
         arguments = structure.with_leaves([_argument(trace, i, *each) for i, each in enumerate(named)])
@@ -96,7 +97,7 @@ class Tracing:
             returned, shape = flatten(self._function(*bound.args, **bound.kwargs))
             results = [trace.value(leaf, "what the function returns") for leaf in returned]
             trace.check_updates()
-        return program_of(trace, results, shape), trace
+        return program_of(trace, results, shape, is_body=is_body), trace
 
 
 class Static:

@@ -103,6 +103,11 @@ class CompiledCall:
         return _SMALL_SHARE if is_small else 1.0
 
     @property
+    def is_sliced(self) -> bool:
+        """True for a loop that runs in slices."""
+        return self.entry.program.is_sliced
+
+    @property
     def uses_resident_arrays(self) -> bool:
         """True if an operand is on the mesh."""
         return any(self.placements)

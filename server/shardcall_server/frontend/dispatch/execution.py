@@ -9,6 +9,7 @@ from shardcall._src.types.blocks import device_label
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.dispatch.compiled_call import NO_TRANSFERS, CallKind, CompiledCall
+from shardcall_server.frontend.dispatch.loop_slices import LoopSlices
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.running import Running
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
@@ -162,13 +163,56 @@ class Execution:
                 results=buffers.results,
                 report_gathered=report_gathered,
             )
+            loop = self._loop(compiled) if compiled.is_sliced else None
+            if loop is not None:
+                command.slice.CopyFrom(loop.first())
             try:
                 _send(compiled, link_pb2.FrontEndMessage(execute=command), running)
+                if loop is not None:
+                    running = await self._finish_loop(call, compiled, loop, running, command, buffers)
             except _ProgramGoneError:
                 again = True
                 compiled = await self.prepare(call, compiled.kind, operands)
                 continue
             return running, compiled
+
+    def _loop(self, compiled: CompiledCall) -> LoopSlices:
+        return LoopSlices(compiled.entry.program, self._settings.slice_s, self._queue.grants - 1)
+
+    async def _finish_loop(
+        self,
+        call: ServerCall,
+        compiled: CompiledCall,
+        loop: LoopSlices,
+        running: Running,
+        command: link_pb2.Execute,
+        buffers: CallBuffers,
+    ) -> Running:
+        """Launches the slices of a loop behind the first one; returns the last, which has ended.
+
+        Raises:
+            CallError: a slice failed, the deadline passed or the caller left.
+        """
+        session = compiled.mesh.session
+        try:
+            while (following := loop.after((await running.answer()).executed, self._queue.grants)) is not None:
+                # The mesh runs the calls that wait before the next slice.
+                grant = await self._queue.acquire(call, compiled.device_bytes, again=True)
+                running = Running(call, buffers, grant)
+                del command.operands[:]
+                command.slice.CopyFrom(following)
+                try:
+                    with session.launch_lock:
+                        running.send(session, link_pb2.FrontEndMessage(execute=command), compiled.entry.plan)
+                except SessionEndedError:
+                    raise _ProgramGoneError from None
+        except BaseException:
+            loop.drop(session)
+            running.delete_when_done([result.array_id for result in command.results if result.array_id])
+            raise
+        if loop.is_resumed:  # a process without devices of the mesh does not know that it has ended
+            loop.drop(session)
+        return running
 
     async def admit(self, call: ServerCall, compiled: CompiledCall) -> None:
         """Checks whether a call can be executed, before memory is reserved for it.

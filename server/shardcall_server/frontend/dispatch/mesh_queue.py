@@ -105,6 +105,7 @@ class MeshQueue:
     Attributes:
         budget: as above.
         launched: the shares of the granted calls.
+        grants: the number of grants so far.
     """
 
     def __init__(self, max_launched: int, max_queued: int, max_queued_per_client: int, budget: DeviceBudget) -> None:
@@ -116,6 +117,7 @@ class MeshQueue:
         self._line: FairQueue[_Waiter] = FairQueue()
         self._lock = threading.Lock()
         self.launched = 0.0
+        self.grants = 0
 
     @property
     def queued(self) -> int:
@@ -148,6 +150,7 @@ class MeshQueue:
             if not self._line and self.launched + share <= self._max_launched:
                 if self.budget.add(device_bytes):
                     self.launched += share
+                    self.grants += 1
                     return LaunchGrant(self, device_bytes, share)
             else:
                 self.budget.check(device_bytes)
@@ -198,6 +201,7 @@ class MeshQueue:
                 waiter.refusal = error
             else:
                 self.launched += waiter.share
+                self.grants += 1
                 waiter.grant = LaunchGrant(self, waiter.device_bytes, waiter.share)
             decided.append(self._line.pop())
         return decided

@@ -32,6 +32,8 @@ class CachedProgram:
         kernels: the names of all kernels in it, of which a graph has several.
         known_answers: the names of the known-answer tests that vouch for it.
         trusted: whether these are known to have passed.
+        is_sliced: whether it is a loop that runs in slices.
+        iteration_s: the time of one of its iterations, in seconds; 0 before the first.
         is_slow: whether a run has taken longer than 10 ms.
         evicted: whether the mesh was sent its eviction; changes under the session's launch lock.
         aliases: the calls that find it, oldest first.
@@ -48,6 +50,8 @@ class CachedProgram:
     kernels: tuple[str, ...] = ()
     known_answers: tuple[str, ...] = ()
     trusted: bool = False
+    is_sliced: bool = False
+    iteration_s: float = 0.0
     is_slow: bool = False
     evicted: bool = False
     aliases: OrderedDict[CallKey, None] = field(default_factory=OrderedDict)
@@ -66,6 +70,7 @@ def program_of(prepared: link_pb2.Prepared, owner: str) -> CachedProgram:
         device_bytes=prepared.device_bytes,
         owner=owner,
         kernels=tuple(prepared.kernels),
+        is_sliced=prepared.is_sliced,
         known_answers=tuple(prepared.known_answers),
     )
 

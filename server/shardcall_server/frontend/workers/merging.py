@@ -112,6 +112,10 @@ def _merge_executed(
     merged.place_seconds = max(answer.place_seconds for answer in answers)
     merged.execute_seconds = max(answer.execute_seconds for answer in answers)
     merged.gather_seconds = max(answer.gather_seconds for answer in answers)
+    if progress := next((answer.progress for answer in answers if answer.HasField("progress")), None):
+        merged.progress.CopyFrom(progress)
+        if progress.left:
+            merged.ClearField("inline_results")
     if not merged.inline_results:
         return
     assert plan is not None

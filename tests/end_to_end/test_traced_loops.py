@@ -1,0 +1,150 @@
+"""Loops and branches of traced functions, and loops that run in slices beside other clients."""
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall._src.graphs.graph import Graph, Node, Value, to_text
+
+pytestmark = pytest.mark.one_transport("the program is one call, as others")
+
+U = np.random.default_rng(5).normal(size=(13, 9))
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with sc.connect(server.address) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def u(client):
+    return client.put(U, mesh={"x": 4}, spec=("x", None))
+
+
+def test_loops_between_bounds_that_are_arguments(client, u):
+    @client.jit
+    def f(u, lower, upper):
+        before = u * 2
+        first = {"u": before, "n": 0}
+        state = client.xp.fori_loop(lower, upper, lambda i, s: {"u": s["u"] + i * before, "n": s["n"] + 1}, first)
+        return state["u"] - before, state["n"], u
+
+    for lower, upper in ((2, 5), (5, 2), (np.array(2), client.put(np.int64(5), mesh={"x": 4}))):
+        total, count, same = f(u, lower, upper)
+        numbers = range(int(lower), int(np.asarray(upper) if isinstance(upper, int) else upper))
+        assert np.allclose(total.get(), sum(numbers) * 2 * U)
+        assert int(count) == len(numbers)
+        assert np.array_equal(same.get(), U)
+        assert total.spec == u.spec
+    before, loop, behind = f.plan(u, 2, 5)
+    assert [len(plan.results) for plan in (before, loop, behind)] == [2, 3, 1]
+
+
+def test_short_loops_are_parts_of_the_program(client, u):
+    f = client.jit(lambda u: client.xp.fori_loop(0, 3, lambda i, s: s + u * i.astype("f8"), u) * 2)
+    assert np.allclose(f(u).get(), 8 * U)
+    assert len(f.trace(u).stages) == 1
+    many = client.jit(lambda u: client.xp.fori_loop(0, 1025, lambda i, s: s + 1, u) * 2)
+    assert len(many.trace(u).stages) == 2
+    assert np.allclose(many(u).get(), (U + 1025) * 2)
+
+
+def test_loops_outside_of_traced_functions(client, u):
+    xp = client.xp
+    assert np.allclose(xp.fori_loop(1, 4, lambda i, s: s * i, u).get(), U * 6)
+    assert xp.while_loop(lambda n: n < 100, lambda n: n * 3, 2).get() == 162
+    last, sums = xp.scan(lambda c, x: (c + x, {"sum": c + x}), np.zeros(9), u)
+    assert np.allclose(sums["sum"].get(), np.cumsum(U, axis=0))
+    assert np.allclose(last.get(), U.sum(axis=0))
+    assert xp.cond(u.sum() > 1e9, lambda a: a, lambda a: -a, u).get().tolist() == (-U).tolist()
+
+
+def test_loops_in_loops(client, u):
+    xp = client.xp
+
+    @client.jit
+    def f(u, count):
+        scale = u.max()
+
+        def row(carry, x):
+            return xp.while_loop(lambda c: c.sum() < 100, lambda c: abs(c) * 2 + scale, carry + x), carry.sum()
+
+        def body(i, state):
+            last, sums = xp.scan(row, state.sum(axis=0), u)
+            return xp.cond(i == 0, lambda: state + 1, lambda: state - last + sums[0])
+
+        return xp.fori_loop(0, count, body, u)
+
+    state = U
+    for i in range(3):
+        carry, sums = state.sum(axis=0), []
+        for x in U:
+            sums.append(carry.sum())
+            carry = carry + x
+            while carry.sum() < 100:
+                carry = abs(carry) * 2 + U.max()
+        state = state + 1 if i == 0 else state - carry + sums[0]
+    assert np.allclose(f(u, 3).get(), state)
+    steps = client.jit(lambda s: f(s, 2))
+    assert np.allclose(steps.repeat(u, times=1).get(), f(u, 2).get())
+
+
+def test_loops_and_branches_have_derivatives(client, u):
+    xp = client.xp
+
+    def loss(u, k):
+        state = xp.fori_loop(0, 3, lambda i, s: s * u, u)
+        total, _ = xp.scan(lambda c, x: (c + x.sum(), None), 0.0, state)
+        return xp.cond(u.sum() > -1e9, lambda: total * k, lambda: -total)
+
+    value, slope = client.value_and_grad(loss)(u, 2.0)
+    assert np.allclose(value.get(), 2 * (U**4).sum())
+    assert np.allclose(slope.get(), 8 * U**3)
+    with pytest.raises(sc.ShardcallError, match="a loop has none, whose number of iterations is an argument"):
+        client.grad(lambda u, n: xp.fori_loop(0, n, lambda i, s: s * u, u).sum())(u, 3).get()
+
+
+def test_the_state_of_a_loop_keeps_its_types(client, u):
+    xp = client.xp
+    for body, message in (
+        (lambda i, s: {"a": s["a"] * 2, "b": [s["b"][0].sum()]}, r"float64.* for carry\['b'\]\[0\], which is"),
+        (lambda i, s: {"a": s["a"]}, "another structure"),
+    ):
+        with pytest.raises(sc.TracingError, match=message):
+            xp.fori_loop(0, 3, body, {"a": np.float32(1), "b": [u]})
+    assert xp.fori_loop(0, 3, lambda i, s: 1, np.float32(0)).dtype == np.float32  # as of NumPy, numbers take the type
+    with pytest.raises(sc.TracingError, match="carries no array"):
+        xp.fori_loop(0, 3, lambda i, s: s, ())
+    with pytest.raises(sc.InvalidParameterError, match=r"upper of fori_loop is 2\.5"):
+        xp.fori_loop(0, 2.5, lambda i, s: s, u)
+    with pytest.raises(sc.InvalidParameterError, match="length=3 of scan, and xs has 13 rows"):
+        xp.scan(lambda c, x: (c, x), 0.0, u, length=3)
+    with pytest.raises(sc.TracingError, match="assigns to elements of an array from outside"):
+        client.jit(lambda u: xp.fori_loop(0, 2, lambda i, s: _assigned(v, s), v := u.copy()))(u)
+    with pytest.raises(sc.TracingError, match="assigns to elements of its argument that is carried"):
+        xp.fori_loop(0, 2, lambda i, s: _assigned(s, s), u)
+
+
+def _assigned(array, result):
+    array[0] = 1
+    return result
+
+
+def test_a_loop_without_end_leaves_others_served(client, server):
+    pids = server.worker_pids()
+    other = sc.connect(server.address)
+    try:
+        endless = other.xp.fori_loop(0, 2**62, lambda i, s: s + 1, np.zeros(4))
+        for k in range(5):
+            assert (client.put(np.arange(4)) + k).get().tolist() == [k, k + 1, k + 2, k + 3]
+        with pytest.raises(TimeoutError):
+            endless.get(timeout=0.2)
+    finally:
+        other.close()  # which ends the loop
+    node = Node("add", (Value(-1, 0), Value(-1, 1)))
+    loop = {"graph": to_text(Graph((node,), (Value(0, 0),))), "carried": (0,)}
+    with pytest.raises(sc.DeadlineExceededError):
+        client.call("graph", np.zeros(4), np.float64(1), np.int64(2**62), **loop, timeout=0.7)
+    assert client.call("graph", np.zeros(4), 1.0, np.int64(10**5), **loop).array.tolist() == [1e5] * 4
+    assert server.worker_pids() == pids

@@ -1,0 +1,155 @@
+"""Loops, scans and branches that are nodes of a graph give what Python's give."""
+
+import re
+
+import numpy as np
+import pytest
+from kernels.graphs import GraphWriter
+
+from shardcall_server.errors import CallError
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.library import kernels
+
+GRAPH = {kernel.name: kernel for kernel in kernels()}["graph"]
+RANDOM = np.random.default_rng(9)
+MESHES = [
+    {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]},
+    pytest.param({"mesh": {"x": 3}, "in_specs": [(None, "x")]}, marks=pytest.mark.long),
+    pytest.param({"mesh": {"x": 1}}, marks=pytest.mark.long),
+]
+
+
+def doubled():
+    """The text of x·2 + 1."""
+    write = GraphWriter()
+    return write.text(write("add", write("add", write.x(0), write.x(0)), write.x(1)))
+
+
+def text(kernel, *operands, results=1, **parameters):
+    """The text of a graph of one node."""
+    write = GraphWriter()
+    node = write(kernel, *map(write.x, operands), **parameters)
+    return write.text(*(node._replace(number=i) for i in range(results)))
+
+
+@pytest.mark.parametrize("how", MESHES)
+def test_loops_of_a_number_of_iterations(run, how):
+    u, one = RANDOM.integers(-9, 9, size=(13, 9)), np.int64(1)
+    expected = u * 8 + 7
+    static = text("graph", 0, 1, graph=doubled(), carried=(0,), count=3)
+    assert np.array_equal(run(GRAPH, u, one, graph=static, padding=9, **how), expected)
+    dynamic = text("graph", 0, 1, 2, graph=doubled(), carried=(0,))
+    for times in (3, 0):
+        result = run(GRAPH, u, one, np.int64(times), graph=dynamic, **how)
+        assert np.array_equal(result, expected if times else u)
+    with pytest.raises(CallError, match=r"node 0, graph: times.*not from 0 to 1,024; make it the outermost loop"):
+        run(GRAPH, u, one, np.int64(1025), graph=dynamic, **how)
+
+
+def test_loops_of_loops_are_loops_of_the_program(run):
+    inner = text("graph", 0, 1, graph=doubled(), carried=(0,), count=2)
+    outer = text("graph", 0, 1, graph=inner, carried=(0,), count=3)
+    u, one = ArrayType((13, 9), np.dtype("i8")), ArrayType((), np.dtype("i8"))
+    program = run.program(GRAPH, u, one, graph=outer, mesh={"x": 8}, in_specs=[("x", None)])
+    assert program.compiled.as_text().count(" while(") == 2
+    assert run(GRAPH, np.ones((2, 2), int), np.int64(1), graph=outer).tolist() == [[127, 127]] * 2
+
+
+@pytest.mark.parametrize("how", MESHES)
+def test_loops_with_a_condition(run, how):
+    write = GraphWriter()
+    total = write("add", write.x(0), write.x(0))
+    body = write.text(total, write("less", write("max", total), write.x(1)))
+    u, limit = np.ones((5, 3), np.float32), np.float32(100)
+    graph = text("graph", 0, 1, 2, 3, results=2, graph=body, carried=(0, 2), condition=1)
+    # Result 1 becomes an operand that the graph does not read: whether there is a first iteration.
+    for begins, expected in ((True, 128), (False, 1)):
+        result, _ = run(GRAPH, u, limit, np.bool_(begins), np.int64(2**62), graph=graph, **how)
+        assert np.array_equal(result, u * expected)
+    with pytest.raises(CallError, match="make it the outermost loop"):
+        run(GRAPH, u * 0, limit, np.True_, np.int64(2**62), graph=graph, **how)
+
+
+@pytest.mark.parametrize("how", MESHES)
+@pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_scans_take_rows_and_stack_results(run, how, reverse):
+    write = GraphWriter()
+    total = write("add", write.x(0), write.x(1))
+    body = write.text(total, write("multiply", total, write.x(2)), write("max", write.x(1), axis=0))
+    xs, first, factor = RANDOM.normal(size=(7, 5)), RANDOM.normal(size=5), np.float64(3)
+    graph = text("scan", 0, 1, 2, results=3, graph=body, carried=(0, -1, -1), scanned=(1,), length=7, reverse=reverse)
+    specs = [None, *how.get("in_specs", [])]
+    last, stacked, largest = run(
+        GRAPH, first, xs, factor, graph=graph, padding=float("nan"), mesh=how["mesh"], in_specs=specs
+    )
+    sums, total = np.empty_like(xs), first
+    for i in reversed(range(7)) if reverse else range(7):
+        sums[i] = total = total + xs[i]
+    assert np.array_equal(last, total)
+    assert np.array_equal(stacked, sums * 3)
+    assert np.array_equal(largest, xs.max(axis=1))
+
+
+@pytest.mark.parametrize("how", MESHES)
+def test_branches(run, how):
+    write = GraphWriter()
+    other = write.text(write("negative", write.x(0)))
+    graph = text("cond", 0, 1, 2, then=doubled(), otherwise=other, then_inputs=(0, 1), otherwise_inputs=(0,))
+    u, specs = RANDOM.normal(size=(13, 9)), [None, *how.get("in_specs", [])]
+    for pred, expected in ((True, u + u + 1), (False, -u)):
+        result = run(GRAPH, np.bool_(pred), u, np.float64(1), graph=graph, mesh=how["mesh"], in_specs=specs)
+        assert np.array_equal(result, expected)
+
+
+def test_only_the_branch_that_runs_refuses_values(run):
+    write = GraphWriter()
+    power = write.text(write("power", write.x(0), write.x(1)))
+    write = GraphWriter()
+    graph = text(
+        "cond",
+        0,
+        1,
+        2,
+        then=power,
+        otherwise=write.text(write("negative", write.x(0))),
+        then_inputs=(0, 1),
+        otherwise_inputs=(0,),
+    )
+    two, bad = np.array([2, 3]), np.array([1, -1])
+    assert run(GRAPH, np.False_, two, bad, graph=graph).tolist() == [-2, -3]
+    with pytest.raises(CallError, match="node 0, cond: node 0, power: y holds a negative integer"):
+        run(GRAPH, np.True_, two, bad, graph=graph)
+
+
+def test_what_is_refused(refused):
+    x, one, flag = ArrayType((4,), np.dtype("f4")), ArrayType((), np.dtype("f4")), ArrayType((), np.dtype("?"))
+    large = ArrayType((1 << 26,), np.dtype("f4"))
+    scan = {"graph": doubled(), "carried": (-1,), "length": 4}
+    cond = {"then": doubled(), "then_inputs": (0, 1), "otherwise_inputs": (0, 1)}
+    write = GraphWriter()
+    bools = write.text(write("less", write.x(0), write.x(1)))
+    for operands, graph, message in [
+        ((large, one), text("graph", 0, 1, graph=doubled(), carried=(0,), count=1000), "outermost loop, which runs in"),
+        ((x, one), text("graph", 0, 1, graph=doubled(), carried=(0,), count=-1), "count=-1"),
+        ((x, one), text("graph", 0, 1, graph=doubled(), carried=(0,), condition=1), "condition=1"),
+        ((x, one), text("scan", 0, 1, **scan, scanned=(0, 1)), "scanned is .*4 rows"),
+        ((x, one), text("scan", 0, 1, **{**scan, "length": 5}, scanned=(0,)), "scanned is .*5 rows"),
+        ((flag, x, one), text("cond", 0, 1, 2, **cond, otherwise=bools), "then has the results float32"),
+        ((x, x, one), text("cond", 0, 1, 2, **cond, otherwise=doubled()), "pred is float32"),
+        ((flag, x, one), text("cond", 0, 1, 2, **cond | {"then_inputs": (0, 5)}, otherwise=doubled()), "has 2 inputs"),
+        ((x,), text("graph", 0, graph="{"), "not JSON"),
+    ]:
+        error = refused(GRAPH, *operands, graph=graph)
+        assert re.search(message, error.message), error.message
+
+
+def test_nodes_of_bodies_count(refused):
+    write, value = GraphWriter(), GraphWriter.x(0)
+    for _ in range(200):
+        value = write("negative", value)
+    body = write.text(value)
+    write = GraphWriter()
+    first = write("graph", write.x(0), graph=body, carried=(0,), count=2)
+    graph = write.text(write("graph", first, graph=body, carried=(0,), count=3))
+    error = refused(GRAPH, ArrayType((4,), np.dtype("f4")), graph=graph)
+    assert "has 402 nodes, those of loops and branches included" in error.message
