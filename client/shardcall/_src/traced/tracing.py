@@ -127,10 +127,17 @@ def _argument(trace: Trace, index: int, path: str, leaf: Any) -> Any:
     return tracer
 
 
-def _random_states(references: References) -> list[str]:
-    """Returns the states of NumPy's generators of random numbers, each of which has the position of the next one."""
+def _random_states(references: References) -> list[Any]:
+    """Returns the states of NumPy's generators of random numbers."""
     generators = (each.bit_generator for each in references.generators if isinstance(each, np.random.Generator))
-    return [repr(np.random.get_state(legacy=False)), *(repr(each.state) for each in generators)]
+    return [_comparable(np.random.get_state(legacy=False)), *(_comparable(each.state) for each in generators)]
+
+
+def _comparable(state: Any) -> Any:
+    """Returns a state with the bytes of its arrays, which compare sooner than their texts are made."""
+    if isinstance(state, dict):
+        return {name: _comparable(value) for name, value in state.items()}
+    return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
 def name_of(function: Callable[..., Any]) -> str:
