@@ -92,6 +92,11 @@ def test_functions_are_numpys_of_every_type(own, function, spec, kind):
     same(function(own.put(x, mesh=sc.Mesh(x=4), spec=spec)), function(x))
 
 
+def test_least_squares_of_two_types_are_computed_in_the_common_one(own):
+    a = np.round(X[0] * 3).astype(np.float32)
+    same(np.linalg.lstsq(own.put(a, mesh=sc.Mesh(x=4)), X[0]), np.linalg.lstsq(a, X[0]))
+
+
 def test_decompositions_have_numpys_names(own):
     h = own.put(X, mesh=sc.Mesh(x=4))
     q, r = np.linalg.qr(h)

@@ -139,6 +139,10 @@ def test_functions_are_numpys(own, function):
     check(own, HOLES, sc.P("x"), function)
 
 
+def test_variances_of_integers_without_nan_are_numpys(own):
+    check(own, ARRAYS["int64"], sc.P("x"), lambda x: np.nanvar(x, axis=0, ddof=1))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, "x")], ids=str)
 @pytest.mark.parametrize("name", ARRAYS)

@@ -176,6 +176,9 @@ class LinalgNamespace:
             the singular values.
         """
         xp, (rows, columns) = self._xp, type_of(_matrices(a)).shape
+        types = type_of(a).dtype, type_of(b).dtype
+        common = np.result_type(*(np.float64 if dtype.kind in "biu" else dtype for dtype in types))
+        a = xp.astype(a, common) if types[0] != common else a
         u, s, v = self.svd(a, full_matrices=False)
         share = max(rows, columns) * float(np.finfo(type_of(s).dtype).eps) if rcond is None else rcond
         is_large = xp.greater(s, xp.multiply(xp.max(s, initial=0), share))

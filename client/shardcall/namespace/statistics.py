@@ -87,7 +87,7 @@ class StatisticsNamespace(NamespaceBase):
         if dtype is not None:
             x = self.astype(x, dtype)
         if not can_be_nan(x):
-            return self.var(x, axis, ddof, keepdims=keepdims, where=where)
+            return self.var(x, axis, ddof=ddof, keepdims=keepdims, where=where)
         mean = self.nanmean(x, axis, keepdims=True, where=where)
         apart = self.where(self.isnan(x), 0, self.subtract(x, mean))
         squares = self.square(apart)
