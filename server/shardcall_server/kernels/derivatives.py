@@ -16,10 +16,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shardcall._src.functions.element_types import is_inexact
 from shardcall._src.graphs.graph import BODIES
 from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.differentiation import differentiation, with_derivative
@@ -48,11 +48,6 @@ NATIVE = frozenset(
 
 _FIRST_OPERAND = frozenset(("gradient", "laplacian"))
 """Those of them with a derivative with respect to their first operand only."""
-
-
-def is_inexact(dtype: np.dtype) -> bool:
-    """Returns True for floating-point and complex types."""
-    return dtype.kind == "c" or bool(jnp.issubdtype(dtype, jnp.floating))
 
 
 def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
 
+from shardcall._src.functions.element_types import is_inexact
 from shardcall._src.graphs.canonical import canonical
 from shardcall._src.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, is_loop, node_count
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.calls import AUTO, check_operands, check_parameters, fill_in
-from shardcall_server.kernels.derivatives import GRAPH, is_inexact, refusal
+from shardcall_server.kernels.derivatives import GRAPH, refusal
 from shardcall_server.kernels.kernel import Kernel, Problem, Strategy, required
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
 from shardcall_server.kernels.signature import Signature, ValueCheck

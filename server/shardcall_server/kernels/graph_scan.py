@@ -85,7 +85,9 @@ class ScanKernel(Kernel[ScanParameters]):
         used = graph_of(own.graph).input_count
         if len(operands) < used:
             raise CallError(
-                Reason.OPERAND_COUNT, f"the graph has {used} inputs and {len(operands)} operands came", field="operands"
+                Reason.OPERAND_COUNT,
+                f"the graph has {used} inputs and {len(operands)} operands came; give one for each",
+                field="operands",
             )
         rows = _rows(operands, own)
         results = self._bodies.results(own.graph, rows[:used])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import jax
 
+from shardcall._src.functions.element_types import is_float, is_inexact
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.blocks import fit
-from shardcall_server.kernels.derivatives import is_inexact
 from shardcall_server.kernels.differentiation import differentiation
 from shardcall_server.kernels.kernel import Program
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
+
+_Item = TypeVar("_Item")
 
 TRANSFORMS = ("value_and_grad", "jvp", "vjp", "checkpoint")
 """The names of the transformations.
@@ -61,19 +64,11 @@ def transformed_types(
             raise _refused(
                 f"has input {i}, {inner[i]}, which has no derivatives; give floating-point or complex numbers"
             )
-    dual = tuple(kind for kind in outer if is_inexact(kind.dtype))
-    of_inputs = tuple(inner[i] for i in wrt)
-    if transform == "value_and_grad":
-        if outer[0].shape or outer[0].dtype.kind == "c" or not is_inexact(outer[0].dtype):
-            raise _refused(
-                f"has the first result {outer[0]}, and only a real number has a gradient; return a sum or a mean"
-            )
-        return inner, (*outer, *of_inputs)
-    if transform == "jvp":
-        return (*inner, *of_inputs), (*outer, *dual)
-    if transform == "vjp":
-        return (*inner, *dual), of_inputs
-    return inner, outer
+    if transform == "value_and_grad" and (outer[0].shape or not is_float(outer[0].dtype)):
+        raise _refused(
+            f"has the first result {outer[0]}, and only a real number has a gradient; return a sum or a mean"
+        )
+    return _arranged(transform, wrt, inner, outer, outer)
 
 
 def check_dual_operands(wanted: Sequence[ArrayType], present: Sequence[ArrayType]) -> None:
@@ -111,16 +106,7 @@ def transformed_specs(
         results: those of the results.
         kinds: the types of the results.
     """
-    inner, outer = tuple(inputs), tuple(results)
-    dual = tuple(spec for spec, kind in zip(outer, kinds, strict=True) if is_inexact(kind.dtype))
-    of_inputs = tuple(inner[i] for i in wrt)
-    if transform == "value_and_grad":
-        return inner, (*outer, *of_inputs)
-    if transform == "jvp":
-        return (*inner, *of_inputs), (*outer, *dual)
-    if transform == "vjp":
-        return (*inner, *dual), of_inputs
-    return inner, outer
+    return _arranged(transform, wrt, tuple(inputs), tuple(results), kinds)
 
 
 def transformed(
@@ -192,6 +178,33 @@ def transformed(
             return function(*operands)
 
     return differentiated
+
+
+def _arranged(
+    transform: str,
+    wrt: Sequence[int],
+    inputs: tuple[_Item, ...],
+    results: tuple[_Item, ...],
+    kinds: Sequence[ArrayType],
+) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
+    """Returns what belongs to the operands and to the results of a transformed graph.
+
+    Args:
+        transform: the transformation.
+        wrt: the inputs that it is with respect to.
+        inputs: what belongs to the inputs of the graph.
+        results: what belongs to its results.
+        kinds: the types of the results.
+    """
+    dual = tuple(each for each, kind in zip(results, kinds, strict=True) if is_inexact(kind.dtype))
+    of_inputs = tuple(inputs[i] for i in wrt)
+    if transform == "value_and_grad":
+        return inputs, (*results, *of_inputs)
+    if transform == "jvp":
+        return (*inputs, *of_inputs), (*results, *dual)
+    if transform == "vjp":
+        return (*inputs, *dual), of_inputs
+    return inputs, results
 
 
 def _refused(what: str) -> CallError:

@@ -48,7 +48,7 @@ def _binary(name: str, *, is_reflected: bool = False) -> Callable[[TracedNumber,
             other = _constant(self.trace, other)
         operands = (other, self) if is_reflected else (self, other)
         if isinstance(other, TracedNumber):
-            return _computed(compute, *operands)
+            return computed(compute, *operands)
         return getattr(self.trace.functions, function)(*operands) if can_be_operand(other) else NotImplemented
 
     return method
@@ -59,7 +59,7 @@ def _reflected(name: str) -> Callable[[TracedNumber, Any], Any]:
 
 
 def _unary(name: str) -> Callable[[TracedNumber], TracedNumber]:
-    return lambda self: _computed(getattr(operator, name), self)
+    return lambda self: computed(getattr(operator, name), self)
 
 
 def _comparison(name: str) -> Callable[[TracedNumber, Any], Any]:
@@ -172,6 +172,10 @@ def as_traced(number: complex | TracedNumber, trace: NumberTrace) -> TracedNumbe
     return number if isinstance(number, TracedNumber) else _constant(trace, number)
 
 
+def _constant(trace: NumberTrace, number: complex) -> TracedNumber:
+    return TracedNumber(trace, lambda _: number, number, (type(number).__name__, repr(number)))
+
+
 def computed(compute: Callable[..., Any], *operands: TracedNumber) -> TracedNumber:
     """Returns the number that a function computes from others, at each call.
 
@@ -179,14 +183,6 @@ def computed(compute: Callable[..., Any], *operands: TracedNumber) -> TracedNumb
         compute: a function of the numbers, distinguished from others by its name.
         operands: the numbers.
     """
-    return _computed(compute, *operands)
-
-
-def _constant(trace: NumberTrace, number: complex) -> TracedNumber:
-    return TracedNumber(trace, lambda _: number, number, (type(number).__name__, repr(number)))
-
-
-def _computed(compute: Callable[..., Any], *operands: TracedNumber) -> TracedNumber:
     evaluates = [operand.evaluate for operand in operands]
     return TracedNumber(
         operands[0].trace,
