@@ -11,6 +11,7 @@ from shardcall_server.compilation.program import Placement, build_mesh, named_sh
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, padded_shape
 from shardcall_server.link.process_blocks import device_blocks, lay_out
 from shardcall_server.mesh.executor import Executor
+from shardcall_server.mesh.loops import Loops
 from shardcall_server.mesh.memory import MemoryFiles
 from shardcall_server.mesh.resident_arrays import ResidentArrays
 from shardcall_worker.v1 import link_pb2
@@ -33,7 +34,8 @@ def test_blocks_are_placed_as_blocks_on_a_mesh_of_one_process_too(copier, device
     offset = 4096
     for piece in lay_out(set(device_blocks(padded, spec, axes)), kind):
         piece.view(memory.rest(link_pb2.MemorySpan(memory_id=7, offset=offset)), kind.dtype)[...] = piece.of(source)
-    executor = Executor(memory, ResidentArrays(copier), copier)
+    resident_arrays = ResidentArrays(copier)
+    executor = Executor(memory, resident_arrays, Loops(resident_arrays, copier), copier)
     data = link_pb2.TensorData(blocks=link_pb2.MemorySpan(memory_id=7, offset=offset))
     placed = executor._argument(kind, placement, kind.dtype, data)
     assert np.asarray(placed)[:rows].tobytes() == source.tobytes()

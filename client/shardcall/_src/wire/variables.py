@@ -65,6 +65,7 @@ SETTINGS = frozenset(
         "port",
         "reflection",
         "segments",
+        "slice_s",
         "spare_worker",
         "start_timeout_s",
         "strategy",
