@@ -16,6 +16,7 @@ from faults import slow_kernel
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 
 import shardcall as sc
+from shardcall._src.wire.token_file import own_name
 
 pytestmark = pytest.mark.one_transport("it tests call streams")
 
@@ -46,6 +47,19 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Se
 def narrow(narrow_server: tuple[ServerProcess, Path]) -> Iterator[ServerProcess]:
     with left_empty(narrow_server[0]) as server:
         yield server
+        until(lambda: all(accepts_streams(server, name) for name in (own_name(), "guest")))
+
+
+def accepts_streams(server: ServerProcess, name: str) -> bool:
+    """Returns True if a client may open as many streams as ever: those of a test end some time after their channel."""
+    with open_channel(server.address, token=token_of(name)) as channel, ExitStack() as stack:
+        streams = [stack.enter_context(RawCallStream(channel)) for _ in range(STREAMS)]
+        for stream in streams:
+            stream.send(diff_of(8), run(0, X))
+            until(lambda stream=stream: 0 in stream.answers or not stream.rpc.is_active())
+        for stream in streams:
+            stream.half_close()
+        return all(0 in stream.answers for stream in streams)
 
 
 @pytest.fixture
