@@ -6,6 +6,7 @@ them. Where it does not, or where its own formula for complex numbers loses digi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -118,6 +119,8 @@ _INTEGER: dict[str, Callable[..., int]] = {
     "left_shift": _shifted,
     "right_shift": lambda bits, x, y: x >> (y if 0 <= y < bits else bits),
     "sign": lambda _, x: (x > 0) - (x < 0),
+    "gcd": lambda _, x, y: math.gcd(x, y),
+    "lcm": lambda _, x, y: math.lcm(x, y),  # NumPy's of Python integers divides by zero
     **dict.fromkeys(("absolute", "abs"), lambda _, x: abs(x)),
     **dict.fromkeys(("floor", "ceil", "trunc", "rint", "positive", "conjugate", "real"), lambda _, x: x),
     "imag": lambda _, _x: 0,

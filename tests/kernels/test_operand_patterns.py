@@ -112,6 +112,12 @@ def test_none_of_a_repeated_operand_is_left_out_before_another(name):
     assert at_the_end.problem.operands == types(("array",), dtype)
 
 
+def value(kind):
+    """Ones or, as a matrix, a positive definite one, which every kernel of linear algebra takes."""
+    ones = np.ones(kind.shape, kind.dtype)
+    return ones + np.eye(len(ones), dtype=kind.dtype) if ones.ndim else ones
+
+
 def compile_all(run, name):
     kernel = KERNELS[name]
     for pattern in patterns(kernel):
@@ -119,7 +125,7 @@ def compile_all(run, name):
         if isinstance(understood(kernel, operands), CallError):
             continue
         program = run.program(kernel, *operands, mesh=MESH, **needed(kernel))
-        values = [None if kind is None else np.ones(kind.shape, kind.dtype) for kind in operands]
+        values = [None if kind is None else value(kind) for kind in operands]
         results = run.runner.run(run.kernel_case(kernel, *operands, mesh=MESH, **needed(kernel)), values)
         assert [r.shape for r in results] == [r.shape for r in program.resolved.problem.results]
 
