@@ -112,10 +112,12 @@ def test_refused_values_of_any_iteration_refuse_the_call(run):
 def test_a_launch_has_a_bounded_number_of_iterations(run, times):
     write = GraphWriter()
     text = write.text(write("negative", write.x(0)))
+    operands = np.ones(5), np.int64(times)
+    launch = run.kernel_case(GRAPH, *operands, graph=text, carried=(0,))  # a server would run it in slices
     with pytest.raises(
         CallError, match="times, the number of iterations of a loop in a program, is not from 0 to 1,024"
     ) as raised:
-        run(GRAPH, np.ones(5), np.int64(times), graph=text, carried=(0,))
+        run.runner.run(launch, operands)
     assert raised.value.reason == Reason.INVALID_VALUE
 
 

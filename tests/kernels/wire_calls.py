@@ -11,6 +11,7 @@ from clusters import running_cluster
 
 import shardcall as sc
 from shardcall_server.authoring.runner import DEVICES, KernelCase
+from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.calls import AUTO
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import Spec
@@ -54,8 +55,10 @@ class WireCalls:
                 timeout=_TIMEOUT_S,
                 **dict(wanted.parameters),
             )
-        except sc.ShardcallError:
+        except sc.ShardcallError as error:
             wanted.resolve()
+            if isinstance(error, sc.InvalidOperandError):  # values that only the program itself sees
+                raise CallError(Reason[error.reason], error.message, field=error.field) from error
             raise
         self._check(wanted, result)
         return result.arrays
