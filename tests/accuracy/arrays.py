@@ -1,4 +1,4 @@
-"""Cases of the kernels that are not elementwise: differences, sums, products, networks, moves."""
+"""Cases of the kernels that are not elementwise: differences, sums, products, moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from accuracy import points
 from accuracy.elementwise import Case
-from accuracy.networks import network_cases
 from accuracy.references import widened, wrapped
 
 _SPECIAL_ROWS = ((np.nan,), (np.inf,), (-np.inf, np.inf), (-0.0,))
@@ -337,8 +336,6 @@ def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[C
         values = Values(dtype)
         for family in (differences, sums, products, moves, counts, transforms):
             yield from family(values, size, among)
-        if dtype.name in ("bfloat16", "float16", "float32", "float64"):
-            yield from network_cases(values, size, among)
 
 
 ROWS_OF_BITS = (

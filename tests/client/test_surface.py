@@ -243,21 +243,6 @@ def test_einsum_takes_any_number_of_arrays():
     assert Sending().einsum("ij,jk,kl,lm", *arrays) == ("einsum", arrays, "ij,jk,kl,lm")
 
 
-def test_layers_are_pairs():
-    class Refusing(KernelMethods):
-        def call(self, name, /, *operands, **arguments):
-            raise AssertionError("it was sent")
-
-    for layers, specs, field in (
-        ([1, 2], None, "layers"),
-        ([(1, 2)], [], "layer_specs"),
-        ([(1, 2)], [1], "layer_specs"),
-    ):
-        with pytest.raises(shardcall.InvalidOperandError) as caught:
-            Refusing().mlp_predict(0, layers, layer_specs=specs)
-        assert caught.value.field == field
-
-
 @pytest.mark.parametrize("module", ["jax", "typer", "rich", "pydantic", "shardcall_server"])
 def test_importing_the_client_does_not_import(module):
     code = f"import sys, shardcall; sys.exit({module!r} in sys.modules)"

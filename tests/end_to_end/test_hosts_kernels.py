@@ -130,16 +130,6 @@ def test_random_arrays_are_the_same_on_every_mesh(hosts):
 
 
 @on_one
-def test_a_step_of_a_network_trains_it_as_one_device_does(hosts):
-    x, targets = integers(4, 26, 7), integers(5, 26, 3)
-    layers = [(integers(6, 7, 8), integers(7, 8)), (integers(8, 8, 3), integers(9, 3))]
-    sharded = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=GRID, spec=P("a", None)).arrays
-    unsharded = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=sc.Mesh(a=1)).arrays
-    for result, expected in zip(sharded, unsharded, strict=True):
-        np.testing.assert_allclose(result, expected)
-
-
-@on_one
 def test_calls_of_several_streams_are_launched_in_one_order_on_all_hosts(hosts):
     """Their collectives would wait for one another forever otherwise, and a gap in the order ends the epoch."""
     y = integers(5, 45, 16)

@@ -8,7 +8,6 @@ from faults.bad_input_rows import BIG, BOOL, C64, F32, FP8, I32, LEAST, OTHER_FP
 _X, _SCALAR, _SEED = [tensor(8, 4)], [tensor()], [tensor(element_type=I32)]
 _TWO = [tensor(8, 8), tensor(8, 8)]
 _LEFT_OUT = tensor(element_type=0)
-_LAYER = [tensor(4, 3), tensor(3)]
 _WRONG_AXES = [
     ("an axis too far", 2),
     ("an axis too far back", -3),
@@ -143,20 +142,6 @@ _OPERANDS = [
     ("a fill of many", "shift", {"shift": 1}, [tensor(8), tensor(2)], "INVALID_OPERAND", "fill"),
     ("a prepended matrix", "diff", {}, [tensor(8), tensor(2, 2)], "INVALID_OPERAND", "prepend"),
     ("an appended row too long", "diff", {"axis": 0}, [*_X, tensor(), tensor(1, 5)], "INVALID_OPERAND", "append"),
-    ("a network without layers", "mlp_predict", {}, _X, "OPERAND_COUNT", "layers[0]"),
-    ("a layer's half", "mlp_predict", {}, [*_X, tensor(4, 3)], "INVALID_OPERAND", "layers"),
-    ("layers that do not match", "mlp_predict", {}, [tensor(8, 5), *_LAYER], "INVALID_OPERAND", "layers[0]"),
-    (
-        "integers for a network",
-        "mlp_predict",
-        {},
-        [tensor(8, 4, element_type=I32), *_LAYER],
-        "UNSUPPORTED_ELEMENT_TYPE",
-        "x",
-    ),
-    ("a loss of no rows", "mlp_loss", {}, [tensor(0, 4), tensor(0, 3), *_LAYER], "INVALID_OPERAND", "x"),
-    ("targets of another width", "mlp_loss", {}, [*_X, tensor(8, 2), *_LAYER], "INVALID_OPERAND", "targets"),
-    ("a rate of many", "mlp_sgd_step", {}, [*_X, tensor(8, 3), tensor(2), *_LAYER], "INVALID_OPERAND", "rate"),
 ]
 _SIZES = [
     ("operands of a PiB", "diff", {}, [tensor(2**47)]),

@@ -20,7 +20,6 @@ _Calls = list[tuple[kernel_pb2.KernelCall, list[array_pb2.ArrayType]]]
 
 def _calls() -> _Calls:
     x, two = [tensor(6, 4)], [tensor(8, 8), tensor(8, 8)]
-    layers = [tensor(4, 3), tensor(3)]
     return [
         (call(), x),
         (call("diff", {"axis": 0, "n": 2}, mesh=X8, in_specs=[spec("x", None)]), [*x, tensor()]),
@@ -35,7 +34,7 @@ def _calls() -> _Calls:
         (call("uniform", {"shape": (4, 3), "dtype": "float32"}), [_SEED]),
         (call("randint", {"shape": 8, "dtype": "int32"}), [_SEED] * 3),
         (call("permutation", {"axis": 0}), [_SEED, *x]),
-        (call("mlp_predict", {}, mesh=mesh(x=2)), [tensor(6, 4), *layers]),
+        (call("stack", {"axis": 1}, mesh=mesh(x=2)), [*x, *x, *x]),
         (call("sum", {"axis": (0, 1), "keepdims": True}, mesh=X8), x),
         (call("std", {"axis": 0, "ddof": 1}), x),
         (call("add", mesh=mesh(0, 1, x=2)), [tensor(6, 4), tensor(4)]),

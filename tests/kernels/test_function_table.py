@@ -20,7 +20,6 @@ PAIRS = [(name, name) for name in NAMED] + list(itertools.permutations(SOME, 2))
 CUBE = (2, 3, 5)
 PAIR_SHAPES = [(CUBE, CUBE), (CUBE, (5,)), ((), CUBE), ((3, 1), (1, 4)), ((0, 1), (1, 2)), ((2,), (3,))]
 REDUCED = [{}, {"axis": 1}, {"axis": -1, "keepdims": True}, {"axis": (0, 2)}, {"axis": (0, -1), "keepdims": True}]
-LAYERS = (5, 4), (4,), (4, 2), (2,)
 
 CASES = {
     "where": [(CUBE, (5,), ()), ((), (3, 1), (4,)), ((2,), (2,), (3,))],
@@ -72,10 +71,6 @@ CASES = {
     "normal": [((), (), (), {"shape": ()}), ((), None, None, {"shape": (2, 0), "dtype": "complex64"})],
     "randint": [((), (), (), {"shape": (2, 3)}), ((), (), (), {"shape": 4, "dtype": "uint8"})],
     "permutation": [((), CUBE, {}), ((), CUBE, {"axis": -1})],
-    "mlp_predict": [((3, 5), *LAYERS, {})],
-    "mlp_loss": [((3, 5), (3, 2), *LAYERS, {})],
-    "mlp_gradient": [((3, 5), (3, 2), *LAYERS, {})],
-    "mlp_sgd_step": [((3, 5), (3, 2), (), *LAYERS, {})],
     "reshard": [(CUBE, {}), ((), {})],
     "copy": [(CUBE, {}), ((), {})],
     "transpose": [(CUBE, {}), (CUBE, {"axes": (2, 0, -2)}), ((), {})],

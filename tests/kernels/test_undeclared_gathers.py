@@ -69,8 +69,6 @@ def resolved(run, name, mesh, spec):
         specs = [None if t is None else [*spec, *[None] * t.ndim][: t.ndim] for t in types]
         if name in INDEXED:
             specs[-1] = None
-        if name.startswith("mlp"):  # the layers of a network are gathered by its products
-            specs[1:] = [None if t is None else [None] * t.ndim for t in types[1:]]
         try:
             return run.resolve(KERNELS[name], *types, mesh=mesh, in_specs=specs, **parameters)
         except CallError:
@@ -99,8 +97,6 @@ def gathers(text: str, calls) -> Iterator[tuple[str, str]]:
         if name is None:
             continue
         problem, size = calls[name].problem, size_of(result)
-        if collective == "all-reduce" and name.startswith("mlp"):
-            continue  # the sums of gradients, as large as the layers
         for operand, spec in zip(problem.operands, problem.in_specs, strict=True):
             if operand is None or spec is None or not any(spec) or operand.nbytes < LEAST_BYTES:
                 continue

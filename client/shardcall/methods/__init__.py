@@ -6,7 +6,6 @@ from shardcall.methods.calling import Outcome
 from shardcall.methods.differences import Differences
 from shardcall.methods.elementwise import Elementwise
 from shardcall.methods.layouts import Layouts
-from shardcall.methods.networks import Networks
 from shardcall.methods.products import Products
 from shardcall.methods.random import Random
 from shardcall.methods.reductions import Reductions
@@ -21,7 +20,6 @@ class KernelMethods(
     Products[Outcome],
     Random[Outcome],
     Scans[Outcome],
-    Networks[Outcome],
     Elementwise[Outcome],
     Reductions[Outcome],
     Layouts[Outcome],

@@ -15,7 +15,6 @@ from shardcall_server.kernels.graph import GraphKernel
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.laplacian import Laplacian
 from shardcall_server.kernels.matmul import MatMul
-from shardcall_server.kernels.mlp import MlpGradient, MlpLoss, MlpPredict, MlpSgdStep
 from shardcall_server.kernels.random import Normal, Permutation, RandInt, Uniform
 from shardcall_server.kernels.reductions import reductions
 from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
@@ -51,10 +50,6 @@ def kernels() -> tuple[Kernel, ...]:
         Normal(),
         RandInt(),
         Permutation(),
-        MlpPredict(),
-        MlpLoss(),
-        MlpGradient(),
-        MlpSgdStep(),
         *elementwise(),
         *reductions(),
         Reshard(),

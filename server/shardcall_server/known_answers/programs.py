@@ -48,7 +48,7 @@ class _TestCall:
     out_specs: tuple[Spec | None, ...] = ()
 
 
-_PRODUCTS = ("matmul", "einsum", "collective_matmul", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
+_PRODUCTS = ("matmul", "einsum", "collective_matmul")
 _HALOS = ("diff", "shift", "roll", "gradient", "laplacian", "convolve")
 
 

@@ -177,23 +177,6 @@ def _permutation(operands: OperandTypes, parameters: Parameters) -> bool:
     return _is_seed(seed) and _is_integer(axis) and bool(_counted(axis, len(x)))
 
 
-def _network(before: int) -> ArgumentRule:
-    """Returns the rule of a network's function with so many operands before the layers: x, targets, rate."""
-
-    def rule(operands: OperandTypes, _: Parameters) -> bool:
-        arrays = _all(operands)
-        (x, *others), layers = ([shape for shape, _ in part] for part in (arrays[:before], arrays[before:]))
-        batch, width = x
-        for weights, bias in zip(layers[::2], layers[1::2], strict=True):
-            if len(weights) != 2 or weights[0] != width or bias != weights[1:]:
-                return False
-            width = weights[1]
-        fit = others == [(batch, width), ()][: before - 1] and (batch > 0 or not others)
-        return fit and all(is_float(dtype) and dtype.itemsize > 1 for _, dtype in arrays)
-
-    return rule
-
-
 def _transpose(operands: OperandTypes, parameters: Parameters) -> bool:
     ((x, _),) = _all(operands)
     return len(_counted(parameters["axes"], len(x))) == len(x)
@@ -266,10 +249,6 @@ ARGUMENT_RULES: Mapping[str, ArgumentRule] = MappingProxyType(
         "normal": _random(lambda dtype: dtype.kind == "c" or (is_float(dtype) and dtype.itemsize > 1), "biuf"),
         "randint": _random(lambda dtype: dtype.kind in "iu", "iu"),
         "permutation": _permutation,
-        "mlp_predict": _network(1),
-        "mlp_loss": _network(2),
-        "mlp_gradient": _network(2),
-        "mlp_sgd_step": _network(3),
         "transpose": _transpose,
     }
 )

@@ -109,27 +109,6 @@ def requested(_: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     return ((shape,) if isinstance(shape, int) else tuple(shape),)
 
 
-def mlp_predict(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
-    """Returns [B, N_L] of x [B, N₀] and layers W [Nᵢ, Nᵢ₊₁], b [Nᵢ₊₁]."""
-    x, *_layers, bias = present(shapes)
-    return ((x[0], *bias),)
-
-
-def scalar(_shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
-    """Returns the shape of a scalar."""
-    return ((),)
-
-
-def mlp_gradient(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
-    """Returns the shape of each layer's W and b, which follow x and targets."""
-    return tuple(present(shapes)[2:])
-
-
-def mlp_sgd_step(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
-    """Returns the shape of each layer's W and b, which follow x, targets and rate, and that of the loss."""
-    return (*present(shapes)[3:], ())
-
-
 def present(shapes: Shapes) -> list[Shape]:
     """Returns the shapes of the operands that are not left out."""
     return [shape for shape in shapes if shape is not None]

@@ -54,14 +54,11 @@ _WHERE = Operand("where", optional=True)
 _INITIAL = Operand("initial", optional=True)
 _SPACING = Operand("spacing", optional=True, repeated=True)
 _SEED = Operand("seed")
-_TARGETS = Operand("targets")
-_LAYERS = Operand("layers", repeated=True)
 _FACTORS = (Operand("lhs", spec="lhs_spec"), Operand("rhs", spec="rhs_spec"))
 
 _OF_X = "that of ``x``"
 _OF_OPERANDS = "that of the largest operand, the first of equals; of axes that it does not have, that of the next"
 _OF_OTHERS = "its own on the mesh, else that of the other operands, else the first axis, over all mesh axes"
-_OF_LAYERS = "that of each layer"
 
 
 def _elementwise(name: str, *operands: Operand) -> Function:
@@ -105,12 +102,6 @@ def _random(name: str, low: str, high: str, dtype: str) -> Function:
     )
 
 
-def _network(name: str, shapes: ShapeRule, result_spec: str, *between: Operand, out_specs: bool = True) -> Function:
-    names = ("out_spec",) if out_specs else ()
-    rows = "its own on the mesh, else its rows, over the first mesh axis"
-    return Function(name, (_X, *between, _LAYERS), {}, type_rules.common, shapes, result_spec, names, rows)
-
-
 def _functions() -> Iterator[Function]:
     for name in UNARY:
         yield _elementwise(name, _X)
@@ -146,12 +137,6 @@ def _functions() -> Iterator[Function]:
     yield _random("randint", "low", "high", "int64")
     types, shapes = type_rules.as_operand(1), shape_rules.as_operand(1)
     yield Function("permutation", (_SEED, _X), {"axis": 0}, types, shapes, _OF_X)
-
-    yield _network("mlp_predict", shape_rules.mlp_predict, "that of the rows of ``x``")
-    yield _network("mlp_loss", shape_rules.scalar, "replicated", _TARGETS)
-    yield _network("mlp_gradient", shape_rules.mlp_gradient, _OF_LAYERS, _TARGETS, out_specs=False)
-    operands = _TARGETS, Operand("rate")
-    yield _network("mlp_sgd_step", shape_rules.mlp_sgd_step, _OF_LAYERS, *operands, out_specs=False)
 
     yield _like_x("reshard")
     yield _like_x("copy")
