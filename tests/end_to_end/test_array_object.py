@@ -159,3 +159,36 @@ def test_python_protocols(own):
     for one, other in zip(h.nonzero(), F.nonzero(), strict=True):
         same(one, other)
     same(h.compress(F[0] > 0, 1), F.compress(F[0] > 0, 1))
+
+
+@pytest.mark.parametrize("name", ["tobytes", "flat", "view", "strides", "base", "ctypes", "data"])
+def test_attributes_that_need_the_values_name_get(own, name):
+    with pytest.raises(AttributeError, match=rf"'RemoteArray' object has no attribute '{name}'; .* get\(\)\.{name},"):
+        getattr(own.put(F), name)
+    assert not hasattr(own.put(F), "no_such")
+
+
+def test_elements_are_row_major(own):
+    h = own.put(F)
+    assert h.itemsize == F.itemsize
+    for method in ("ravel", "flatten", "copy"):
+        same(getattr(h, method)(order="A"), getattr(F, method)(order="C"))
+        with pytest.raises(TypeError, match="order='F' and arrays on the mesh are in row-major order"):
+            getattr(h, method)(order="F")
+    with pytest.raises(TypeError, match="order='F'"):
+        h.reshape(-1, order="F")
+
+
+@pytest.mark.parametrize("value", [np.float64(1e300), np.int64(3), np.ones(4)])
+def test_operators_that_assign_keep_the_type_as_numpy_does(own, value):
+    x, h = F.astype(np.float32), own.put(F.astype(np.float32))
+    with np.errstate(over="ignore"):
+        x += value
+    h += value
+    same(h, x)
+
+
+def test_operators_that_assign_take_the_type_of_the_result_where_numpy_refuses(own):
+    k = own.put(K)
+    k /= 2
+    same(k, K / 2)

@@ -34,7 +34,14 @@ def in_order(x):
     return x
 
 
+SMALL, ENDLESS = np.arange(9, dtype=np.uint8), np.array([-np.inf, 1, 2, np.inf])
 SHORT = {
+    "partition of no rows": (lambda x: np.partition(x, 0, axis=0), np.zeros((0, 3))),
+    "quantile of infinities": (lambda x: np.quantile(x, [0, 1]), ENDLESS),
+    "quantile of integers": (lambda x: np.quantile(x, 1), I),
+    "nanquantile of integers": (lambda x: np.nanquantile(x, 0), I),
+    "select with a wide default": (lambda x: np.select([x > 4], [x], 300), SMALL),
+    "where with a negative number": (lambda x: np.where(x > 4, x, -1), SMALL),
     "isin": (lambda x: np.isin(x, [1, 2, -3]), I),
     "select": (lambda x: np.select([x > 2, x < -2], [x, 1], 0.5), I),
     "delete": (lambda x: np.delete(x, [1, 2, -1], 0), X),

@@ -136,7 +136,7 @@ class QuantilesNamespace(StatisticsNamespace):
         if not count:
             raise ValueError("x has no elements along the axes; it has no quantiles")
         weak = type(q) in (int, float)
-        if not weak and type_of(x).dtype.kind == "f":
+        if at.dtype.kind == "f" and not weak and type_of(x).dtype.kind == "f":
             at = at.astype(np.result_type(at.dtype, np.asarray(q).dtype))
         indices = np.asarray(_INDICES[method](count, at))
         inner = self.sort(rows, -1)
@@ -215,4 +215,4 @@ def _checked(q: Any, most: int) -> NDArray:
         raise ValueError(f"q has {at.ndim} axes; give a number or one axis of them")
     if at.dtype.kind not in "biuf" or not np.all((at >= 0) & (at <= 1)):
         raise ValueError(f"q must be from 0 to {most}")
-    return at if at.dtype.kind == "f" else at.astype(np.float64)
+    return at if at.dtype.kind == "f" else at.astype(np.int64)  # of integers "linear" takes elements as they are

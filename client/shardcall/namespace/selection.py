@@ -230,7 +230,7 @@ class SelectionNamespace(IndexingNamespace):
         shape = type_of(a).shape
         size = math.prod(shape) if axis is None else shape[counted_axis(axis, len(shape))]
         for each in np.ravel(_of_this_process(kth)).tolist():
-            if not -size <= each < size:
+            if 0 not in shape and not -size <= each < size:
                 raise ValueError(f"kth(={each}) out of bounds ({size}); give {-size} to {size - 1}")
 
     def _flat_without(self, x: OperandLike, axis: SupportsIndex | None) -> tuple[Any, int]:

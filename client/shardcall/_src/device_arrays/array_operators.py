@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.missing_attributes import check_row_major, missing_attribute
 from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.tracebacks import shorten, shorten_methods, shortened
 
@@ -78,6 +79,11 @@ class ArrayOperators:
     @abstractmethod
     def _functions(self) -> Any:
         """The namespace with the functions."""
+
+    if not TYPE_CHECKING:  # or each name would be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     if TYPE_CHECKING:
 
@@ -242,13 +248,15 @@ class ArrayOperators:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], SupportsIndex) else axes or None
         return self._functions.transpose(self, order)  # type: ignore[no-any-return]
 
-    def reshape(self, *shape: Any) -> Self:
-        """Returns the elements in another shape, as ``numpy.ndarray.reshape``."""
+    def reshape(self, *shape: Any, order: str = "C") -> Self:
+        """Returns the elements in another shape, in row-major order, as ``numpy.ndarray.reshape``."""
+        check_row_major(order)
         sizes = shape[0] if len(shape) == 1 else shape
         return self._functions.reshape(self, sizes)  # type: ignore[no-any-return]
 
-    def ravel(self) -> Self:
-        """Returns the elements in one axis."""
+    def ravel(self, order: str = "C") -> Self:
+        """Returns the elements in one axis, in row-major order."""
+        check_row_major(order)
         return self._functions.reshape(self, -1)  # type: ignore[no-any-return]
 
     flatten = ravel
@@ -257,8 +265,9 @@ class ArrayOperators:
         """Returns the array without axes of size 1."""
         return self._functions.squeeze(self, axis)  # type: ignore[no-any-return]
 
-    def astype(self, dtype: npt.DTypeLike, *, copy: bool = True) -> Self:
+    def astype(self, dtype: npt.DTypeLike, order: str = "K", *, copy: bool = True) -> Self:
         """Returns the array in another element type; the same object with ``copy=False`` if it has the type."""
+        check_row_major(order)
         if not copy and self.dtype == np.dtype(dtype):
             return self
         return self._functions.astype(self, dtype)  # type: ignore[no-any-return]
@@ -295,8 +304,9 @@ class ArrayOperators:
         """Returns the array with two axes exchanged."""
         return self._functions.swapaxes(self, axis1, axis2)  # type: ignore[no-any-return]
 
-    def copy(self) -> Self:
+    def copy(self, order: str = "C") -> Self:
         """Returns a copy on the mesh."""
+        check_row_major(order)
         return self._functions.copy(self)  # type: ignore[no-any-return]
 
     def conj(self) -> Self:

@@ -91,6 +91,11 @@ class Described:
         return self.type.nbytes
 
     @property
+    def itemsize(self) -> int:
+        """The number of bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
     def mesh(self) -> Mesh:
         """The mesh that it is placed on, with its device ids."""
         return self._described()._settled().mesh

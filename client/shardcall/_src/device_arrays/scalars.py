@@ -133,6 +133,9 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
     except TypeError:
         return _in_type(number, None)
     except OverflowError:
+        if name == "where" and type(number) is int and (number in _INT64 or number in _UINT64):
+            # NumPy leaves out the upper bits.
+            return np.asarray(number).astype(dtype)
         if name not in COMPARISONS:
             number = getattr(number, "number", number)
             raise _overflow(name, number, dtype, f"beside an array of {beside.name}") from None

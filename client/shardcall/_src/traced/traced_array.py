@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn, Protocol, Self
 
-from shardcall._src.device_arrays.array_operators import BinaryMethod, can_be_operand
+from shardcall._src.device_arrays.array_operators import BinaryMethod
+from shardcall._src.device_arrays.array_protocols import assigning
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.functions.indexing import is_basic
@@ -85,10 +86,10 @@ class TracedResult:
 
 
 def _assigning(name: str) -> Callable[[TracedArray, Any], Any]:
+    compute = assigning(name)
+
     def method(self: TracedArray, other: Any) -> Any:
-        if not can_be_operand(other):
-            return NotImplemented
-        result = getattr(self._functions, name)(self, other)
+        result = compute(self, other)
         if self._base is not None and isinstance(result, TracedArray):
             self._traced.trace.add_update(result, self._base, line_of_caller())
         return result
@@ -153,9 +154,9 @@ class TracedArray(RemoteArray):
             )
         return super().__iter__()
 
-    def flatten(self) -> Self:
+    def flatten(self, order: str = "C") -> Self:
         """Returns the elements in one axis, a copy as of NumPy."""
-        flat: Self = self.ravel()
+        flat: Self = self.ravel(order)
         flat._base = None
         return flat
 

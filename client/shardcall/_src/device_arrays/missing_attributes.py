@@ -1,0 +1,47 @@
+"""Attributes and arguments of NumPy's arrays that arrays on the mesh do not have, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_FROM_VALUES = "the values are on the mesh: use get().{}, on a copy of them in this process"
+_INSTEAD: Mapping[str, str] = {
+    **{
+        name: _FROM_VALUES.format(name)
+        for name in (
+            *("base", "byteswap", "ctypes", "data", "dump", "dumps", "flags", "flat", "getfield", "strides", "tobytes"),
+            *("tofile", "view"),
+        )
+    },
+    "choose": "use where or xp.select",
+    "fill": "assign to all elements, array[...] = value",
+    "itemset": "assign to the element, array[index] = value",
+    "newbyteorder": "the elements have the byte order of the server",
+    "partition": "use xp.partition, which returns a new array",
+    "argpartition": "use xp.argpartition",
+    "ptp": "use max() - min()",
+    "put": "assign to the elements, array[indices] = values",
+    "resize": "use reshape, or xp.pad for more elements",
+    "setfield": "assign to elements, array[key] = values",
+    "setflags": "arrays on the mesh have no flags, and assignments make new arrays",
+}
+
+
+def missing_attribute(array: object, name: str) -> AttributeError:
+    """Returns the error for an attribute that an array does not have; names what to use instead of NumPy's."""
+    instead = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+    message = f"{type(array).__name__!r} object has no attribute {name!r}{instead}"
+    return AttributeError(message, name=name, obj=array)
+
+
+def check_row_major(order: str) -> None:
+    """Refuses an order of elements in memory other than the rows'; of one, NumPy's "A" and "K" are "C".
+
+    Raises:
+        TypeError: for another.
+    """
+    if order not in ("C", "A", "K"):
+        raise TypeError(
+            f"order={order!r} and arrays on the mesh are in row-major order; leave order out, or use get() for a NumPy "
+            "array in another order"
+        )
