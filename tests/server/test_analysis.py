@@ -1,10 +1,13 @@
-"""Collectives in the text of a compiled program."""
+"""Collectives and arithmetic in the text of a compiled program."""
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from shardcall_server.compilation.analysis import CollectiveUse, collectives
+from shardcall_server.compilation.analysis import CollectiveUse, collectives, flops
 
 
 @pytest.mark.parametrize(
@@ -48,3 +51,24 @@ def test_what_is_no_collective_is_not_read():
 def test_uses_of_one_kind_are_added_up():
     text = "%a = f32[2]{0} all-gather(%x)\n%b = f32[3]{0} all-gather(%y)\n"
     assert collectives(text) == [CollectiveUse("all-gather", 2, 20)]
+
+
+N = 60
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "least"),
+    [
+        (jnp.linalg.svd, (3, N, N), 3 * 26 * N**3),
+        (jnp.linalg.cholesky, (N, N), N**3 / 3),
+        (jnp.linalg.eigh, (N, N), 9 * N**3),
+        (jnp.linalg.inv, (N, N), (2 / 3 + 2) * N**3),
+        (jnp.linalg.qr, (2 * N, N), 4 * (2 - 1 / 3) * N**3),
+    ],
+    ids=["svd", "cholesky", "eigh", "inv", "qr"],
+)
+@pytest.mark.parametrize(("dtype", "factor"), [(np.float32, 1), (np.complex64, 4)])
+def test_routines_of_lapack_count(function, shape, least, dtype, factor):
+    compiled = jax.jit(function).lower(jax.ShapeDtypeStruct(shape, dtype)).compile()
+    counted = flops(compiled, compiled.as_text())
+    assert least * factor <= counted <= 1.5 * least * factor

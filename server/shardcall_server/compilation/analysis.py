@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import jax
@@ -15,6 +16,22 @@ _COLLECTIVES = "collective-permute|all-gather|all-reduce|reduce-scatter|all-to-a
 _INSTRUCTION = re.compile(rf"= (?P<type>\([^()]*\)|\S+) (?P<kind>{_COLLECTIVES})(?P<start>-start)?\(")
 _TYPE = re.compile(r"\b(?P<element>[a-z]+[0-9a-z]*)\[(?P<shape>[0-9,]*)\]")
 _BITS = re.compile(r"[a-z]+?([0-9]+)")
+# `custom-call(%copy), custom_call_target="lapack_dgesdd_ffi", operand_layout_constraints={f64[200,100]{0,1}}, …`
+_LAPACK = re.compile(r'custom_call_target="lapack_(?P<element>[sdcz])(?P<routine>\w+?)_ffi", (?P<operands>.*)')
+_COMPLEX_FLOPS = 4  # real operations of a complex one, about
+
+# Of a matrix of m rows and n ≤ m columns, with vectors: Golub and Van Loan, Matrix Computations.
+_LAPACK_FLOPS: Mapping[str, Callable[[float, float], float]] = {
+    "potrf": lambda _, n: n**3 / 3,
+    "getrf": lambda m, n: n**2 * (m - n / 3),
+    "geqrf": lambda m, n: 2 * n**2 * (m - n / 3),
+    "orgqr": lambda m, n: 2 * n**2 * (m - n / 3),
+    "ungqr": lambda m, n: 2 * n**2 * (m - n / 3),
+    "gesdd": lambda m, n: 6 * m * n**2 + 20 * n**3,
+    "syevd": lambda _, n: 9 * n**3,
+    "heevd": lambda _, n: 9 * n**3,
+    "geev": lambda _, n: 25 * n**3,
+}
 
 
 @dataclass(frozen=True)
@@ -66,10 +83,28 @@ def memory(compiled: jax.stages.Compiled | None) -> Memory:
     return Memory(stats.argument_size_in_bytes, stats.output_size_in_bytes, stats.temp_size_in_bytes)
 
 
-def flops(compiled: jax.stages.Compiled | None) -> float:
-    """Returns the compiler's estimate of floating-point operations on one device."""
+def flops(compiled: jax.stages.Compiled | None, text: str) -> float:
+    """Returns an estimate of the floating-point operations on one device.
+
+    It is the compiler's, which counts none of LAPACK's routines, and the usual number of operations of these.
+
+    Args:
+        compiled: the program; None for one that computes nothing.
+        text: its optimized HLO.
+    """
     cost = (compiled.cost_analysis() if compiled else None) or {}
-    return max(0.0, float(cost.get("flops", 0.0)))
+    return max(0.0, float(cost.get("flops", 0.0))) + sum(map(_lapack_flops, _LAPACK.finditer(text)))
+
+
+def _lapack_flops(call: re.Match[str]) -> float:
+    shapes = [[int(size) for size in shape.split(",") if size] for _, shape in _TYPE.findall(call["operands"])]
+    *batch, rows, columns = shapes[0] if len(shapes[0]) > 1 else (0, 0)
+    if call["routine"] == "trsm":  # of a triangle and the right-hand sides
+        count = float(rows * columns * shapes[1][-1])
+    else:
+        of_sizes = _LAPACK_FLOPS.get(call["routine"])
+        count = of_sizes(max(rows, columns), min(rows, columns)) if of_sizes else 0.0
+    return math.prod(batch) * count * (_COMPLEX_FLOPS if call["element"] in "cz" else 1)
 
 
 def program_bytes(compiled: jax.stages.Compiled | None, text: str) -> int:

@@ -42,7 +42,7 @@ def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Pla
             kernel_pb2.Collective(kind=c.kind, count=c.count, bytes_per_device=c.bytes_per_device)
             for c in analysis.collectives(text)
         ],
-        flops_per_device=analysis.flops(program.compiled),
+        flops_per_device=analysis.flops(program.compiled, text),
         memory=kernel_pb2.DeviceMemory(
             argument_bytes=memory.argument_bytes,
             output_bytes=memory.output_bytes,

@@ -66,7 +66,8 @@ class Plan:
         strategy: the name of the strategy; ``strategy_reason`` gives the reason for it.
         strategy_timings: the median seconds of each strategy that the server timed, the chosen one first, then by time.
         collectives: the collectives of the compiled program.
-        flops_per_device: floating-point operations on one device, as the compiler estimates them.
+        flops_per_device: floating-point operations on one device, as the compiler estimates them, and of LAPACK's
+            routines, which it does not count, by the textbook.
         memory: the memory of one device.
         key: the labelled parts of the program's key in the server's cache, in order.
         key_digest: the SHA-256 digest of the key, hexadecimal.
