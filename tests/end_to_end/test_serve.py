@@ -88,6 +88,7 @@ def test_a_mesh_that_cannot_start_is_reported_and_ends_the_server():
     said = shardcall("serve", "--port", "0", "--platform", "tpu", "--start-timeout-s", "600")
     assert said.returncode == 1
     assert re.search("^shardcall: the mesh could not be started: .*tpu.*$", said.stderr.splitlines()[-1])
+    assert "started again" not in said.stderr + said.stdout  # what fails once fails again
 
 
 def test_a_mesh_larger_than_the_devices_is_reported_at_the_start():

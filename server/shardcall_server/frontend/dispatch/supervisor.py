@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_server.errors import DEVICES_FAILED, CallError, Reason
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.exit_reason import ExitReason, StopRequest
@@ -198,11 +198,10 @@ class MeshSupervisor:
             error = self._run_session()
             if self._stopping.is_set():
                 return
-            self._failures = self._failures + 1 if error else 0
             with self._lock:
                 if self._mesh.done():
                     self._mesh = Future()
-                elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready and self._hosts is None:
+                elif error and self._gives_up(error):
                     self._mesh.set_exception(error)
                     break
             faults = max(self._failures, self._mesh_history.short_sessions)
@@ -236,14 +235,22 @@ class MeshSupervisor:
         except Exception as error:
             if not self._stopping.is_set():  # else the source of workers is closed
                 log.exception("the mesh failed and is started again")
+            self._failures += 1
             self._ended(ExitReason(f"the mesh failed with {type(error).__name__}; the server's log has the details"))
             return error
-        if not self._stopping.is_set():
-            of_one = {"pid": session.pid} if self._hosts is None else {}
-            log.warning("the mesh ended and is started again", reason=reason.text, **of_one)
         self._ended(reason)
         # The loss of a spare says nothing about the next worker, which is a new process.
-        return None if stood_by else session.ready.exception()
+        failure = None if stood_by else session.ready.exception()
+        self._failures = self._failures + 1 if failure else 0
+        if not (self._stopping.is_set() or (failure and self._gives_up(failure))):
+            of_one = {"pid": session.pid} if self._hosts is None else {}
+            log.warning("the mesh ended and is started again", reason=reason.text, **of_one)
+        return failure
+
+    def _gives_up(self, error: BaseException) -> bool:
+        """Returns whether the first mesh is not started again: devices that fail would fail again."""
+        is_final = self._failures >= _MAX_FAILED_STARTS or DEVICES_FAILED in str(error)
+        return is_final and self._never_ready and self._hosts is None
 
     def _ended(self, reason: ExitReason) -> None:
         with self._lock:
