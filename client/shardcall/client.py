@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 from shardcall._src.calls import result
 from shardcall._src.calls.call_memo import CallMemo
@@ -43,6 +43,7 @@ from shardcall._src.types.tracebacks import shorten, shortened
 from shardcall._src.types.usage import Usage
 from shardcall.compiled import CompiledKernel
 from shardcall.methods import KernelMethods
+from shardcall.methods.kernel_method import kernel_method
 from shardcall.namespace import Namespace
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 
@@ -51,7 +52,7 @@ _HINT_TIMEOUT_S = 1.0
 Specs = Sequence[SpecLike | None] | None
 
 
-class Client(KernelMethods[Result], ClientDerivatives):
+class Client(KernelMethods[Result[Any]], ClientDerivatives):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.
@@ -94,6 +95,7 @@ class Client(KernelMethods[Result], ClientDerivatives):
         """The address of the server."""
         return self._transport.address
 
+    @kernel_method
     def call(
         self,
         name: str,
@@ -103,10 +105,10 @@ class Client(KernelMethods[Result], ClientDerivatives):
         in_specs: Specs = None,
         out_specs: Specs = None,
         strategy: str = AUTO,
-        keep: bool = False,
+        keep: Literal[False] = False,  # for True see `kernel_method`
         timeout: float | None = DEFAULT_TIMEOUT_S,
         **parameters: ParameterLike | OperandLike | SpecLike,
-    ) -> Result:
+    ) -> Result[Any]:
         """Runs any kernel of the server.
 
         Args:
@@ -230,7 +232,7 @@ class Client(KernelMethods[Result], ClientDerivatives):
 
         def run(
             bound: CallRequest, values: tuple[Value, ...], timeout: float | None, keep: bool, reshard: bool
-        ) -> Result:
+        ) -> Result[Any]:
             return self._run(bound, values, timeout, keep=keep, result_sizes=sizes, refuse_transfers=not reshard)
 
         return CompiledKernel(
@@ -339,7 +341,7 @@ class Client(KernelMethods[Result], ClientDerivatives):
         keep: bool = False,
         result_sizes: Sequence[int] | None = None,
         refuse_transfers: bool = False,
-    ) -> Result:
+    ) -> Result[Any]:
         until = deadline(timeout, self._info.limits.max_call_seconds)
         for value in values:
             if isinstance(value, RemoteArray):

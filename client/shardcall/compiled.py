@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import NoReturn
+from typing import Any, Literal, NoReturn, overload
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from shardcall._src.types.errors import InvalidOperandError, OperandTypeError, S
 from shardcall._src.types.tracebacks import shorten, shortened
 from shardcall.v1 import kernel_pb2
 
-Runner = Callable[[CallRequest, tuple[Value, ...], float | None, bool, bool], Result]
+Runner = Callable[[CallRequest, tuple[Value, ...], float | None, bool, bool], Result[Any]]
 """Runs a call: its message, its operands, ``timeout``, ``keep``, ``reshard``."""
 
 
@@ -87,6 +87,23 @@ class CompiledKernel:
         """Returns the plan as text, with the reason for a compilation if there was one."""
         return str(self.plan)
 
+    @overload
+    def __call__(
+        self, /, *operands: OperandLike, keep: Literal[True], reshard: bool | None = ..., timeout: float | None = ...
+    ) -> Result[RemoteArray]: ...
+    @overload
+    def __call__(
+        self,
+        /,
+        *operands: OperandLike,
+        keep: Literal[False] = ...,
+        reshard: bool | None = ...,
+        timeout: float | None = ...,
+    ) -> Result[NDArray]: ...
+    @overload
+    def __call__(
+        self, /, *operands: OperandLike, keep: bool, reshard: bool | None = ..., timeout: float | None = ...
+    ) -> Result[Any]: ...
     def __call__(
         self,
         /,
@@ -95,7 +112,7 @@ class CompiledKernel:
         reshard: bool | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_S,
         **named: OperandLike,
-    ) -> Result:
+    ) -> Result[Any]:
         """Runs the kernel.
 
         Args:
@@ -184,6 +201,7 @@ def _transfer_refused(name: str, transfer: Transfer, *, bound: bool = False) -> 
         f"{name} is {transfer.type} placed as {transfer.from_spec} on {transfer.from_mesh.short}, and the kernel was "
         f"compiled for {transfer.to_spec} on {transfer.to_mesh.short}; place it so first, client.reshard(array, "
         f"{where}, keep=True).array, or {allow}, which moves {transfer.received_bytes:,} bytes each time",
+        reason="TRANSFER_REQUIRED",
         field=name,
     )
 

@@ -84,7 +84,7 @@ OPTIONS = {
     name: annotation
     for kind in (calling.ProductOptions, WhereOptions, ClipOptions)
     for name, annotation in get_type_hints(kind).items()
-}
+} | {"keep": bool}  # for type checkers False, beside an overload for True
 METHODS_OF_KERNELS = sorted(name for name in dir(KernelMethods) if not name.startswith("_") and name != "call")
 
 

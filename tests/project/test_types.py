@@ -12,6 +12,15 @@ from pathlib import Path
 import pytest
 
 LEAST_SCORE = 0.98
+TYPED_RESULTS = Path(__file__).with_name("typed_results.py")
+
+
+@pytest.mark.long
+def test_class_of_results_follows_from_keep() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", TYPED_RESULTS], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert ran.returncode == 0, ran.stdout
 
 
 @pytest.mark.long

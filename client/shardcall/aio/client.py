@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.implicit_gets import Statistics
-from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
-from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running, submit
+from shardcall.aio.remote_array import AsyncRemoteArray, Running, delete_unseen, running, submit
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
 from shardcall.methods import KernelMethods
+from shardcall.methods.kernel_method import kernel_method
 
 
 def _find_unseen(client: Client) -> None:
@@ -32,7 +32,7 @@ def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteAr
     return [AsyncRemoteArray(array, threads) for array in arrays]
 
 
-class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result]]):
+class AsyncClient(Asynchronous[Client], KernelMethods[Running[AsyncRemoteArray]]):
     """A `shardcall.Client` whose methods are awaited, `profile` by ``async with``; made by `connect` or `local`.
 
     `submit` is not awaited; where that of `shardcall.Client` waits, it blocks the event loop. Any number of tasks may
@@ -44,7 +44,7 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
         wrapped._recorder = None  # the first run of a program would block the event loop
         threads.find_dropped = partial(_find_unseen, wrapped)
 
-    call = running(Client.call)
+    call = kernel_method(running(Client.call))
     submit = submit
     synchronize = awaited(Client.synchronize)
     plan = awaited(Client.plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.operands import OperandLike
@@ -26,7 +27,7 @@ def _call(
     reshard: bool | None = None,
     timeout: float | None = DEFAULT_TIMEOUT_S,
     **named: OperandLike,
-) -> Result:
+) -> Result[Any]:
     resolved = (operand if (array := find_remote_array(operand)) is None else array for operand in operands)
     return kernel(*resolved, keep=keep, reshard=reshard, timeout=timeout, **named)
 

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeAlias, TypeVar
 
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.types.arrays import HasType
 from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.threads import Threads
@@ -18,6 +19,9 @@ from shardcall.client import Client
 
 _Arguments = ParamSpec("_Arguments")
 _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)
+_Item = TypeVar("_Item", bound=HasType)
+Running: TypeAlias = Coroutine[Any, Any, Result[_Item]]
+"""A call that is awaited."""
 
 
 class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
@@ -67,18 +71,18 @@ def delete_unseen(array: RemoteArray) -> None:
 
 
 def running(
-    method: Callable[Concatenate[_Wrapped_co, _Arguments], Result],
-) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, Result]]:
+    method: Callable[Concatenate[_Wrapped_co, _Arguments], Result[Any]],
+) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Running[Any]]:
     """Returns an awaitable form of a method that runs a kernel; each result on the mesh is an `AsyncRemoteArray`."""
     return awaited_as(_with_kept, method, dropped=_delete_kept, only_with="keep")
 
 
-def _with_kept(result: Result, threads: Threads) -> Result:
+def _with_kept(result: Result[Any], threads: Threads) -> Result[Any]:
     arrays = (AsyncRemoteArray(item, threads) if isinstance(item, RemoteArray) else item for item in result.arrays)
     return dataclasses.replace(result, arrays=tuple(arrays))
 
 
-def _delete_kept(result: Result) -> None:
+def _delete_kept(result: Result[Any]) -> None:
     for array in result.arrays:
         if isinstance(array, RemoteArray):
             delete_unseen(array)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shardcall.methods.calling import Outcome
 from shardcall.methods.differences import Differences
 from shardcall.methods.elementwise import Elementwise
+from shardcall.methods.kernel_method import Outcome
 from shardcall.methods.layouts import Layouts
 from shardcall.methods.products import Products
 from shardcall.methods.random import Random
@@ -29,5 +29,6 @@ class KernelMethods(
 ):
     """The methods of kernels, with the names and defaults of their NumPy equivalents.
 
-    The methods of a client return a `shardcall.Result`, those of an `aio` client an awaitable of one.
+    The methods of a client return a `shardcall.Result`, those of an `aio` client an awaitable of one. Its array is of
+    NumPy's class, and a `shardcall.RemoteArray` with ``keep=True``.
     """

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.functions.table import FUNCTIONS
@@ -14,10 +14,8 @@ from shardcall._src.types.arguments import check_required, similar_specs
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import SpecLike
 from shardcall._src.types.tracebacks import shorten
+from shardcall.methods.kernel_method import Outcome, Runs, kernel_method
 from shardcall.methods.signatures import LazyMethod
-
-Outcome = TypeVar("Outcome")
-"""The type that a method returns: a `shardcall.Result`, or an awaitable of one."""
 
 
 class Options(TypedDict, total=False):
@@ -36,7 +34,7 @@ class Options(TypedDict, total=False):
     mesh: MeshLike | None
     out_spec: SpecLike | None
     strategy: str
-    keep: bool
+    keep: Literal[False]  # for True see `shardcall.methods.kernel_method`
     timeout: float | None
 
 
@@ -62,7 +60,7 @@ class ProductOptions(Options, total=False):
     rhs_spec: SpecLike | None
 
 
-class Calling(ABC, Generic[Outcome]):
+class Calling(ABC, Runs[Outcome]):
     """Runs kernels.
 
     Attributes:
@@ -77,8 +75,11 @@ class Calling(ABC, Generic[Outcome]):
             if isinstance(method, FunctionType) and name in FUNCTIONS and "options" in method.__annotations__:
                 setattr(cls, name, LazyMethod(cls, method, FUNCTIONS[name], cls._ARGUMENTS))
 
+    @kernel_method
     @abstractmethod
-    def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Outcome:
+    def call(
+        self, name: str, /, *operands: OperandLike | None, keep: Literal[False] = False, **arguments: Any
+    ) -> Outcome:
         """Runs any kernel of the server."""
 
     def _kernel_names(self) -> Iterable[str]:
@@ -101,7 +102,8 @@ class Calling(ABC, Generic[Outcome]):
                     hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
                     raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
             check_required(kernel, operands)
-            return self.call(kernel, *operands, **parameters, **options)
+            # Its type is that of the subclass.
+            return self.call(kernel, *operands, **parameters, **options)  # type: ignore[arg-type,no-any-return]
         except Exception as error:
             shorten(error)
             raise

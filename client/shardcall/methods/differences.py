@@ -9,12 +9,14 @@ from typing import Literal, Unpack
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.methods.calling import ArrayOptions, Calling
+from shardcall.methods.kernel_method import Outcome, kernel_method
 
 
 class Differences(Calling[Outcome]):
     """Differences, shifts and derivatives along axes."""
 
+    @kernel_method
     def diff(
         self,
         x: OperandLike,
@@ -37,6 +39,7 @@ class Differences(Calling[Outcome]):
         """
         return self._named("diff", x, prepend, append, n=n, axis=axis, options=options)
 
+    @kernel_method
     def shift(
         self,
         x: OperandLike,
@@ -58,6 +61,7 @@ class Differences(Calling[Outcome]):
         """
         return self._named("shift", x, fill, shift=shift, axis=axis, mode=mode, options=options)
 
+    @kernel_method
     def roll(
         self,
         x: OperandLike,
@@ -75,6 +79,7 @@ class Differences(Calling[Outcome]):
         """
         return self._named("roll", x, shift=_within_64_bits(shift, x), axis=axis, options=options)
 
+    @kernel_method
     def gradient(
         self,
         x: OperandLike,
@@ -94,6 +99,7 @@ class Differences(Calling[Outcome]):
         """
         return self._named("gradient", x, *spacing, axis=_axes(axis), edge_order=edge_order, options=options)
 
+    @kernel_method
     def laplacian(
         self,
         x: OperandLike,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Unpack, cast, overload
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import bounds, typed
 from shardcall._src.types.specs import SpecLike
-from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.methods.calling import ArrayOptions, Calling
+from shardcall.methods.kernel_method import Item, Kept_co, Outcome, Outcome_co, Submitted, kernel_method
 
-_Result_co = TypeVar("_Result_co", covariant=True)
+if TYPE_CHECKING:
+    from shardcall._src.types.arrays import NDArray
+    from shardcall.methods.kernel_method import Awaitable, Computed, HereResult, KeptResult
 
 
 class BinaryOptions(ArrayOptions, total=False):
@@ -46,26 +49,48 @@ class ClipOptions(ArrayOptions, total=False):
     max_spec: SpecLike | None
 
 
-class _UnaryCall(Protocol[_Result_co]):
-    def __call__(self, x: OperandLike, **options: Unpack[ArrayOptions]) -> _Result_co: ...
+class _UnaryCall(Protocol[Outcome_co, Kept_co]):
+    @overload
+    def __call__(self, x: OperandLike, **options: Unpack[ArrayOptions]) -> Outcome_co: ...
+    @overload
+    def __call__(self, x: OperandLike, *, keep: Literal[True], **options: Any) -> Kept_co: ...
+    @overload
+    def __call__(self, x: OperandLike, *, keep: bool, **options: Any) -> Outcome_co | Kept_co: ...
 
 
-class _BinaryCall(Protocol[_Result_co]):
-    def __call__(self, x: OperandLike, y: OperandLike, **options: Unpack[BinaryOptions]) -> _Result_co: ...
+class _BinaryCall(Protocol[Outcome_co, Kept_co]):
+    @overload
+    def __call__(self, x: OperandLike, y: OperandLike, **options: Unpack[BinaryOptions]) -> Outcome_co: ...
+    @overload
+    def __call__(self, x: OperandLike, y: OperandLike, *, keep: Literal[True], **options: Any) -> Kept_co: ...
+    @overload
+    def __call__(self, x: OperandLike, y: OperandLike, *, keep: bool, **options: Any) -> Outcome_co | Kept_co: ...
 
 
 class _Unary(Protocol):
     @overload
     def __get__(self, instance: None, owner: Any) -> Any: ...
     @overload
-    def __get__(self, instance: Calling[Outcome], owner: Any) -> _UnaryCall[Outcome]: ...
+    def __get__(self, instance: Calling[Submitted], owner: Any) -> Any: ...
+    @overload
+    def __get__(self, instance: Calling[Computed], owner: Any) -> _UnaryCall[HereResult, KeptResult]: ...
+    @overload
+    def __get__(
+        self, instance: Calling[Awaitable[Item]], owner: Any
+    ) -> _UnaryCall[Awaitable[NDArray], Awaitable[Item]]: ...
 
 
 class _Binary(Protocol):
     @overload
     def __get__(self, instance: None, owner: Any) -> Any: ...
     @overload
-    def __get__(self, instance: Calling[Outcome], owner: Any) -> _BinaryCall[Outcome]: ...
+    def __get__(self, instance: Calling[Submitted], owner: Any) -> Any: ...
+    @overload
+    def __get__(self, instance: Calling[Computed], owner: Any) -> _BinaryCall[HereResult, KeptResult]: ...
+    @overload
+    def __get__(
+        self, instance: Calling[Awaitable[Item]], owner: Any
+    ) -> _BinaryCall[Awaitable[NDArray], Awaitable[Item]]: ...
 
 
 def _unary(name: str) -> _Unary:
@@ -181,6 +206,7 @@ class Elementwise(Calling[Outcome]):
     gcd: _Binary = _binary("gcd")
     lcm: _Binary = _binary("lcm")
 
+    @kernel_method
     def where(self, condition: OperandLike, x: OperandLike, y: OperandLike, **options: Unpack[WhereOptions]) -> Outcome:
         """Returns elements of x where the condition is true and of y elsewhere, as ``numpy.where``.
 
@@ -194,6 +220,7 @@ class Elementwise(Calling[Outcome]):
         """
         return self._named("where", condition, *typed("where", (x, y)), options=options)
 
+    @kernel_method
     def clip(
         self,
         x: OperandLike,

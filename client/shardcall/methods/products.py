@@ -8,12 +8,14 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.types.element_types import dtype_name
-from shardcall.methods.calling import Calling, Outcome, ProductOptions
+from shardcall.methods.calling import Calling, ProductOptions
+from shardcall.methods.kernel_method import Outcome, kernel_method
 
 
 class Products(Calling[Outcome]):
     """Products of arrays."""
 
+    @kernel_method
     def matmul(
         self,
         lhs: OperandLike,
@@ -48,6 +50,7 @@ class Products(Calling[Outcome]):
             options=options,
         )
 
+    @kernel_method
     def einsum(
         self,
         subscripts: str,
@@ -77,6 +80,7 @@ class Products(Calling[Outcome]):
             "einsum", lhs, rhs, *others, subscripts=subscripts, preferred_element_type=preferred, options=options
         )
 
+    @kernel_method
     def collective_matmul(
         self, lhs: OperandLike, rhs: OperandLike, *, axis_name: str, **options: Unpack[ProductOptions]
     ) -> Outcome:

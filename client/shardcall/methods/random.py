@@ -14,7 +14,8 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.functions.element_types import DType
 from shardcall._src.types.element_types import parse_dtype
 from shardcall._src.types.errors import InvalidOperandError
-from shardcall.methods.calling import ArrayOptions, Calling, Options, Outcome
+from shardcall.methods.calling import ArrayOptions, Calling, Options
+from shardcall.methods.kernel_method import Outcome, kernel_method
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
 
@@ -58,6 +59,7 @@ class Random(Calling[Outcome]):
     array is generated on one device.
     """
 
+    @kernel_method
     @_seeded
     def uniform(
         self,
@@ -84,6 +86,7 @@ class Random(Calling[Outcome]):
         _check_order(low, high, shape, may_be_equal=True)
         return self._named("uniform", seed, low, high, shape=shape, dtype=parse_dtype(dtype).name, options=options)
 
+    @kernel_method
     @_seeded
     def normal(
         self,
@@ -106,6 +109,7 @@ class Random(Calling[Outcome]):
         """
         return self._named("normal", seed, loc, scale, shape=shape, dtype=parse_dtype(dtype).name, options=options)
 
+    @kernel_method
     @_seeded
     def randint(
         self,
@@ -137,6 +141,7 @@ class Random(Calling[Outcome]):
             _check_bound("high", high, kind, 1)
         return self._named("randint", seed, low, high, shape=shape, dtype=kind.name, options=options)
 
+    @kernel_method
     def permutation(self, seed: OperandLike, x: OperandLike, axis: int = 0, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns the rows of an array in random order, as ``numpy.random.Generator.permutation``.
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import typed_initial
 from shardcall._src.types.element_types import dtype_name
-from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.methods.calling import ArrayOptions, Calling
+from shardcall.methods.kernel_method import Outcome, kernel_method
 
 Axes = SupportsIndex | Sequence[SupportsIndex] | None
 
@@ -35,6 +36,7 @@ class Reductions(Calling[Outcome]):
         "where": "a mask that broadcasts to ``x``; elements where it is false are left out.",
     }
 
+    @kernel_method
     def sum(
         self,
         x: OperandLike,
@@ -51,6 +53,7 @@ class Reductions(Calling[Outcome]):
         operands = x, _mask(where), typed_initial("sum", x, result, initial)
         return self._named("sum", *operands, axis=axis, keepdims=keepdims, dtype=result, options=options)
 
+    @kernel_method
     def prod(
         self,
         x: OperandLike,
@@ -67,6 +70,7 @@ class Reductions(Calling[Outcome]):
         operands = x, _mask(where), typed_initial("prod", x, result, initial)
         return self._named("prod", *operands, axis=axis, keepdims=keepdims, dtype=result, options=options)
 
+    @kernel_method
     def mean(
         self,
         x: OperandLike,
@@ -82,6 +86,7 @@ class Reductions(Calling[Outcome]):
             "mean", x, _mask(where), axis=axis, keepdims=keepdims, dtype=dtype_name(dtype), options=options
         )
 
+    @kernel_method
     def var(
         self,
         x: OperandLike,
@@ -95,6 +100,7 @@ class Reductions(Calling[Outcome]):
         """Returns the variance, as ``numpy.var``."""
         return self._named("var", x, _mask(where), axis=axis, keepdims=keepdims, ddof=ddof, options=options)
 
+    @kernel_method
     def std(
         self,
         x: OperandLike,
@@ -108,6 +114,7 @@ class Reductions(Calling[Outcome]):
         """Returns the standard deviation, as ``numpy.std``."""
         return self._named("std", x, _mask(where), axis=axis, keepdims=keepdims, ddof=ddof, options=options)
 
+    @kernel_method
     def max(
         self,
         x: OperandLike,
@@ -122,6 +129,7 @@ class Reductions(Calling[Outcome]):
         operands = x, _mask(where), typed_initial("max", x, None, initial)
         return self._named("max", *operands, axis=axis, keepdims=keepdims, options=options)
 
+    @kernel_method
     def min(
         self,
         x: OperandLike,
@@ -136,6 +144,7 @@ class Reductions(Calling[Outcome]):
         operands = x, _mask(where), typed_initial("min", x, None, initial)
         return self._named("min", *operands, axis=axis, keepdims=keepdims, options=options)
 
+    @kernel_method
     def argmax(
         self,
         x: OperandLike,
@@ -147,6 +156,7 @@ class Reductions(Calling[Outcome]):
         """Returns the index of the first of the largest elements, or of the first NaN, as ``numpy.argmax``."""
         return self._named("argmax", x, axis=axis, keepdims=keepdims, options=options)
 
+    @kernel_method
     def argmin(
         self,
         x: OperandLike,
@@ -158,6 +168,7 @@ class Reductions(Calling[Outcome]):
         """Returns the index of the first of the smallest elements, or of the first NaN, as ``numpy.argmin``."""
         return self._named("argmin", x, axis=axis, keepdims=keepdims, options=options)
 
+    @kernel_method
     def any(
         self,
         x: OperandLike,
@@ -170,6 +181,7 @@ class Reductions(Calling[Outcome]):
         """Returns True if an element is true, as ``numpy.any``."""
         return self._named("any", x, _mask(where), axis=axis, keepdims=keepdims, options=options)
 
+    @kernel_method
     def all(
         self,
         x: OperandLike,

@@ -9,12 +9,14 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import row
 from shardcall._src.types.element_types import dtype_name
-from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.methods.calling import ArrayOptions, Calling
+from shardcall.methods.kernel_method import Outcome, kernel_method
 
 
 class Scans(Calling[Outcome]):
     """Running and windowed sums along an axis."""
 
+    @kernel_method
     def cumsum(
         self,
         x: OperandLike,
@@ -32,6 +34,7 @@ class Scans(Calling[Outcome]):
         """
         return self._named("cumsum", x, axis=axis, dtype=dtype_name(dtype), options=options)
 
+    @kernel_method
     def convolve(
         self,
         x: OperandLike,

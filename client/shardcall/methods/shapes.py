@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.types.element_types import dtype_name, parse_dtype
-from shardcall.methods.calling import ArrayOptions, Calling, Options, Outcome
+from shardcall.methods.calling import ArrayOptions, Calling, Options
+from shardcall.methods.kernel_method import Outcome, kernel_method
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
 Widths = SupportsIndex | Sequence[SupportsIndex] | Sequence[Sequence[SupportsIndex]]
@@ -19,6 +20,7 @@ Widths = SupportsIndex | Sequence[SupportsIndex] | Sequence[Sequence[SupportsInd
 class Shapes(Calling[Outcome]):
     """Functions that change the shape of arrays or take and repeat parts of them; every bit is kept."""
 
+    @kernel_method
     def reshape(self, x: OperandLike, shape: Axes, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns the elements of ``x`` in another shape, as ``numpy.reshape``.
 
@@ -29,6 +31,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("reshape", x, shape=shape, options=options)
 
+    @kernel_method
     def expand_dims(self, x: OperandLike, axis: Axes, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns ``x`` with new axes of size 1, as ``numpy.expand_dims``.
 
@@ -39,6 +42,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("expand_dims", x, axis=axis, options=options)
 
+    @kernel_method
     def squeeze(self, x: OperandLike, axis: Axes | None = None, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns ``x`` without axes of size 1, as ``numpy.squeeze``.
 
@@ -49,6 +53,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("squeeze", x, axis=axis, options=options)
 
+    @kernel_method
     def broadcast_to(self, x: OperandLike, shape: Axes, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns ``x`` broadcast to a shape, as ``numpy.broadcast_to``; the result is an array of its own.
 
@@ -59,6 +64,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("broadcast_to", x, shape=shape, options=options)
 
+    @kernel_method
     def flip(self, x: OperandLike, axis: Axes | None = None, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns ``x`` with its elements in reverse order, as ``numpy.flip``.
 
@@ -69,6 +75,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("flip", x, axis=axis, options=options)
 
+    @kernel_method
     def concatenate(
         self, arrays: Sequence[OperandLike], axis: SupportsIndex | None = 0, **options: Unpack[Options]
     ) -> Outcome:
@@ -81,6 +88,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("concatenate", *arrays, axis=axis, options=options)
 
+    @kernel_method
     def stack(self, arrays: Sequence[OperandLike], axis: SupportsIndex = 0, **options: Unpack[Options]) -> Outcome:
         """Returns arrays joined along a new axis, as ``numpy.stack``.
 
@@ -91,6 +99,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("stack", *arrays, axis=axis, options=options)
 
+    @kernel_method
     def astype(self, x: OperandLike, dtype: npt.DTypeLike, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns ``x`` in another element type, as ``numpy.astype``; of complex numbers the real part.
 
@@ -101,6 +110,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("astype", x, dtype=parse_dtype(dtype).name, options=options)
 
+    @kernel_method
     def tile(self, x: OperandLike, reps: Axes, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns copies of ``x`` beside each other, as ``numpy.tile``.
 
@@ -111,6 +121,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("tile", x, reps=reps, options=options)
 
+    @kernel_method
     def repeat(
         self,
         x: OperandLike,
@@ -128,6 +139,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("repeat", x, repeats=repeats, axis=axis, options=options)
 
+    @kernel_method
     def tril(self, x: OperandLike, k: SupportsIndex = 0, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns the lower triangles of matrices, zeros elsewhere, as ``numpy.tril``.
 
@@ -138,6 +150,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("tril", x, k=k, options=options)
 
+    @kernel_method
     def triu(self, x: OperandLike, k: SupportsIndex = 0, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns the upper triangles of matrices, zeros elsewhere, as ``numpy.triu``.
 
@@ -148,6 +161,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("triu", x, k=k, options=options)
 
+    @kernel_method
     def diagonal(
         self,
         x: OperandLike,
@@ -167,6 +181,7 @@ class Shapes(Calling[Outcome]):
         """
         return self._named("diagonal", x, offset=offset, axis1=axis1, axis2=axis2, options=options)
 
+    @kernel_method
     def trace(
         self,
         x: OperandLike,
@@ -189,6 +204,7 @@ class Shapes(Calling[Outcome]):
         parameters = {"offset": offset, "axis1": axis1, "axis2": axis2, "dtype": dtype_name(dtype)}
         return self._named("trace", x, **parameters, options=options)
 
+    @kernel_method
     def pad(
         self,
         x: OperandLike,

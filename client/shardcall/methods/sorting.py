@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import SupportsIndex, Unpack
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.methods.calling import ArrayOptions, Calling
+from shardcall.methods.kernel_method import Outcome, kernel_method
 
 
 class Sorting(Calling[Outcome]):
     """Functions that sort arrays and take elements at indices; every bit is kept."""
 
+    @kernel_method
     def sort(self, x: OperandLike, axis: SupportsIndex | None = -1, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns the elements in ascending order along an axis, NaN last, as ``numpy.sort``.
 
@@ -21,6 +23,7 @@ class Sorting(Calling[Outcome]):
         """
         return self._named("sort", x, axis=axis, options=options)
 
+    @kernel_method
     def argsort(self, x: OperandLike, axis: SupportsIndex | None = -1, **options: Unpack[ArrayOptions]) -> Outcome:
         """Returns the indices that sort an axis, as ``numpy.argsort`` with ``stable=True``.
 
@@ -31,6 +34,7 @@ class Sorting(Calling[Outcome]):
         """
         return self._named("argsort", x, axis=axis, options=options)
 
+    @kernel_method
     def take(
         self, x: OperandLike, indices: OperandLike, axis: SupportsIndex | None = None, **options: Unpack[ArrayOptions]
     ) -> Outcome:
@@ -47,6 +51,7 @@ class Sorting(Calling[Outcome]):
         """
         return self._named("take", x, indices, axis=axis, options=options)
 
+    @kernel_method
     def take_along_axis(
         self, x: OperandLike, indices: OperandLike, axis: SupportsIndex = -1, **options: Unpack[ArrayOptions]
     ) -> Outcome:

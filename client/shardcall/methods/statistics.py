@@ -8,12 +8,14 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.types.element_types import dtype_name
-from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.methods.calling import ArrayOptions, Calling
+from shardcall.methods.kernel_method import Outcome, kernel_method
 
 
 class Samples(Calling[Outcome]):
     """Functions of samples."""
 
+    @kernel_method
     def cumprod(
         self, x: OperandLike, axis: int | None = None, dtype: npt.DTypeLike | None = None,
         **options: Unpack[ArrayOptions],
@@ -28,6 +30,7 @@ class Samples(Calling[Outcome]):
         """
         return self._named("cumprod", x, axis=axis, dtype=dtype_name(dtype), options=options)
 
+    @kernel_method
     def searchsorted(
         self, a: OperandLike, v: OperandLike, side: str = "left", **options: Unpack[ArrayOptions]
     ) -> Outcome:
@@ -41,6 +44,7 @@ class Samples(Calling[Outcome]):
         """
         return self._named("searchsorted", a, v, side=side, options=options)
 
+    @kernel_method
     def interp(
         self, x: OperandLike, xp: OperandLike, fp: OperandLike,
         left: OperandLike | None = None, right: OperandLike | None = None,

@@ -11,7 +11,7 @@ from shardcall.namespace.base import NamespaceBase, type_of
 class ArithmeticNamespace(NamespaceBase):
     """Combinations of elementwise functions and reductions."""
 
-    def angle(  # type: ignore[override]  # with NumPy's second argument
+    def angle(  # with NumPy's second argument
         self, z: OperandLike, deg: bool = False
     ) -> Any:
         """Returns the angle of each element, in radians or degrees, as ``numpy.angle``."""

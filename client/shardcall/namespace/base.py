@@ -18,6 +18,7 @@ from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import SpecLike
 from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.methods import KernelMethods
+from shardcall.methods.kernel_method import Submitted
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 
@@ -32,7 +33,7 @@ class Submits(Protocol):
         """Puts an array of this process on the mesh."""
 
 
-class NamespaceBase(KernelMethods[Any]):
+class NamespaceBase(KernelMethods[Submitted]):
     """Submits the calls of a namespace."""
 
     def __init_subclass__(cls) -> None:

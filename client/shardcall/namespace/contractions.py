@@ -18,7 +18,7 @@ Axes = SupportsIndex | Sequence[SupportsIndex]
 class ContractionNamespace(ShapeNamespace):
     """Products that `matmul` and `einsum` compute, under NumPy's other names."""
 
-    def einsum(  # type: ignore[override]  # with NumPy's second form
+    def einsum(  # with NumPy's second form
         self, subscripts: Any, /, *operands: Any, dtype: Any = None, **options: Any
     ) -> Any:
         """Returns Einstein's summation, as ``numpy.einsum``.

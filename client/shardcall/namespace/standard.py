@@ -65,7 +65,7 @@ def _named_as(function: Callable[..., Any], made: Callable[..., Any]) -> Callabl
 class StandardNamespace(NamespaceBase):
     """Functions with keywords of the Python array API standard; other keywords are those of the client's methods."""
 
-    def astype(  # type: ignore[override]  # with the standard's keywords
+    def astype(  # with the standard's keywords
         self, x: OperandLike, dtype: npt.DTypeLike, /, *, copy: bool = True, device: str | None = None, **options: Any
     ) -> Any:
         """Returns the array as another element type, as ``numpy.astype``.
@@ -82,7 +82,7 @@ class StandardNamespace(NamespaceBase):
             return x
         return super().astype(x, dtype, **options)
 
-    def reshape(  # type: ignore[override]
+    def reshape(
         self,
         x: OperandLike,
         /,
@@ -152,9 +152,7 @@ class StandardNamespace(NamespaceBase):
         """Returns the next number from each element of x1 towards that of x2, as ``numpy.nextafter``."""
         return self.call("nextafter", *typed("nextafter", (x1, x2)), **options)
 
-    def repeat(  # type: ignore[override]
-        self, x: OperandLike, repeats: Any, /, axis: int | None = None, **options: Any
-    ) -> Any:
+    def repeat(self, x: OperandLike, repeats: Any, /, axis: int | None = None, **options: Any) -> Any:
         """Returns each element several times, as ``numpy.repeat``.
 
         Args:

@@ -28,16 +28,16 @@ class StatisticsNamespace(NamespaceBase):
         initial: OperandLike | None = None, where: OperandLike | None = None,
     ) -> Any:  # fmt: skip
         """Returns the sum over axes with NaN as 0, as ``numpy.nansum``."""
-        how = {"keepdims": keepdims, "initial": initial, "where": where}
-        return self.sum(self._filled(x, 0), axis, dtype, **how)  # type: ignore[arg-type]
+        how: dict[str, Any] = {"keepdims": keepdims, "initial": initial, "where": where}
+        return self.sum(self._filled(x, 0), axis, dtype, **how)
 
     def nanprod(
         self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
         initial: OperandLike | None = None, where: OperandLike | None = None,
     ) -> Any:  # fmt: skip
         """Returns the product over axes with NaN as 1, as ``numpy.nanprod``."""
-        how = {"keepdims": keepdims, "initial": initial, "where": where}
-        return self.prod(self._filled(x, 1), axis, dtype, **how)  # type: ignore[arg-type]
+        how: dict[str, Any] = {"keepdims": keepdims, "initial": initial, "where": where}
+        return self.prod(self._filled(x, 1), axis, dtype, **how)
 
     def nanmax(
         self, x: OperandLike, axis: Any = None, *, keepdims: bool = False,

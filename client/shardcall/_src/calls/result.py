@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -22,11 +22,19 @@ from shardcall._src.functions.element_types import DType
 from shardcall._src.markup import page
 from shardcall._src.transfer.download import Answer, broken
 from shardcall._src.types import arrays, mesh, timing
-from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.arrays import HasType, NDArray
 from shardcall._src.types.errors import InvalidOperandError
 from shardcall._src.types.timing import Timing
 from shardcall._src.types.tracebacks import shorten, shortened
 from shardcall.v1 import kernel_pb2
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Item_co = TypeVarWithDefault("Item_co", bound=HasType, covariant=True, default=Any)  # until Python 3.13
+else:
+    Item_co = TypeVar("Item_co", covariant=True)
+"""The class of a call's results: NumPy's, a `RemoteArray` with ``keep=True``, an `aio.AsyncRemoteArray` of `aio`."""
 
 _SHOWN = ("strategy", "transfers", "collectives", "program", "miss")
 _MOST_SHOWN_AXES = 3  # of arrays whose values are shown; of more axes there would be too many corners
@@ -61,7 +69,7 @@ def _array_of(value: Any) -> Any:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Result(ArrayOperators):
+class Result(ArrayOperators, Generic[Item_co]):
     """The result of a call: ``.array`` is its array; ``numpy.asarray(result)`` works too.
 
     The result of a call with one array has the operators, methods and attributes of that array.
@@ -74,7 +82,7 @@ class Result(ArrayOperators):
         from_disk: after a miss, True if the compiled program was loaded from the server's disk.
     """
 
-    arrays: tuple[Any, ...]
+    arrays: tuple[Item_co, ...]
     timing: Timing
     cache_hit: bool
     explanation: str
@@ -90,7 +98,7 @@ class Result(ArrayOperators):
         return plan.from_proto(kernel_pb2.Plan.FromString(self._plan), cache)
 
     @property
-    def array(self) -> Any:
+    def array(self) -> Item_co:
         """The only result: a NumPy array, or a `RemoteArray` with ``keep=True``.
 
         Raises:
@@ -101,52 +109,56 @@ class Result(ArrayOperators):
         return self.arrays[0]
 
     @property
+    def _only(self) -> Any:
+        return self.array
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The size of each axis of the only result."""
-        return self.array.shape  # type: ignore[no-any-return]
+        return self._only.shape  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> DType:
         """The element type of the only result."""
-        return self.array.dtype  # type: ignore[no-any-return]
+        return self._only.dtype  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:
         """The number of axes of the only result."""
-        return self.array.ndim  # type: ignore[no-any-return]
+        return self._only.ndim  # type: ignore[no-any-return]
 
     @property
     def size(self) -> int:
         """The number of elements of the only result."""
-        return self.array.size  # type: ignore[no-any-return]
+        return self._only.size  # type: ignore[no-any-return]
 
     @shortened
     def get(self) -> NDArray:
         """Returns the values of the only result, which are copied from the mesh if it stays there."""
-        array = self.array
+        array = self._only
         return array if find_remote_array(array) is None else array.get()  # type: ignore[no-any-return]
 
     @shortened
     def __getitem__(self, key: Any) -> Any:
-        return self.array[key]
+        return self._only[key]
 
     @shortened
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.array[key] = _array_of(value)
+        self._only[key] = _array_of(value)
 
     def __len__(self) -> int:
-        return len(self.array)
+        return len(self._only)
 
     @shortened
     def __contains__(self, value: object) -> bool:
-        return value in self.array
+        return value in self._only
 
     def __remote_array__(self) -> RemoteArray | None:
         return find_remote_array(self.arrays[0]) if len(self.arrays) == 1 else None
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """Returns the namespace of the only result: NumPy, or that of the client of an array on the mesh."""
-        return self.array.__array_namespace__(api_version=api_version)
+        return self._only.__array_namespace__(api_version=api_version)
 
     @shortened
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
@@ -162,30 +174,30 @@ class Result(ArrayOperators):
     def _functions(self) -> Any:
         return _NUMPY
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item_co]:
         """Yields the results: ``by_row, by_column = client.gradient(x)``."""
         return iter(self.arrays)
 
     @property
     def device(self) -> Any:
         """The device of the only result: ``"cpu"``, or the mesh of an array that stays there."""
-        return self.array.device
+        return self._only.device
 
     @shortened
     def to_device(self, device: Any, /, *, stream: None = None) -> Any:
         """Returns the only result on another device, as its own method does."""
-        return self.array.to_device(device, stream=stream)
+        return self._only.to_device(device, stream=stream)
 
     @shortened
     def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
+        return self._only.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.array.__dlpack_device__()  # type: ignore[no-any-return]
+        return self._only.__dlpack_device__()  # type: ignore[no-any-return]
 
     @shortened
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
-        return np.array(self.array, dtype=dtype, copy=copy)
+        return np.array(self._only, dtype=dtype, copy=copy)
 
     def _repr_html_(self) -> str:
         """Returns a display for a notebook: the blocks of the first result, the times, and values of this process."""
@@ -231,7 +243,7 @@ def placement_of(index: int, answer: Answer) -> MeshPlacement:
     return MeshPlacement(placement, over, device_bytes)
 
 
-def from_answer(answer: Answer, results: tuple[object, ...], round_trip_s: float) -> Result:
+def from_answer(answer: Answer, results: tuple[object, ...], round_trip_s: float) -> Result[Any]:
     """Returns the result of an answer."""
     return Result(
         arrays=results,

@@ -34,7 +34,9 @@ class Submission(ArrayMethods):
     _recorder: Recorder | None = None
 
     @abstractmethod
-    def _run(self, call: CallRequest, values: tuple[Value, ...], timeout: float | None, *, keep: bool = ...) -> Result:
+    def _run(
+        self, call: CallRequest, values: tuple[Value, ...], timeout: float | None, *, keep: bool = ...
+    ) -> Result[Any]:
         """Runs a call."""
 
     @abstractmethod

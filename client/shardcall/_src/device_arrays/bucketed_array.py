@@ -68,7 +68,7 @@ class BucketedArray(Described, ArrayProtocols):
     """
 
     def __init__(self, padded: RemoteArray, bucket: Bucket) -> None:
-        self.padded = padded
+        self.padded: RemoteArray = padded
         self.bucket = bucket
 
     @classmethod

@@ -87,7 +87,7 @@ class ClientTracing(Submission):
                 operand._traced.begin()
         return False
 
-    def _traced_result(self, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> Result:
+    def _traced_result(self, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> Result[Any]:
         """Returns the result of a call that becomes a part of a program."""
         results = self._traced(name, operands, arguments)
         return Result(arrays=results, timing=Timing(), cache_hit=True, explanation="", _plan=b"")
