@@ -194,6 +194,8 @@ def test_donated_arrays_are_deleted_after_the_call(client):
     result = step(u, v)
     assert (u.lost, v.lost) == (True, False)
     assert np.array_equal(result.get(), 2 * U)
+    with pytest.raises(sc.ArrayLostError, match=r"which was donated to <lambda>\(\); use its result instead"):
+        u + 1
 
 
 def test_static_arguments_are_those_of_the_caller(client):

@@ -255,7 +255,7 @@ def give_up_shared(array: RemoteArray, why: str) -> bool:
 
 
 def mark_lost(array: RemoteArray, why: str) -> None:
-    """Sets the reason that errors of later uses give, such as ``which was deleted``."""
+    """Sets the reason that errors of later uses give: ``which was deleted``, or with advice ``which …; use …``."""
     array._version.lost = why
 
 
@@ -281,7 +281,6 @@ def check_there(array: RemoteArray, field: str) -> None:
         ArrayLostError: if it has.
     """
     if array._version.lost:
-        raise ArrayLostError(
-            f"{field} is {array.type}, {array._version.lost}; put it anew with Client.put, or keep it for longer",
-            field=field,
-        )
+        why, advised, advice = array._version.lost.partition("; ")
+        advice = advice if advised else "put it anew with Client.put, or keep it for longer"
+        raise ArrayLostError(f"{field} is {array.type}, {why}; {advice}", field=field)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, SupportsIndex
 import numpy as np
 
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, snapshot
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, mark_lost, snapshot
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.references import References
@@ -251,6 +251,10 @@ class TracedFunction:
         leaves, _ = flatten([value for name, value in arguments.items() if name in self._donated])
         arrays = [array for leaf in leaves if (array := find_remote_array(leaf)) is not None]
         self._client.delete(*arrays)
+        name = getattr(self._function, "__name__", "a traced function")
+        for array in arrays:
+            if array._version.lost:  # no other object shares it
+                mark_lost(array, f"which was donated to {name}(); use its result instead, or do not donate it")
 
 
 def _kind(leaf: Any) -> Hashable:
