@@ -15,6 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from shardcall._src.types.sizes import exact
 from shardcall._src.wire.token_file import is_token
 from shardcall._src.wire.variables import is_service_link
 from shardcall_server.setting_groups import (
@@ -94,8 +95,8 @@ class Settings(
     def _check_bytes(self) -> Self:
         if self.max_call_bytes > self.max_bytes_in_flight:
             raise ValueError(
-                f"max_call_bytes is {self.max_call_bytes}, more than max_bytes_in_flight, which is "
-                f"{self.max_bytes_in_flight}; decrease the first or increase the second"
+                f"max_call_bytes is {exact(self.max_call_bytes)}, more than max_bytes_in_flight, which is "
+                f"{exact(self.max_bytes_in_flight)}; decrease the first or increase the second"
             )
         return self
 

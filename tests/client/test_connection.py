@@ -43,7 +43,7 @@ def test_what_a_server_is_shows_as_a_few_lines(client):
     lines = str(info).splitlines()
     assert repr(info) == str(info)
     assert lines[0] == "devices        1 × cpu"
-    assert "one call       268,435,456 bytes (256 MiB), 600 s, rank 8" in lines
+    assert "one call       256 MiB (268,435,456 bytes), 600 s, rank 8" in lines
     assert "versions       shardcall 0, jax 1, jaxlib 2" in lines
     assert len(lines) == 12
 

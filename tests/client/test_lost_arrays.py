@@ -155,7 +155,7 @@ def test_an_array_larger_than_may_stay_is_refused_before_it_is_copied(memory):
     with shardcall.connect(memory.server.address) as client:
         client.put(np.zeros(1000))
         memory.calls.clear()
-        with pytest.raises(shardcall.ResourceExhaustedError, match=r"8,008 bytes.* 8,000 .*--max-resident-bytes"):
+        with pytest.raises(shardcall.ResourceExhaustedError, match=r"8,008 bytes.*8,000 bytes.*--max-resident-bytes"):
             client.put(np.zeros(1001))
         assert memory.calls == []
 

@@ -1,7 +1,9 @@
 """The commands against a real server: what they print for programs, their exit statuses, and pipes."""
 
+import errno
 import io
 import json
+import os
 import sys
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from shardcall._src.access.session import own_addresses
 from shardcall._src.wire import token_file
+from shardcall.cli import array_files
 from shardcall.cli.app import run
 from shardcall.cli.exits import DENIED, FAILED, UNREACHABLE, USAGE
 
@@ -124,6 +127,49 @@ def test_arrays_outlive_the_command_that_put_them(shardcall, answer, x_file):
     status, _, err = shardcall("get", handle[:8])
     assert (status, "see: shardcall ls" in err) == (FAILED, True)
     assert shardcall("rm", handle)[0] == FAILED
+
+
+def test_a_kept_result_is_an_operand_of_the_next_command(shardcall, answer, x_file):
+    kept = answer("call", "square", x_file, *ALONG, "--keep")
+    assert kept["type"] == "float64[4099,3]"
+    status, out, _ = shardcall("call", "sqrt", f"@{kept['handle'][:12]}")
+    assert status == 0
+    np.testing.assert_allclose(np.load(io.BytesIO(out)), X)
+    assert answer("rm", kept["handle"]) == {"removed": 1}
+
+
+def test_a_call_on_two_meshes_is_explained_by_options(shardcall, answer, x_file):
+    here, there = answer("put", x_file, "--mesh", "x=8"), answer("put", x_file, "--mesh", "x=4")
+    status, _, said = shardcall("call", "add", f"@{here['handle']}", f"@{there['handle']}")
+    assert status == USAGE
+    assert "set the mesh of the call, --mesh …, or move one of them with shardcall call reshard @HANDLE" in said
+    shardcall("rm", here["handle"], there["handle"])
+
+
+def test_a_closed_pipe_ends_a_command_quietly(monkeypatch, capfd):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as closed, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        with pytest.raises(SystemExit) as ended:
+            run(["config", "show"])
+    assert not ended.value.code
+    assert capfd.readouterr().err == ""
+
+
+def test_a_failed_write_keeps_the_file(shardcall, tmp_path, monkeypatch):
+    out = tmp_path / "out.npy"
+    np.save(out, X)
+
+    def save(file, array):
+        file.write(b"part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(array_files.np, "save", save)
+    status, _, said = shardcall("call", "sqrt", 4, "-o", out)
+    assert (status, list(tmp_path.iterdir())) == (FAILED, [out])
+    assert "cannot be written: No space left on device" in said
+    assert np.array_equal(np.load(out), X)
 
 
 def test_top_counts_kernels_and_callers(answer):

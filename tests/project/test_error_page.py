@@ -28,8 +28,9 @@ SECTIONS = {
         r"^### (\w+)\n\n([^\n]+)\n\n```text\n(.*?)\n```", PAGE, re.MULTILINE | re.DOTALL
     )
 }
-WITHOUT_A_REASON = re.findall(
-    r"^\| `(\w+)` \| (.+?) \| .+ \|$", PAGE.partition("## Errors without a reason")[2], re.MULTILINE
+REFUSED, WITHOUT_A_REASON = (
+    re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", section, re.MULTILINE)
+    for section in PAGE.partition("## Arguments that the client refuses")[2].split("## Errors without a reason")
 )
 X = np.arange(32.0).reshape(8, 4)
 LINE = sc.Mesh(x=8)
@@ -63,10 +64,14 @@ CLIENTS_OWN: dict[str, Callable[[sc.Client], object]] = {
     "ServerUnavailableError": lambda c: sc.connect("localhost:1"),
     "ClientClosedError": lambda c: closed(c.address).diff(X),
     "TypeError": lambda c: c.diff(X, axes=0),  # type: ignore[call-arg]
-    "OperandTypeError": lambda c: c.diff(np.array(["a"])),
-    "OperandOverflowError": lambda c: c.put(np.arange(3, dtype=np.int8)) + 300,
-    "ShardingError": lambda c: c.diff(X, mesh={"x": 0}),
-    "ArrayLostError": lambda c: deleted(c).get(),
+}
+
+REFUSED_BY_THE_CLIENT: dict[str, Callable[[sc.Client], object]] = {
+    "UNSUPPORTED_ELEMENT_TYPE": lambda c: c.diff(np.array(["a"])),
+    "INVALID_VALUE": lambda c: c.put(np.arange(3, dtype=np.int8)) + 300,
+    "INVALID_MESH": lambda c: c.diff(X, mesh={"x": 0}),
+    "MESH_AXIS_REUSED": lambda c: c.diff(X, spec=P("x", "x")),
+    "ARRAY_LOST": lambda c: deleted(c).get(),
 }
 
 
@@ -151,6 +156,17 @@ def test_an_error_without_a_reason_has_the_message_that_the_page_shows(
     with pytest.raises((ShardcallError, TypeError)) as caught:
         CLIENTS_OWN[kind](client)
     assert type(caught.value).__name__ == kind
+    assert matches(str(caught.value), message), str(caught.value)
+
+
+@pytest.mark.one_transport("no call is sent")
+@pytest.mark.parametrize(("reason", "message"), REFUSED)
+def test_an_argument_that_the_client_refuses_has_the_class_and_the_reason_of_the_server(
+    reason: str, message: str, client: sc.Client
+) -> None:
+    with pytest.raises(ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]) as caught:
+        REFUSED_BY_THE_CLIENT[reason](client)
+    assert (caught.value.reason, caught.value.status) == (reason, None)
     assert matches(str(caught.value), message), str(caught.value)
 
 

@@ -148,7 +148,8 @@ def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, 
     before = table.gauges()
     error = refusal(table.array_table.reserve, lease_id, nbytes)
     assert error.reason is Reason.RESIDENT_LIMIT
-    for word in (f"{nbytes} bytes", f"{held} of the {limit}", f"--{setting.replace('_', '-')}", "delete arrays"):
+    option = f"--{setting.replace('_', '-')}"
+    for word in (f"{nbytes} bytes", f"{held} bytes of the {limit} bytes", option, "delete arrays"):
         assert word in error.message
     assert error.metadata == {
         "limit": setting,
@@ -366,7 +367,7 @@ def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have
     table = ResidentArrayTable(lambda: 1 << 30, 1 << 30, 60.0, lambda gone: None, max_client_bytes=100)
     first, second = bytes(16), bytes(15) + b"1"
     with table.reserve(first, 60, "somebody"):
-        with pytest.raises(CallError, match="somebody, through all of its connections, hold 60 of the 100") as caught:
+        with pytest.raises(CallError, match="through all of its connections, hold 60 bytes of the 100 bytes") as caught:
             table.reserve(second, 60, "somebody")
         assert caught.value.reason is Reason.RESIDENT_LIMIT
         assert caught.value.metadata["limit"] == "max_resident_bytes_per_client"
@@ -379,12 +380,8 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     assert table.lone_client_bytes == 120
     lone = commit(table.reserve(OURS, 120, "one"))
     error = refusal(table.reserve, THEIRS, 31, "other")
-    for text in (
-        "takes 31 bytes",
-        "connections, hold 0 of the 30",
-        "other clients, which hold 120, leave of the 160",
-        "-bytes",
-    ):
+    others = "other clients, which hold 120 bytes, leave of the 160 bytes"
+    for text in ("takes 31 bytes", "connections, hold 0 bytes of the 30 bytes", others, "-bytes"):
         assert text in error.message
     assert error.metadata["limit"] == "max_resident_bytes"
     table.reserve(THEIRS, 30, "other")
@@ -396,5 +393,5 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
 def test_without_authentication_each_lease_is_a_client():
     table = ResidentArrayTable(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
     table.reserve(OURS, 120)
-    assert "this lease hold 0 of the 30" in refusal(table.reserve, THEIRS, 31).message
+    assert "this lease hold 0 bytes of the 30 bytes" in refusal(table.reserve, THEIRS, 31).message
     table.reserve(THEIRS, 30)

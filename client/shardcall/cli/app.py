@@ -34,6 +34,7 @@ def run(arguments: Sequence[str]) -> None:
     report_unknown(lambda sentence: typer.echo(f"shardcall warning: {sentence}", err=True))
     try:
         status = make_app(arguments)(arguments or ["--help"], prog_name="shardcall", standalone_mode=False)
+        sys.stdout.flush()
     except _UsageError as error:
         where = error.ctx.command_path if error.ctx else "shardcall"
         typer.echo(f"shardcall: {error.format_message().rstrip('.')} (see: {where} --help)", err=True)

@@ -6,9 +6,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from tempfile import NamedTemporaryFile
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 import typer
@@ -129,10 +131,31 @@ def save(arrays: Sequence[NDArray], out: Path | None) -> None:
         sys.stdout.buffer.flush()
         return
     try:
-        with out.open("wb") as file:
+        with _replacing(out) as file:
             _write(file, arrays, as_npz=out.suffix == ".npz" or len(arrays) != 1)
     except OSError as error:
         raise CommandError(f"{out} cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file whose content replaces that of a path when the block ends; an error leaves what is there."""
+    if path.exists() and not path.is_file():  # a device or a pipe
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()  # a link stays
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            yield cast(BinaryIO, file)
+            file.flush()
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(file.name, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
 
 
 def _write(file: BinaryIO, arrays: Sequence[NDArray], *, as_npz: bool) -> None:

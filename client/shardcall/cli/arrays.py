@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,12 +16,15 @@ from shardcall._src.types.sizes import human
 from shardcall.cli import texts
 from shardcall.cli.array_files import STREAM, ArraySource, save
 from shardcall.cli.call_arguments import MeshText
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import CommandError, usage_error
 from shardcall.cli.handles import SHOWN_DIGITS, find_handle
 from shardcall.cli.output import AsJson, console, plain, print_json
 
 _HandleText = Annotated[str, typer.Argument(metavar="HANDLE", help="As shardcall ls lists it, or its first digits.")]
+KeepFor = Annotated[
+    float, typer.Option("--keep-for", metavar="SECONDS", min=1.0, help="How long an array stays on the mesh.")
+]
 _Out = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write an npy file; - is standard output.")
 ]
@@ -34,9 +38,7 @@ def _put(
         str | None,
         typer.Option(metavar="x,-", help="The sharding; without it the first axis over all mesh axes."),
     ] = None,
-    keep_for: Annotated[
-        float, typer.Option("--keep-for", metavar="SECONDS", min=1.0, help="How long it stays.")
-    ] = 3600.0,
+    keep_for: KeepFor = 3600.0,
     as_json: AsJson = False,
 ) -> None:
     """Put an array on the mesh, where it stays.
@@ -48,14 +50,20 @@ def _put(
     over = None if mesh is None else texts.parse_mesh(mesh)
     sharding = None if spec is None else texts.parse_spec(spec)
     with connection.open() as client:
-        array = client.put(value, mesh=over, spec=sharding, keep_for=keep_for)
-        entry = _entry(array)
+        show_kept([client.put(value, mesh=over, spec=sharding, keep_for=keep_for)], as_json=as_json)
+
+
+def show_kept(kept: Sequence[RemoteArray], *, as_json: bool) -> None:
+    """Prints arrays that stay on the mesh: on a terminal with their types, else their handles alone."""
     if as_json:
-        print_json(entry)
-    elif sys.stdout.isatty():
-        console().print(f"{array.handle}  {array.type} on {array.mesh.short} as {array.spec}", markup=False)
-    else:
-        typer.echo(array.handle)
+        entries = [_entry(array) for array in kept]
+        print_json(entries[0] if len(entries) == 1 else entries)
+        return
+    for array in kept:
+        if sys.stdout.isatty():
+            console().print(f"{array.handle}  {array.type} on {array.mesh.short} as {array.spec}", markup=False)
+        else:
+            typer.echo(array.handle)
 
 
 def _get(connection: Connection, handle: _HandleText, out: _Out = None) -> None:
@@ -127,4 +135,7 @@ def _entry(array: RemoteArray) -> dict[str, Any]:
     }
 
 
-put, get, ls, rm = (connecting(command) for command in (_put, _get, _ls, _rm))
+put: Command = connecting(_put)
+get: Command = connecting(_get)
+ls: Command = connecting(_ls)
+rm: Command = connecting(_rm)

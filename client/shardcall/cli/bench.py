@@ -16,7 +16,7 @@ from rich.table import Table
 
 from shardcall._src.access.channel import open_channel
 from shardcall._src.types.sizes import human
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.health import METHOD
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.client import Client
@@ -147,4 +147,4 @@ def _table(address: str, measured: list[Measurement]) -> Table:
     return table
 
 
-bench = partial(connecting, argument=True)(_bench)
+bench: Command = partial(connecting, argument=True)(_bench)

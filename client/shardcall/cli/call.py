@@ -15,8 +15,10 @@ from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.sizes import human
 from shardcall.cli import call_arguments
 from shardcall.cli.array_files import STREAM, ArraySource, save
+from shardcall.cli.arrays import KeepFor, show_kept
 from shardcall.cli.call_arguments import CallArguments, Kernel, MeshText, OutSpecTexts, SpecTexts, Strategy
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
+from shardcall.cli.exits import usage_error
 from shardcall.cli.output import console, plain, print_json
 
 _MOST_VALUES = 1000
@@ -49,6 +51,11 @@ def _call(
             "no terminal.",
         ),
     ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Leave the results on the mesh and print their handles, as put does."),
+    ] = False,
+    keep_for: KeepFor = 3600.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON about the call, with up to 1,000 values of each result.")
     ] = False,
@@ -58,10 +65,19 @@ def _call(
     shardcall call diff x.npy axis=0 --mesh x=8 --spec x,- -o d.npy
 
     shardcall call sum - < x.npy | shardcall call sqrt - > root.npy
+
+    shardcall call sqrt @$(shardcall call square x.npy --keep)
     """
     request = CallArguments.parse(kernel, operands or [], mesh, spec, out_spec, strategy, ArraySource())
+    if keep and out is not None:
+        raise usage_error("--keep leaves the results on the mesh, and --out copies them to a file; leave one out")
     with connection.open() as client:
         request = request.resolved(client)
+        if keep:
+            kept = client.call(kernel, *request.operands, **request.options, **request.keywords, keep=True).arrays
+            client._remote_arrays.outlive(kept, keep_for, client._deadline(connection.timeout))
+            show_kept(kept, as_json=as_json)
+            return
         result = client.call(kernel, *request.operands, **request.options, **request.keywords)
     values = [np.asarray(each) for each in result.arrays]
     to_stream = str(out) == STREAM or (out is None and not as_json and not sys.stdout.isatty())
@@ -80,7 +96,7 @@ def _call(
     shown.print(f"{types}{written}, by {result.plan.strategy!r} in {result.timing.round_trip:.3g} s", markup=False)
 
 
-def _entry(result: Result, values: list[NDArray], out: Path | None) -> dict[str, Any]:
+def _entry(result: Result[Any], values: list[NDArray], out: Path | None) -> dict[str, Any]:
     return {
         "results": [
             {"type": arrays.type_of(value), "values": value if value.size <= _MOST_VALUES else None} for value in values
@@ -93,4 +109,4 @@ def _entry(result: Result, values: list[NDArray], out: Path | None) -> dict[str,
     }
 
 
-call = connecting(_call)
+call: Command = connecting(_call)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -17,6 +17,9 @@ from shardcall._src.access.tls import Tls, find_tls
 from shardcall.cli.encryption import PANEL, CaCertificate, ClientCertificate, ClientKey, Encrypted
 from shardcall.cli.exits import plain_errors, usage_error
 from shardcall.client import Client
+
+Command: TypeAlias = Callable[..., None]
+"""A subcommand: Typer reads its options from its signature."""
 
 _FORMS = '"host:port" or "unix:/path/to/socket"'
 _DEFAULT = "[env var: SHARDCALL_ADDRESS; default: localhost:8470]"
@@ -78,7 +81,7 @@ class Connection:
         )
 
 
-def connecting(command: Callable[..., None], *, argument: bool = False) -> Callable[..., None]:
+def connecting(command: Command, *, argument: bool = False) -> Command:
     """Returns a subcommand that has the options of a connection, and reports errors in one line.
 
     Args:

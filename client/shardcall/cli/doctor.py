@@ -13,7 +13,7 @@ from shardcall._src.types.errors import AccessDeniedError
 from shardcall._src.types.usage import Usage
 from shardcall.cli import client_checks, server_checks
 from shardcall.cli.checks import Check, guarded, skipped
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import FAILED
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.cli.snapshots import Snapshots
@@ -94,4 +94,4 @@ def _show(checks: list[Check]) -> None:
     shown.print(f"{counts['failed']} failed, {counts['warning']} with a warning, {counts['ok']} ok")
 
 
-doctor = partial(connecting, argument=True)(_doctor)
+doctor: Command = partial(connecting, argument=True)(_doctor)

@@ -12,7 +12,7 @@ from shardcall._src.access.channel import open_channel
 from shardcall._src.access.handshake import explain, no_answer
 from shardcall._src.access.option_names import as_options
 from shardcall._src.types.errors import ShardcallError
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import fail
 from shardcall.cli.output import AsJson, print_json
 
@@ -70,4 +70,4 @@ def _request(host: str | None) -> bytes:
     return b"\x0a" + bytes([len(service)]) + service
 
 
-health = partial(connecting, argument=True)(_health)
+health: Command = partial(connecting, argument=True)(_health)

@@ -7,7 +7,7 @@ from functools import partial
 from rich.table import Table
 
 from shardcall._src.types.server_info import ServerInfo
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.output import AsJson, console, plain, print_json
 
 
@@ -36,4 +36,4 @@ def _table(address: str, server: ServerInfo) -> Table:
     return table
 
 
-info = partial(connecting, argument=True)(_info)
+info: Command = partial(connecting, argument=True)(_info)

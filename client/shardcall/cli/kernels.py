@@ -10,7 +10,7 @@ import typer
 
 from shardcall._src.functions.table import FUNCTIONS
 from shardcall._src.types.kernels import KernelDescription
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import FAILED, CommandError
 from shardcall.cli.output import AsJson, console, plain, print_json
 
@@ -65,4 +65,4 @@ def _lines(kernel: KernelDescription) -> str:
     return f"{signature}\n{summary}"
 
 
-kernels = connecting(_kernels)
+kernels: Command = connecting(_kernels)

@@ -19,9 +19,16 @@ from shardcall._src.types.mesh import Mesh
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+class _Console(Console):
+    """A console whose closed pipe ends the command as that of other output does."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(*, stderr: bool = False) -> Console:
     """Returns a console, which has colour on a terminal only, and none if NO_COLOR is set."""
-    return Console(highlight=False, stderr=stderr)
+    return _Console(highlight=False, stderr=stderr)
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:

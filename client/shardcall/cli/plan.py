@@ -10,7 +10,7 @@ from shardcall._src.device_arrays.plan import Plan
 from shardcall.cli import call_arguments
 from shardcall.cli.array_files import TypeSource
 from shardcall.cli.call_arguments import CallArguments, Kernel, MeshText, OutSpecTexts, SpecTexts, Strategy
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.output import AsJson, console, plain, print_json
 
 OperandTypes = Annotated[
@@ -73,4 +73,4 @@ def _drawings(plan: Plan) -> list[str]:
     return list(drawings.values())
 
 
-plan = connecting(_plan)
+plan: Command = connecting(_plan)

@@ -17,7 +17,7 @@ from rich.text import Text
 from shardcall._src.access.option_names import as_options
 from shardcall._src.types.errors import AccessDeniedError, ShardcallError
 from shardcall._src.types.sizes import human
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.output import console
 from shardcall.cli.snapshots import Snapshot, Snapshots
 
@@ -137,4 +137,4 @@ def _for_people(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-status = partial(connecting, argument=True)(_status)
+status: Command = partial(connecting, argument=True)(_status)

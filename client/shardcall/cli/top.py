@@ -18,7 +18,7 @@ from shardcall._src.access.option_names import as_options
 from shardcall._src.types.errors import AccessDeniedError, ShardcallError
 from shardcall._src.types.sizes import human
 from shardcall._src.types.usage import CallTotals
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.cli.snapshots import Snapshot, Snapshots
 
@@ -163,4 +163,4 @@ def _table(title: str, entries: Mapping[str, Rates]) -> Table:
     return table
 
 
-top = partial(connecting, argument=True)(_top)
+top: Command = partial(connecting, argument=True)(_top)

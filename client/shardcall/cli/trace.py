@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from shardcall._src.types.sizes import human
-from shardcall.cli.connecting import Connection, connecting
+from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import usage_error
 from shardcall.cli.output import AsJson, console, print_json
 
@@ -63,4 +63,4 @@ def _wait(command: list[str] | None, seconds: float, stdout: int | None) -> int 
     return None
 
 
-trace = connecting(_trace)
+trace: Command = connecting(_trace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 
+from shardcall._src.types.sizes import exact
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.kernels.kernel import Problem
@@ -27,8 +28,9 @@ def check_size(problem: Problem, max_call_bytes: int, max_device_bytes: int) -> 
     if 0 < max_call_bytes < nbytes:
         raise CallError(
             Reason.CALL_TOO_LARGE,
-            f"the operands and results of this call are {nbytes} bytes together "
-            f"(results: {shorten(', '.join(map(str, problem.results)))}) and one call may have {max_call_bytes}; "
+            f"the operands and results of this call are {exact(nbytes)} together "
+            f"(results: {shorten(', '.join(map(str, problem.results)))}) and one call may have "
+            f"{exact(max_call_bytes)}; "
             "split the work, leave the results on the mesh (keep=True), or start the server with a larger "
             "--max-call-bytes",
             field="operands",
@@ -76,8 +78,9 @@ def check_memory(nbytes: int, limit_bytes: int) -> None:
     if nbytes > limit:
         raise CallError(
             Reason.OUT_OF_DEVICE_MEMORY,
-            f"the devices would need {nbytes} bytes together, copies on several devices counted, and there are "
-            f"{limit}, {nbytes - limit} too few; shard the arrays instead of replicating them, make them smaller, or "
+            f"the devices would need {exact(nbytes)} together, copies on several devices counted, and there are "
+            f"{exact(limit)}, {exact(nbytes - limit)} too few; shard the arrays instead of replicating them, make "
+            "them smaller, or "
             "start the server with a larger --max-device-bytes",
             field="mesh",
             metadata={

@@ -12,6 +12,10 @@ _OPTIONS = {
     "tls is False": "--no-tls is given",
     "tls=False": "--no-tls",
     'ca_certificate="ca.pem"': "--ca-certificate ca.pem",
+    "the mesh of the call, mesh=…": "the mesh of the call, --mesh …",
+    "Client.reshard(array, mesh=…, keep=True)": "shardcall call reshard @HANDLE --mesh … --keep",
+    "keep=True": "--keep",
+    "Client.put": "shardcall put",
     **{
         f"{name}{equals}": f"--{name.replace('_', '-')}"
         for name in ("ca_certificate", "client_certificate", "client_key")

@@ -197,6 +197,7 @@ def _common_mesh(kernel: str, on_mesh: Mapping[int, RemoteArray]) -> Mesh:
             f"{operand_name(kernel, first)} is on {_where(array)} and {operand_name(kernel, i)} on "
             f"{_where(operand)}{', the same devices in another order' if same else ''}; set the mesh of the call, "
             "mesh=…, or move one of them with Client.reshard(array, mesh=…, keep=True)",
+            reason="INVALID_MESH",
             field="mesh",
         )
     return array.mesh

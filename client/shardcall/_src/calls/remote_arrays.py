@@ -52,6 +52,7 @@ from shardcall._src.types.errors import (
 )
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.server_info import Limits
+from shardcall._src.types.sizes import exact
 from shardcall._src.types.specs import SpecLike
 from shardcall.v1 import array_service_pb2
 
@@ -204,6 +205,13 @@ class RemoteArrays(SubmittedArrays):
             if isinstance(array, RemoteArray):
                 mark_lost(array, _DELETED)
         return deleted
+
+    def outlive(self, arrays: Sequence[RemoteArray], seconds: float, until: Deadline) -> None:
+        """Leaves arrays of this client on the mesh for so many seconds, also after the client is closed."""
+        _check_keep(seconds, self._limits.max_lease_seconds)
+        request = array_service_pb2.RenewLeaseRequest(lease_id=self.lease_id, min_seconds=seconds)
+        self._transport.unary(self._transport.stubs.arrays.RenewLease, request, until)
+        self._lease.release([self._handle(array) for array in arrays])
 
     def making(self) -> AbstractContextManager[None]:
         """Returns a context for a call that leaves arrays on the mesh, until `kept` has been called."""
@@ -361,8 +369,9 @@ def _lost(array: RemoteArray, name: str, error: ArrayLostError) -> ArrayLostErro
 def _check_limit(nbytes: int, limit_bytes: int) -> None:
     if 0 < limit_bytes < nbytes:
         raise ResourceExhaustedError(
-            f"the array has {nbytes:,} bytes, and the arrays of one client may take {limit_bytes:,} on the devices; "
-            "start the server with a larger --max-resident-bytes",
+            f"the array has {exact(nbytes)}, and the arrays of one client may take {exact(limit_bytes)} on the "
+            "devices; start the server with a larger --max-resident-bytes",
+            reason=_RESIDENT_LIMIT,
             field="x",
         )
 

@@ -19,6 +19,7 @@ from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, w
 from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, Packed, Value, pack, stream_requests
 from shardcall._src.types.errors import MeshRestartedError, ResourceExhaustedError, ShardcallError
 from shardcall._src.types.server_info import Limits
+from shardcall._src.types.sizes import exact
 from shardcall._src.wire.metadata import new_request_id
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 
@@ -282,8 +283,9 @@ def check_size(size: int, limit: int) -> None:
     """
     if limit and size > limit:
         raise ResourceExhaustedError(
-            f"the operands hold {size:,} bytes and the server takes {limit:,} in one call; "
+            f"the operands hold {exact(size)} and the server takes {exact(limit)} in one call; "
             "call with smaller pieces, or start the server with a higher limit",
+            reason="CALL_TOO_LARGE",
             field="operands",
             metadata={"asked": str(size), "limit": str(limit)},
         )

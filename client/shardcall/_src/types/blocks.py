@@ -58,13 +58,18 @@ def block_grid(shape: tuple[int, ...], spec: PartitionSpec, mesh: Mesh) -> Block
     if len(spec) > len(shape):
         raise ShardingError(
             f"{spec} has {len(spec)} entries and the array has {len(shape)} axes; leave out the rest",
+            reason="SPEC_TOO_LONG",
             field="spec",
         )
     entries = [axis_names(entry) for entry in spec] + [()] * (len(shape) - len(spec))
     sizes = mesh.shape
     for name in itertools.chain.from_iterable(entries):
         if name not in sizes:
-            raise ShardingError(f"{spec} names mesh axis {name!r}, which {mesh} does not have", field="spec")
+            raise ShardingError(
+                f"{spec} names mesh axis {name!r}, which {mesh} does not have",
+                reason="UNKNOWN_MESH_AXIS",
+                field="spec",
+            )
     position = {name: i for i, name in enumerate(mesh.axis_names)}
     devices = np.asarray(mesh.device_ids or range(mesh.size)).reshape(tuple(sizes.values()))
     holders: dict[tuple[int, ...], list[int]] = {}

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -58,8 +58,8 @@ class ShardcallError(Exception):
 
     Attributes:
         message: the problem, what is allowed and what to do.
-        reason: the name of a `shardcall.v1.ErrorReason` without its prefix; empty for errors of the client
-            itself and of gRPC.
+        reason: the name of a `shardcall.v1.ErrorReason` without its prefix, also of a wrong argument that the client
+            detects before the server would; empty for other errors of the client itself and of gRPC.
         field: the part of the call at fault, such as ``x``, ``out_spec`` or ``axis``; empty if none is.
         metadata: further values for programs.
         timing: the timing of the call until the failure; None if the server did not report it.
@@ -70,6 +70,7 @@ class ShardcallError(Exception):
     """
 
     __module__ = "shardcall"  # what tracebacks show and pickles contain
+    _OWN_REASON: ClassVar[str] = ""  # of an argument that the client refuses
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -89,7 +90,7 @@ class ShardcallError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.reason = reason
+        self.reason = reason or (self._OWN_REASON if status is None else "")
         self.field = field
         self.metadata: dict[str, str] = dict(metadata or {})
         self.timing = timing
@@ -109,9 +110,13 @@ class ShardcallError(Exception):
 class InvalidRequestError(ShardcallError, ValueError):
     """An inconsistent request."""
 
+    _OWN_REASON = "MALFORMED_REQUEST"
+
 
 class InvalidOperandError(ShardcallError, ValueError):
     """The number, rank, shape or content of operands."""
+
+    _OWN_REASON = "INVALID_OPERAND"
 
 
 class AxisError(InvalidOperandError, np.exceptions.AxisError):
@@ -122,6 +127,8 @@ class AxisError(InvalidOperandError, np.exceptions.AxisError):
         ndim: the operand's number of axes; None if the server did not report it.
     """
 
+    _OWN_REASON = "AXIS_OUT_OF_RANGE"
+
     def __init__(self, message: str = "", *, metadata: Mapping[str, str] | None = None, **rest: object) -> None:
         super().__init__(message, metadata=metadata, **rest)  # type: ignore[arg-type]
         self.axis: int | None = _integer(self.metadata.get("axis"))
@@ -131,33 +138,49 @@ class AxisError(InvalidOperandError, np.exceptions.AxisError):
 class IndexOutOfRangeError(InvalidOperandError, IndexError):
     """An index on the mesh that the axis does not have; raised when the result is read."""
 
+    _OWN_REASON = "INDEX_OUT_OF_RANGE"
+
 
 class LinAlgError(InvalidOperandError, np.linalg.LinAlgError):
     """A matrix for which a function has no result, such as a singular one; raised when the result is read."""
+
+    _OWN_REASON = "INVALID_MATRIX"
 
 
 class OperandTypeError(InvalidOperandError, TypeError):
     """An unsupported element type, or one that does not combine with another operand's."""
 
+    _OWN_REASON = "UNSUPPORTED_ELEMENT_TYPE"
+
 
 class OperandCountError(InvalidOperandError, TypeError):
     """A number of operands that the kernel does not take."""
+
+    _OWN_REASON = "OPERAND_COUNT"
 
 
 class OperandOverflowError(InvalidOperandError, OverflowError):
     """A Python integer that the element type of the operand beside it does not hold."""
 
+    _OWN_REASON = "INVALID_VALUE"
+
 
 class InvalidParameterError(ShardcallError, ValueError):
     """A parameter that is missing or out of range."""
+
+    _OWN_REASON = "INVALID_PARAMETER"
 
 
 class ParameterTypeError(InvalidParameterError, TypeError):
     """A parameter of a kind that it cannot be of."""
 
+    _OWN_REASON = "PARAMETER_TYPE"
+
 
 class UnknownParameterError(InvalidParameterError, TypeError):
     """A parameter that the kernel does not have."""
+
+    _OWN_REASON = "UNKNOWN_PARAMETER"
 
 
 class ShardingError(ShardcallError, ValueError):
@@ -167,9 +190,13 @@ class ShardingError(ShardcallError, ValueError):
 class KernelNotFoundError(ShardcallError, LookupError):
     """No kernel has this name."""
 
+    _OWN_REASON = "KERNEL_NOT_FOUND"
+
 
 class ArrayLostError(ShardcallError, LookupError):
     """An array that is no longer on the mesh."""
+
+    _OWN_REASON = "ARRAY_LOST"
 
 
 class ResourceExhaustedError(ShardcallError, RuntimeError):
@@ -215,6 +242,8 @@ class AccessDeniedError(ShardcallError, PermissionError):
 
 class NotSupportedError(ShardcallError, NotImplementedError):
     """A feature of the protocol that the server does not have."""
+
+    _OWN_REASON = "NOT_SUPPORTED"
 
 
 class CompileFailedError(ShardcallError, RuntimeError):

@@ -193,4 +193,4 @@ def _integer(value: object) -> int | None:
 
 
 def _refusal(message: str, field: str = "mesh") -> ShardingError:
-    return ShardingError(message, field=field)
+    return ShardingError(message, reason="INVALID_MESH", field=field)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from shardcall._src.markup import page
 from shardcall._src.types import mesh
 from shardcall._src.types.mesh import Mesh
-from shardcall._src.types.sizes import human
+from shardcall._src.types.sizes import exact, human
 from shardcall.v1 import server_info_service_pb2
 
 
@@ -188,7 +188,7 @@ class ServerInfo:
         """The most important facts, as texts by label."""
         kinds = Counter(device.kind for device in self.devices)
         limits, versions = self.limits, self.versions
-        call_bytes = f"{limits.max_call_bytes:,} bytes ({human(limits.max_call_bytes)})"
+        call_bytes = exact(limits.max_call_bytes)
         return {
             "devices": ", ".join(f"{count} × {kind}" for kind, count in kinds.items()),
             **({"hosts": ", ".join(map(str, self.hosts))} if self.hosts else {}),
@@ -196,7 +196,7 @@ class ServerInfo:
             "platform": self.platform,
             "default mesh": str(self.default_mesh),
             "one call": f"{call_bytes}, {limits.max_call_seconds:g} s, rank {limits.max_rank}",
-            "one message": f"{limits.max_message_bytes:,} bytes, {limits.max_inline_bytes:,} of them operands",
+            "one message": f"{exact(limits.max_message_bytes)}, {human(limits.max_inline_bytes)} of them operands",
             "at once": f"{limits.max_concurrent_calls} calls, {limits.max_concurrent_calls_per_client} of one client; "
             f"{limits.max_cached_programs} compiled programs",
             "one program": f"{limits.max_execute_seconds:g} s to run, {limits.max_compile_seconds:g} s to compile",

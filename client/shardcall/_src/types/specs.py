@@ -39,6 +39,7 @@ class PartitionSpec(tuple[Entry, ...]):
             if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise ShardingError(
                     f"{_text(canonical)} names mesh axis {twice[0]!r} twice; a mesh axis can shard only one array axis",
+                    reason="MESH_AXIS_REUSED",
                     field="spec",
                 )
             return super().__new__(cls, canonical)
@@ -80,7 +81,7 @@ def as_spec(value: SpecLike, field: str = "spec") -> PartitionSpec:
     try:
         return PartitionSpec(value) if isinstance(value, str) else PartitionSpec(*value)
     except ShardingError as error:
-        raise ShardingError(f"{field} is {value!r}: {error}", field=field) from None
+        raise ShardingError(f"{field} is {value!r}: {error}", reason=error.reason, field=field) from None
 
 
 def as_specs(

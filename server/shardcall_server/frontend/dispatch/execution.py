@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from shardcall._src.types.blocks import device_label
+from shardcall._src.types.sizes import exact
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.dispatch.compiled_call import NO_TRANSFERS, CallKind, CompiledCall
@@ -248,7 +249,8 @@ class Execution:
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the {what} are {nbytes} bytes together and one call may have {limit}; split the work, leave arrays "
+                f"the {what} are {exact(nbytes)} together and one call may have {exact(limit)}; split the work, leave "
+                "arrays "
                 "on the mesh (keep=True), or start the server with a larger --max-call-bytes",
                 field="operands",
                 metadata={"bytes": str(nbytes), "limit": str(limit)},

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from shardcall._src.types.sizes import exact
 from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.compiled_call import CallKind, CompiledCall
@@ -217,7 +218,8 @@ class KernelRunner:
         if nbytes > self._max_inline_bytes:
             raise CallError(
                 Reason.STREAM_REQUIRED,
-                f"the {what} have {nbytes} bytes in total and a unary call may have {self._max_inline_bytes}; use "
+                f"the {what} have {exact(nbytes)} in total and a unary call may have {exact(self._max_inline_bytes)}; "
+                "use "
                 "ExecuteStream for this call",
                 field=what,
                 metadata={"bytes": str(nbytes), "limit": str(self._max_inline_bytes)},

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
+from shardcall._src.types.sizes import exact
 from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.budget import MemoryBudget
@@ -270,7 +271,7 @@ def memory_errors(nbytes: int) -> Iterator[None]:
         if error.errno in {errno.ENOMEM, errno.ENOSPC}:
             raise CallError(
                 Reason.OUT_OF_HOST_MEMORY,
-                f"the server's host has no memory for the {nbytes} bytes of this call; repeat it later, or divide it "
+                f"the server's host has no memory for the {exact(nbytes)} of this call; repeat it later, or divide it "
                 "into smaller calls",
                 field="operands",
             ) from error

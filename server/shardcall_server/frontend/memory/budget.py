@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from shardcall._src.types.sizes import exact
 from shardcall_server.errors import CallError, Reason
 
 
@@ -46,8 +47,9 @@ class MemoryBudget:
                 if used + nbytes > limit:
                     raise CallError(
                         reason,
-                        f"the call needs {nbytes} bytes more, and {whose} hold {used} of {limit} allowed bytes "
-                        f"(all clients: {self.used_bytes} of {self.limit_bytes}); "
+                        f"the call needs {exact(nbytes)} more, and {whose} hold {exact(used)} of {exact(limit)} "
+                        "allowed "
+                        f"(all clients: {exact(self.used_bytes)} of {exact(self.limit_bytes)}); "
                         "repeat the call when some are done, or start the server with a larger "
                         f"--{setting.replace('_', '-')}",
                         field="operands",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardcall._src.types.sizes import exact
 from shardcall_server.errors import CallError, Reason
 
 
@@ -38,8 +39,9 @@ class DeviceBudget:
         delete = "delete arrays that are not needed, " if held else ""
         raise CallError(
             Reason.OUT_OF_DEVICE_MEMORY,
-            f"this call takes {nbytes} bytes on all devices together, and resident arrays hold {held} of the "
-            f"{limit} allowed: {missing} bytes are missing; {delete}divide the work into smaller calls, or start the "
+            f"this call takes {exact(nbytes)} on all devices together, and resident arrays hold {exact(held)} of the "
+            f"{exact(limit)} allowed: {exact(missing)} are missing; {delete}divide the work into smaller calls, or "
+            "start the "
             "server with a larger --max-device-bytes",
             field="operands",
             metadata={

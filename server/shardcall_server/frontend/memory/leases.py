@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from shardcall._src.types.sizes import exact
 from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.rpc.promise import Promise
@@ -120,8 +121,8 @@ class Quota:
         if self.nbytes + nbytes > limit_bytes:
             raise CallError(
                 Reason.RESIDENT_LIMIT,
-                f"the array takes {nbytes} bytes on the devices, and {self._whose} hold {self.nbytes} of the "
-                f"{limit_bytes} allowed{self._describe_others(self)}; delete arrays that are not needed, or "
+                f"the array takes {exact(nbytes)} on the devices, and {self._whose} hold {exact(self.nbytes)} of the "
+                f"{exact(limit_bytes)} allowed{self._describe_others(self)}; delete arrays that are not needed, or "
                 f"start the server with a larger --{self._setting.replace('_', '-')}",
                 metadata={
                     "limit": self._setting,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+from shardcall._src.types.sizes import exact
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.leases import (
@@ -92,8 +93,9 @@ class ResidentArrayTable:
 
     def _held(self, quota: Quota) -> str:
         return (
-            f" (three quarters of what other clients, which hold {self._quota.nbytes - quota.nbytes}, leave of the "
-            f"{self.max_bytes()} of all)"
+            f" (three quarters of what other clients, which hold {exact(self._quota.nbytes - quota.nbytes)}, leave of "
+            "the "
+            f"{exact(self.max_bytes())} of all)"
         )
 
     @property

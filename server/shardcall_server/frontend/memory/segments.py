@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from shardcall._src.types.sizes import exact
 from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import ALIGNMENT_BYTES, SEALS, memory_errors
@@ -221,8 +222,8 @@ class SegmentTable:
             if size > self.max_bytes:
                 raise CallError(
                     Reason.CALL_TOO_LARGE,
-                    f"a segment of {size} bytes was requested, and the segments of one client may have "
-                    f"{self.max_bytes} bytes; request less, or start the server with a larger --max-segment-bytes",
+                    f"a segment of {exact(size)} was requested, and the segments of one client may have "
+                    f"{exact(self.max_bytes)}; request less, or start the server with a larger --max-segment-bytes",
                     field="size_bytes",
                     metadata={"bytes": str(size), "limit": str(self.max_bytes)},
                 )

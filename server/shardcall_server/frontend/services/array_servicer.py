@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardcall._src.types.sizes import exact
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
@@ -140,8 +141,8 @@ class ArrayServicer:
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the descriptions of the {len(arrays)} arrays have {nbytes} bytes, and a message at "
-                f"most {limit}; describe one array at a time, delete some, or use shorter names of mesh axes",
+                f"the descriptions of the {len(arrays)} arrays have {exact(nbytes)}, and a message at "
+                f"most {exact(limit)}; describe one array at a time, delete some, or use shorter names of mesh axes",
                 field="lease_id",
             )
         return response
@@ -185,7 +186,8 @@ class ArrayServicer:
         if source.type.nbytes > self._settings.max_call_bytes:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the array has {source.type.nbytes} bytes and one call may have {self._settings.max_call_bytes}; put "
+                f"the array has {exact(source.type.nbytes)} and one call may have "
+                f"{exact(self._settings.max_call_bytes)}; put "
                 "it in smaller arrays, or start the server with a larger --max-call-bytes",
                 field="array",
             )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from shardcall._src.types.sizes import exact
 from shardcall.v1 import profile_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
@@ -231,7 +232,8 @@ class ProfileServicer:
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the profile has {nbytes} bytes, more than the {limit} allowed, and was discarded; record fewer "
+                f"the profile has {exact(nbytes)}, more than the {exact(limit)} allowed, and was discarded; record "
+                "fewer "
                 "calls, or start the server with a larger --max-profile-bytes",
                 metadata={"bytes": str(nbytes), "limit": str(limit)},
             )
