@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 
 import shardcall as sc
-from shardcall._src.types.usage import CallTotals
+from shardcall._src.types.usage import CallTotals, MeshState, Usage
 
 pytest.importorskip("typer")
 
-from shardcall.cli import checks, exits, texts  # only with typer
+from rich.console import Console  # only with typer
+
+from shardcall.cli import checks, exits, texts
 from shardcall.cli.output import plain
-from shardcall.cli.top import rates
+from shardcall.cli.snapshots import Snapshot
+from shardcall.cli.top import Watch, rates
 
 
 @pytest.mark.parametrize(
@@ -95,6 +98,34 @@ def test_rates_are_those_since_the_snapshot_before():
     assert shown["diff"].calls_per_s == 10
     assert (shown["diff"].failed_per_s, shown["diff"].busy, shown["diff"].bytes_per_s) == (0.5, 0.5, 100)
     assert shown["sum"].calls_per_s == 2  # of another process, which began at 0
+
+
+class Busy:
+    """Snapshots of a server with many kernels and callers, which then ends."""
+
+    def __init__(self) -> None:
+        kernels = {f"{name}_of_many_words_that_are_long": CallTotals(1, 0, 0.0, 8) for name in range(30)}
+        principals = {f"principal-{name}@some-team.example.org": CallTotals(1, 0, 0.0, 8) for name in range(9)}
+        usage = Usage(*[0] * 9, mesh=MeshState(restarts=2), kernels=kernels, principals=principals)
+        self.left = [Snapshot(usage, None)] * 2
+
+    def take(self) -> Snapshot:
+        if not self.left:
+            raise sc.ServerUnavailableError("no server answers at localhost:1")
+        return self.left.pop()
+
+
+@pytest.mark.parametrize("lines", [24, 40])
+def test_top_fits_into_its_terminal_and_outlives_the_server(lines):
+    terminal = Console(width=80, height=lines)
+    watch = Watch(Busy(), "localhost:1")
+    with terminal.capture() as shown:
+        terminal.print(watch.picture(lines))
+    printed = shown.get().splitlines()
+    assert len(printed) == lines
+    assert max(map(len, printed)) <= 80
+    assert sum("principal-" in line for line in printed) == 4
+    assert "no server answers" in str(watch.picture(lines))
 
 
 def test_a_check_that_raises_has_failed_with_its_advice():

@@ -29,6 +29,11 @@ def test_print_draws_an_aligned_table():
     ]
 
 
+def test_one_line_has_no_exponents():
+    assert repr(Timing(execute=2.4096, total=2.41, round_trip=2.41)).startswith("<Timing 2,410 ms: execute 2,410 ms")
+    assert repr(Timing(execute=0.00123456, total=0.002, round_trip=0.002)).startswith("<Timing 2 ms: execute 1.23 ms")
+
+
 @pytest.mark.parametrize("timing", [Timing(), Timing(total=2.0, round_trip=1.0), Timing(queue=5.0, total=1.0)])
 def test_odd_figures_draw_too(timing):
     assert len(str(timing).splitlines()) == 10

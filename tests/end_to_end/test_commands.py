@@ -1,9 +1,11 @@
 """The commands against a real server: what they print for programs, their exit statuses, and pipes."""
 
+import contextlib
 import errno
 import io
 import json
 import os
+import pty
 import sys
 
 import numpy as np
@@ -178,6 +180,23 @@ def test_top_counts_kernels_and_callers(answer):
     assert printed["kernels"]["cbrt"]["calls"] >= 1
     assert printed["principals"][token_file.own_name()]["calls"] >= 1
     assert printed["usage"]["mesh"]["ready"] is True
+
+
+def test_top_redraws_a_terminal_until_ctrl_c(server):
+    child, terminal = pty.fork()
+    if child == 0:
+        arguments = ["-m", "shardcall.cli", "top", server.address, "--interval", "0.1"]
+        os.execve(sys.executable, [sys.executable, *arguments], {**os.environ, "TERM": "xterm"})
+    shown = b""
+    with open(terminal, "rb", buffering=0) as output:
+        while b"device time" not in shown:
+            shown += output.read(4096)
+        os.write(terminal, b"\x03")
+        with contextlib.suppress(OSError):  # EIO: the other end of the terminal is closed
+            while more := output.read(4096):
+                shown += more
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (b"Traceback" in shown, shown.endswith(b"\x1b[?1049l")) == (False, True)  # the screen of before
 
 
 def test_bench_has_its_floor_beside_it(answer):

@@ -23,6 +23,8 @@ from shardcall.cli.output import AsJson, console, print_json
 from shardcall.cli.snapshots import Snapshot, Snapshots
 
 _MOST_ROWS = 12
+_MOST_CALLERS = 4  # on a terminal, where kernels take the other lines
+_STATE_LINES, _TABLE_LINES = 7, 4  # of the table of the state, and of another one without its rows
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def _top(
     """
     shown = console()
     with Snapshots(connection) as snapshots:
-        watch = _Watch(snapshots, connection.address)
+        watch = Watch(snapshots, connection.address)
         try:
             if once or as_json or not shown.is_terminal:
                 time.sleep(interval)
@@ -88,12 +90,12 @@ def _top(
             with Live(Text("measuring …"), console=shown, auto_refresh=False, screen=True) as live:
                 while True:
                     time.sleep(interval)
-                    live.update(watch.picture(), refresh=True)
+                    live.update(watch.picture(shown.height), refresh=True)
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
 
 
-class _Watch:
+class Watch:
     """Compares each snapshot with the one before."""
 
     def __init__(self, snapshots: Snapshots, address: str) -> None:
@@ -114,16 +116,25 @@ class _Watch:
             "usage": usage,
         }
 
-    def picture(self) -> Group | Text:
-        """Returns the state and the rates for people; an error of the server, which may come back, as text."""
+    def picture(self, lines: int | None = None) -> Group | Text:
+        """Returns the state and the rates for people; an error of the server, which may come back, as text.
+
+        Args:
+            lines: the height of the terminal, which the busiest kernels and callers fill; None for any.
+        """
         try:
             now, kernels, principals, _ = self._next()
         except AccessDeniedError:
             raise
         except ShardcallError as error:
-            return Text(f"{self._address}: {as_options(str(error))}")
-        parts = [_state(self._address, now), _table("kernel", kernels)]
-        return Group(*parts, _table("caller", principals)) if principals else Group(*parts)
+            return Text(f"{as_options(str(error))}\n\nStill asking; Ctrl-C ends.")
+        kernel_rows = caller_rows = _MOST_ROWS
+        if lines is not None:
+            caller_rows = min(len(principals), _MOST_CALLERS)
+            callers_lines = _TABLE_LINES + caller_rows if principals else 0
+            kernel_rows = max(lines - _STATE_LINES - callers_lines - _TABLE_LINES, 1)
+        parts = [_state(self._address, now), _table("kernel", kernels, kernel_rows)]
+        return Group(*parts, _table("caller", principals, caller_rows)) if principals else Group(*parts)
 
     def _next(self) -> tuple[Snapshot, dict[str, Rates], dict[str, Rates], float]:
         now, at, last = self._snapshots.take(), time.monotonic(), self._last
@@ -138,7 +149,8 @@ def _state(address: str, snapshot: Snapshot) -> Table:
     at_once = f" of {info.limits.max_concurrent_calls}" if info else ""
     on_devices = f" of {human(info.limits.max_device_bytes)}" if info else ""
     table = Table(title=address, title_justify="left", show_header=False)
-    mesh = f"{info.summary['devices']}" if info else f"NOT READY: {held.mesh.last_exit_reason or held.mesh.missing}"
+    waiting = held.mesh.last_exit_reason or held.mesh.missing or "it starts"
+    mesh = info.summary["devices"] if info else f"NOT READY: {waiting}"
     table.add_row("mesh", f"{mesh}, {held.mesh.restarts} restarts")
     table.add_row("calls", f"{held.calls}{at_once} at work, {held.queued_calls} of them queued")
     table.add_row("devices", f"{human(held.program_device_bytes + held.array_bytes)}{on_devices}, {held.arrays} arrays")
@@ -146,14 +158,14 @@ def _state(address: str, snapshot: Snapshot) -> Table:
     return table
 
 
-def _table(title: str, entries: Mapping[str, Rates]) -> Table:
+def _table(title: str, entries: Mapping[str, Rates], most_rows: int) -> Table:
     table = Table()
     table.add_column(title)
     for name in ("calls/s", "failed/s", "device time", "bytes/s", "calls so far"):
-        table.add_column(name, justify="right")
-    for name, item in list(entries.items())[:_MOST_ROWS]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, item in list(entries.items())[:most_rows]:
         table.add_row(
-            name,
+            Text(name, no_wrap=True, overflow="ellipsis"),
             f"{item.calls_per_s:,.1f}",
             f"{item.failed_per_s:,.1f}",
             f"{item.busy:.0%}",

@@ -36,7 +36,7 @@ vertical-align:top;padding:1px 12px 1px 0;font-weight:400;max-width:44em;overflo
 .shardcall code,.shardcall pre{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px;color:inherit;
 background:none;padding:0;margin:0}
 .shardcall pre{background:var(--sc-ground);padding:6px 8px;border-radius:4px;overflow:auto}
-.shardcall caption{caption-side:top;color:var(--sc-faint);text-align:left;padding:0}
+.shardcall caption{caption-side:top;white-space:nowrap;color:var(--sc-faint);text-align:left;padding:0}
 .shardcall .sc-bar{display:flex;height:14px;border-radius:3px;overflow:hidden;background:var(--sc-ground);
 margin-bottom:6px;min-width:16em}
 .shardcall .sc-bar div{flex:none}

@@ -90,7 +90,7 @@ class ShardcallError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.reason = reason or (self._OWN_REASON if status is None else "")
+        self.reason: str = reason or (self._OWN_REASON if status is None else "")
         self.field = field
         self.metadata: dict[str, str] = dict(metadata or {})
         self.timing = timing

@@ -92,7 +92,8 @@ def _parts(timing: Timing) -> Mapping[str, float]:
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
+    spent_ms = seconds * 1e3
+    return f"{spent_ms:,.0f} ms" if spent_ms >= 100 else f"{spent_ms:.3g} ms"
 
 
 def _row(name: str, seconds: float, full: float) -> str:
