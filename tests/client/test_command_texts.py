@@ -13,7 +13,7 @@ from rich.console import Console  # only with typer
 from shardcall.cli import checks, exits, texts
 from shardcall.cli.output import plain
 from shardcall.cli.snapshots import Snapshot
-from shardcall.cli.top import Watch, rates
+from shardcall.cli.top import LiveRates, rates
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ class Busy:
 @pytest.mark.parametrize("lines", [24, 40])
 def test_top_fits_into_its_terminal_and_outlives_the_server(lines):
     terminal = Console(width=80, height=lines)
-    watch = Watch(Busy(), "localhost:1")
+    watch = LiveRates(Busy(), "localhost:1")
     with terminal.capture() as shown:
         terminal.print(watch.picture(lines))
     printed = shown.get().splitlines()

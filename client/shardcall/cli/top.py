@@ -81,7 +81,7 @@ def _top(
     """
     shown = console()
     with Snapshots(connection) as snapshots:
-        watch = Watch(snapshots, connection.address)
+        watch = LiveRates(snapshots, connection.address)
         try:
             if once or as_json or not shown.is_terminal:
                 time.sleep(interval)
@@ -95,7 +95,7 @@ def _top(
             raise typer.Exit(0) from None
 
 
-class Watch:
+class LiveRates:
     """Compares each snapshot with the one before."""
 
     def __init__(self, snapshots: Snapshots, address: str) -> None:
