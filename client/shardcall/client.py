@@ -321,7 +321,7 @@ class Client(KernelMethods[Result[Any]], ClientDerivatives):
     ) -> None:
         try:
             if error is None:
-                self.synchronize()
+                self._synchronize_at_end()
         finally:
             self.close()
 

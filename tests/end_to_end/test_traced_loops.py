@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from end_to_end.processes import is_busy, until
 
 import shardcall as sc
 from shardcall._src.graphs.graph import Graph, Node, Value, to_text
@@ -146,5 +147,42 @@ def test_a_loop_without_end_leaves_others_served(client, server):
     loop = {"graph": to_text(Graph((node,), (Value(0, 0),))), "carried": (0,)}
     with pytest.raises(sc.DeadlineExceededError):
         client.call("graph", np.zeros(4), np.float64(1), np.int64(2**62), **loop, timeout=0.7)
+    until(lambda: not is_busy(client))
     assert client.call("graph", np.zeros(4), 1.0, np.int64(10**5), **loop).array.tolist() == [1e5] * 4
     assert server.worker_pids() == pids
+
+
+def endless(client, *, between=False):
+    """The result of a loop without end, or of what is computed from its result."""
+    f = client.jit(lambda u, n: client.xp.fori_loop(0, n, lambda i, s: s + u, u * 2) + 1)
+    result = f(np.zeros(4), 2**62) if between else client.xp.fori_loop(0, 2**62, lambda i, s: s + 1, np.zeros(4))
+    until(lambda: is_busy(client))
+    return result
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_loop_stops_when_its_results_are_dropped(client, between):
+    result = endless(client, between=between)
+    del result
+    until(lambda: not is_busy(client))
+    client.synchronize()  # raises nothing
+
+
+def test_a_loop_stops_when_its_results_are_deleted(client):
+    client.delete(endless(client, between=True))
+    until(lambda: not is_busy(client))
+    result, others = endless(client), []
+    others.append(client.jit(lambda u: u + 1)(result))
+    del result
+    assert is_busy(client)  # another call waits for it
+    others.clear()
+    until(lambda: not is_busy(client))
+
+
+def test_the_end_of_a_with_block_stops_loops(client, server):
+    with sc.connect(server.address) as other:
+        result = endless(other)
+        last = result + 1
+    until(lambda: not is_busy(client))
+    with pytest.raises(sc.ArrayLostError):
+        last.get()

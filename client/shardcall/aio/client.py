@@ -92,6 +92,6 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Running[AsyncRemoteArray]]
     ) -> None:
         try:
             if error is None and not self._threads.is_closed:
-                await self.synchronize()
+                await self._threads.run(self._wrapped._synchronize_at_end)
         finally:
             await self.close()

@@ -28,15 +28,16 @@ def delete(
     """
     used = [handle for handle in handles if pending.is_used(handle)]
     if used and stream is not None:
-        delete_on_stream(stream, used)
+        delete_on_stream(stream, pending, used)
         handles = [handle for handle in handles if handle not in used]
     return len(used) + _delete_at_once(transport, handles, until or Deadline(SHORT_TIMEOUT_S))
 
 
-def delete_on_stream(stream: CallStream, handles: Sequence[bytes]) -> None:
-    """Deletes arrays after the calls that were sent on a call stream before."""
+def delete_on_stream(stream: CallStream, pending: PendingCalls, handles: Sequence[bytes]) -> None:
+    """Deletes arrays after the calls that were sent on a call stream before, and stops loops that made only these."""
     for begin in range(0, len(handles), _MOST_HANDLES):
         stream.delete(handles[begin : begin + _MOST_HANDLES])
+    pending.deleted(handles)
 
 
 def _delete_at_once(transport: Transport, handles: Sequence[bytes], until: Deadline) -> int:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardcall._src.calls.pending_calls import PendingCall
+from shardcall._src.calls.pending_call import PendingCall
 from shardcall._src.calls.recorded_graph import RecordedNode
 from shardcall._src.graphs.canonical import canonical
 from shardcall._src.graphs.graph import Graph, Node, Value, to_text

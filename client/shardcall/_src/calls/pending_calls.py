@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from shardcall._src.calls.result import placement_of
+from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.device_arrays.array_version import PendingResult
-from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
-from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.streamed_call import StreamedCall
-from shardcall._src.types.arrays import Array
 from shardcall._src.types.errors import (
     ArrayLostError,
     CallCancelledError,
     DeadlineExceededError,
     InternalServerError,
-    MeshRestartedError,
     ShardcallError,
     with_message,
 )
@@ -31,127 +26,6 @@ _HANDLE_BYTES = 16
 _READ_HANDLES = 256
 _MOST_ERRORS = 64
 _MOST_WAIT_S = 0.5  # a signal that arrives just before a wait does not interrupt it
-_PACKAGE = __name__.partition(".")[0]
-
-
-class PendingCall:
-    """A call that was submitted.
-
-    Attributes:
-        arrays: the handles of its results and of its operands on the mesh.
-        is_raised: True if its error was raised.
-        mesh: stands for the mesh of its results, which is not known.
-
-    Args:
-        calls: the calls of the client.
-        name: the name of the kernel.
-        types: the operands' types.
-        timeout_s: the timeout of the call.
-        line: the file and line of the call; empty for those of the present one.
-    """
-
-    def __init__(
-        self, calls: PendingCalls, name: str, types: Sequence[Array | None], timeout_s: float, line: str = ""
-    ) -> None:
-        self.arrays: Sequence[bytes] = ()
-        self.is_raised = False
-        self.mesh: Hashable = object()
-        self._calls = calls
-        self._name = name
-        self._types = types
-        self._timeout_s = timeout_s
-        self._line = line or _line_of_caller()
-        self._depends_on: Sequence[PendingCall] = ()
-        self._streamed: StreamedCall | None = None
-        self._answer: Answer | None = None
-        self._error: ShardcallError | None = None
-        self._waiting: set[threading.Event] = set()
-
-    @property
-    def is_done(self) -> bool:
-        """True if it was answered."""
-        return self._answer is not None or self._error is not None
-
-    @property
-    def is_failed(self) -> bool:
-        """True if it failed."""
-        return self._error is not None
-
-    @property
-    def is_sent(self) -> bool:
-        """True if it was sent, or has failed."""
-        return self._streamed is not None or self.is_done
-
-    @property
-    def reason(self) -> str | None:
-        """The reason of its error; None if it has not failed."""
-        return None if self._error is None else self._error.reason
-
-    def depend_on(self, calls: Sequence[PendingCall]) -> None:
-        """Marks calls that are sent together with this one, and before it, as those that it depends on."""
-        self._depends_on = [*self._depends_on, *calls]
-
-    def fail(self, error: ShardcallError) -> None:
-        """Fails a call that could not be sent."""
-        error.__traceback__ = None
-        self._error, self.is_raised = error, False
-        self._calls.add_failure(self)
-
-    @property
-    def root(self) -> PendingCall:
-        """The failed call because of which this one failed; itself if it depends on none."""
-        root = self
-        while failed := next((call for call in root._depends_on if call._error is not None), None):
-            root = failed
-        if root is not self:
-            self._depends_on = (root,)  # instead of the calls between, of which there may be any number
-        return root
-
-    def wait(self, deadline: Deadline | None = None) -> Answer:
-        """Returns the answer.
-
-        Args:
-            deadline: the end of the wait; None for that of the call.
-
-        Raises:
-            DeadlineExceededError: if there is no answer in time; the call continues.
-            ShardcallError: of this call or of the one because of which it failed.
-        """
-        self._calls.wait(self, deadline)
-        if (error := self.failure()) is not None:
-            raise error
-        assert self._answer is not None
-        return self._answer
-
-    def failure(self) -> ShardcallError | None:
-        """Returns a new error, to be raised, that names the call that failed; None if this one has not failed."""
-        if self._error is None:
-            return None
-        if self.root is not self:
-            return self.root.dependent_failure(self._error, f"{self}, failed: ")
-        self.is_raised = True
-        return with_message(self._error, f"{self}, failed: {self._error.message}")
-
-    def dependent_failure(self, error: ShardcallError, prefix: str = "") -> ShardcallError:
-        """Returns a new error, to be raised, of a call that failed because this one did.
-
-        It is the error of this one, except that arrays are lost if the mesh restarted.
-
-        Args:
-            error: the error of that call.
-            prefix: the beginning of its message.
-        """
-        own = self.failure()
-        assert own is not None
-        if isinstance(own, MeshRestartedError) and isinstance(error, ArrayLostError):
-            lost = with_message(error, prefix + error.message)
-            lost.__cause__ = own
-            return lost
-        return own
-
-    def __str__(self) -> str:
-        types = ", ".join(str(kind) for kind in self._types if kind is not None)
-        return f"{self._name} of {types or 'no arrays'}, submitted at {self._line}"
 
 
 class PendingCalls:
@@ -170,6 +44,8 @@ class PendingCalls:
         self._lock = threading.Lock()
         self._unanswered = {}
         self._uses: dict[bytes, int] = {}
+        self._loops: dict[PendingCall, None] = {}  # unanswered ones
+        self._deleted: set[bytes] = set()  # of their results
         self._handles: list[bytes] = []
         self._failed: list[PendingCall] = []
 
@@ -199,6 +75,8 @@ class PendingCalls:
                     for handle in handles:
                         self._uses[handle] = self._uses.get(handle, 0) + 1
                     self._unanswered[call] = None
+                    if call.stops_without:
+                        self._loops[call] = None
             send(partial(self._sending, calls))
         except BaseException:
             for call in calls:
@@ -303,6 +181,38 @@ class PendingCalls:
             if call._streamed is not None:
                 call._streamed.cancel()
 
+    def deleted(self, handles: Sequence[bytes]) -> None:
+        """Cancels loops whose results are all deleted, and which no other call waits for.
+
+        Args:
+            handles: the handles of deleted arrays.
+        """
+        if self._loops:
+            with self._lock:
+                self._deleted.update(handle for handle in handles if handle in self._uses)
+            self._stop_unread_loops()
+
+    def stop_loops(self) -> None:
+        """Cancels all loops, whose results nobody will read."""
+        for call in list(self._loops):
+            self._stop(call)
+
+    def _stop_unread_loops(self) -> None:
+        with self._lock:
+            unread = [
+                call
+                for call in self._loops
+                if all(handle in self._deleted and self._uses[handle] == 1 for handle in call.stops_without)
+            ]
+        for call in unread:
+            self._stop(call)
+
+    @staticmethod
+    def _stop(call: PendingCall) -> None:
+        call.is_raised = True
+        if (streamed := call._streamed) is not None:
+            streamed.cancel()
+
     def _answered(self, call: PendingCall, streamed: StreamedCall) -> None:
         answer, error = None, None
         try:
@@ -323,6 +233,8 @@ class PendingCalls:
                 self._add_failure(call)
         for waiting in tuple(call._waiting):
             waiting.set()
+        if self._deleted:
+            self._stop_unread_loops()  # this call may have been the last that waited for one
 
     def add_failure(self, call: PendingCall) -> None:
         """Adds a call that failed without being sent to those whose errors nobody has read."""
@@ -339,46 +251,12 @@ class PendingCalls:
         if call not in self._unanswered:
             return
         del self._unanswered[call]
+        self._loops.pop(call, None)
         for handle in call.arrays:
             self._uses[handle] -= 1
             if not self._uses[handle]:
                 del self._uses[handle]
-
-
-class SubmittedResult:
-    """A result of a submitted call.
-
-    Args:
-        call: the call.
-        index: the index of the result.
-        mesh: the mesh that it will be on, or what stands for it, the attribute of an earlier call; None for this one's.
-    """
-
-    def __init__(self, call: PendingCall, index: int, mesh: Hashable | None = None) -> None:
-        self.call = call
-        self.mesh = call.mesh if mesh is None else mesh
-        self._index = index
-
-    def begin(self) -> None:
-        """Does nothing: the call was sent."""
-
-    @property
-    def is_done(self) -> bool:
-        """True if the call was answered."""
-        return self.call.is_done
-
-    @property
-    def is_failed(self) -> bool:
-        """True if the call failed."""
-        return self.call.is_failed
-
-    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
-        """Returns the error of a call that failed because this one did, for raising it."""
-        return self.call.root.dependent_failure(error)
-
-    def wait(self, deadline: Deadline | None) -> MeshPlacement:
-        """Returns the placement, after the answer."""
-        return placement_of(self._index, self.call.wait(deadline))
+                self._deleted.discard(handle)
 
 
 class _AnswerEvent(threading.Event):
@@ -386,11 +264,3 @@ class _AnswerEvent(threading.Event):
 
     def cancel(self) -> None:
         self.set()
-
-
-def _line_of_caller() -> str:
-    """Returns the file and line outside this package that the present call comes from."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

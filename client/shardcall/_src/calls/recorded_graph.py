@@ -11,7 +11,7 @@ from threading import RLock
 from types import FrameType
 from typing import TypeAlias
 
-from shardcall._src.calls.pending_calls import SubmittedResult
+from shardcall._src.calls.pending_call import SubmittedResult
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import RemoteArray, snapshot

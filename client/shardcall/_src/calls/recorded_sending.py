@@ -9,7 +9,7 @@ from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.calls.fused_programs import FusedProgram, FusedPrograms, results_before
-from shardcall._src.calls.pending_calls import PendingCall, SubmittedResult
+from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import RecordedGraph, RecordedNode
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest
-from shardcall._src.calls.pending_calls import PendingCall, SubmittedResult
+from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import (
     RecordedGraph,
     RecordedNode,

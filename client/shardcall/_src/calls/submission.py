@@ -165,6 +165,12 @@ class Submission(ArrayMethods):
         self._remote_arrays.flush_all()
         self._remote_arrays.pending.synchronize(None if timeout is None else self._deadline(timeout))
 
+    def _synchronize_at_end(self) -> None:
+        """Waits for all submitted calls but loops, which are cancelled: nobody can read their results any more."""
+        self._remote_arrays.flush_all()
+        self._remote_arrays.pending.stop_loops()
+        self.synchronize()
+
 
 def _mesh_of_results(values: Sequence[Value | None], mesh: MeshLike | None) -> Hashable | None:
     """Returns what is known of the mesh of a call's results: the mesh, or what stands for it."""

@@ -8,7 +8,8 @@ from functools import partial
 
 from shardcall._src.calls.array_deletion import delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
-from shardcall._src.calls.pending_calls import PendingCall, PendingCalls, SubmittedResult
+from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
+from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_where, pending_result
@@ -49,6 +50,8 @@ class SubmittedArrays:
         until: Deadline,
         mesh: Hashable | None = None,
         name: str = "",
+        *,
+        stops_unread: bool = False,
     ) -> tuple[RemoteArray, ...]:
         """Sends a call on the call stream; returns its results, which are not there yet.
 
@@ -57,12 +60,15 @@ class SubmittedArrays:
             types: the types of its results.
             mesh: as of `SubmittedResult`.
             name: its name in errors; empty for that of the kernel.
+            stops_unread: whether to cancel it when all its results are deleted.
         """
         submitted = PendingCall(self.pending, name or call.message.kernel, call.types, until.timeout_s)
         arrays = tuple(
             self.recorded(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)
             for index, kind in enumerate(types)
         )
+        if stops_unread:
+            submitted.stops_without = [array._version.handle for array in arrays]
         self.send_recorded(call, arrays, [submitted], until)
         return arrays
 
@@ -105,7 +111,7 @@ class SubmittedArrays:
         stream, lease_id, values = self._stream, self._lease.lease_id, call.values
         assert stream is not None
         with contextlib.suppress(ShardcallError):  # the lease's thread tries again
-            self._lease.delete_dropped(partial(delete_on_stream, stream))
+            self._lease.delete_dropped(partial(delete_on_stream, stream, self.pending))
         operands = [value for value in values if isinstance(value, RemoteArray)]
         for operand in operands:
             check_where(operand, self._here, f"an operand of {call.message.kernel}")
@@ -123,6 +129,9 @@ class SubmittedArrays:
         )
         used = [*handles, *(bytes.fromhex(operand.handle) for operand in operands)]
         pending = [result for operand in operands if (result := pending_result(operand))]
+        if any(result.call.stops_without for result in pending if isinstance(result, SubmittedResult)):
+            for submitted in calls:  # else the loop would not stop while they wait for it
+                submitted.stops_without = handles
         # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
         self.pending.send(calls, lambda sending: send(sending=sending), used, pending)
 

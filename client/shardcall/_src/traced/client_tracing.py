@@ -135,7 +135,7 @@ class ClientTracing(Submission):
         if not self._remote_arrays.can_submit(values, until):
             arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
             return arrays
-        arrays = self._remote_arrays.submit(self, call, values, types, until, name=name)
+        arrays = self._remote_arrays.submit(self, call, values, types, until, name=name, stops_unread=timeout is None)
         if self._synchronous:
             settle(arrays[0])
         return arrays

@@ -1,0 +1,195 @@
+"""A call that was submitted: its answer or its error, and its results."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Hashable, Sequence
+from typing import Protocol
+
+from shardcall._src.calls.result import placement_of
+from shardcall._src.device_arrays.placement import MeshPlacement
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.transfer.download import Answer
+from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.errors import ArrayLostError, MeshRestartedError, ShardcallError, with_message
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class CallsOfClient(Protocol):
+    """The calls that a client has submitted."""
+
+    def wait(self, call: PendingCall, deadline: Deadline | None) -> None:
+        """Waits until a call is answered, or has failed."""
+
+    def add_failure(self, call: PendingCall) -> None:
+        """Adds a call that failed without being sent to those whose errors nobody has read."""
+
+
+class PendingCall:
+    """A call that was submitted.
+
+    Attributes:
+        arrays: the handles of its results and of its operands on the mesh.
+        stops_without: the handles of the results of a loop, or of a call that waits for one, which is cancelled when
+            they are all deleted; empty for others.
+        is_raised: True if its error was raised.
+        mesh: stands for the mesh of its results, which is not known.
+
+    Args:
+        calls: the calls of the client.
+        name: the name of the kernel.
+        types: the operands' types.
+        timeout_s: the timeout of the call.
+        line: the file and line of the call; empty for those of the present one.
+    """
+
+    def __init__(
+        self, calls: CallsOfClient, name: str, types: Sequence[Array | None], timeout_s: float, line: str = ""
+    ) -> None:
+        self.arrays: Sequence[bytes] = ()
+        self.stops_without: Sequence[bytes] = ()
+        self.is_raised = False
+        self.mesh: Hashable = object()
+        self._calls = calls
+        self._name = name
+        self._types = types
+        self._timeout_s = timeout_s
+        self._line = line or _line_of_caller()
+        self._depends_on: Sequence[PendingCall] = ()
+        self._streamed: StreamedCall | None = None
+        self._answer: Answer | None = None
+        self._error: ShardcallError | None = None
+        self._waiting: set[threading.Event] = set()
+
+    @property
+    def is_done(self) -> bool:
+        """True if it was answered."""
+        return self._answer is not None or self._error is not None
+
+    @property
+    def is_failed(self) -> bool:
+        """True if it failed."""
+        return self._error is not None
+
+    @property
+    def is_sent(self) -> bool:
+        """True if it was sent, or has failed."""
+        return self._streamed is not None or self.is_done
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of its error; None if it has not failed."""
+        return None if self._error is None else self._error.reason
+
+    def depend_on(self, calls: Sequence[PendingCall]) -> None:
+        """Marks calls that are sent together with this one, and before it, as those that it depends on."""
+        self._depends_on = [*self._depends_on, *calls]
+
+    def fail(self, error: ShardcallError) -> None:
+        """Fails a call that could not be sent."""
+        error.__traceback__ = None
+        self._error, self.is_raised = error, False
+        self._calls.add_failure(self)
+
+    @property
+    def root(self) -> PendingCall:
+        """The failed call because of which this one failed; itself if it depends on none."""
+        root = self
+        while failed := next((call for call in root._depends_on if call._error is not None), None):
+            root = failed
+        if root is not self:
+            self._depends_on = (root,)  # instead of the calls between, of which there may be any number
+        return root
+
+    def wait(self, deadline: Deadline | None = None) -> Answer:
+        """Returns the answer.
+
+        Args:
+            deadline: the end of the wait; None for that of the call.
+
+        Raises:
+            DeadlineExceededError: if there is no answer in time; the call continues.
+            ShardcallError: of this call or of the one because of which it failed.
+        """
+        self._calls.wait(self, deadline)
+        if (error := self.failure()) is not None:
+            raise error
+        assert self._answer is not None
+        return self._answer
+
+    def failure(self) -> ShardcallError | None:
+        """Returns a new error, to be raised, that names the call that failed; None if this one has not failed."""
+        if self._error is None:
+            return None
+        if self.root is not self:
+            return self.root.dependent_failure(self._error, f"{self}, failed: ")
+        self.is_raised = True
+        return with_message(self._error, f"{self}, failed: {self._error.message}")
+
+    def dependent_failure(self, error: ShardcallError, prefix: str = "") -> ShardcallError:
+        """Returns a new error, to be raised, of a call that failed because this one did.
+
+        It is the error of this one, except that arrays are lost if the mesh restarted.
+
+        Args:
+            error: the error of that call.
+            prefix: the beginning of its message.
+        """
+        own = self.failure()
+        assert own is not None
+        if isinstance(own, MeshRestartedError) and isinstance(error, ArrayLostError):
+            lost = with_message(error, prefix + error.message)
+            lost.__cause__ = own
+            return lost
+        return own
+
+    def __str__(self) -> str:
+        types = ", ".join(str(kind) for kind in self._types if kind is not None)
+        return f"{self._name} of {types or 'no arrays'}, submitted at {self._line}"
+
+
+class SubmittedResult:
+    """A result of a submitted call.
+
+    Args:
+        call: the call.
+        index: the index of the result.
+        mesh: the mesh that it will be on, or what stands for it, the attribute of an earlier call; None for this one's.
+    """
+
+    def __init__(self, call: PendingCall, index: int, mesh: Hashable | None = None) -> None:
+        self.call = call
+        self.mesh = call.mesh if mesh is None else mesh
+        self._index = index
+
+    def begin(self) -> None:
+        """Does nothing: the call was sent."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if the call was answered."""
+        return self.call.is_done
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the call failed."""
+        return self.call.is_failed
+
+    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
+        """Returns the error of a call that failed because this one did, for raising it."""
+        return self.call.root.dependent_failure(error)
+
+    def wait(self, deadline: Deadline | None) -> MeshPlacement:
+        """Returns the placement, after the answer."""
+        return placement_of(self._index, self.call.wait(deadline))
+
+
+def _line_of_caller() -> str:
+    """Returns the file and line outside this package that the present call comes from."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
