@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 import shardcall as sc
+from shardcall._src.types import server_info
 from shardcall._src.types.usage import CallTotals, MeshState, Usage
+from shardcall.v1 import server_info_service_pb2
 
 pytest.importorskip("typer")
 
 from rich.console import Console  # only with typer
 
-from shardcall.cli import checks, exits, texts
+from shardcall.cli import checks, exits, server_checks, texts
 from shardcall.cli.output import plain
 from shardcall.cli.snapshots import Snapshot
 from shardcall.cli.top import LiveRates, rates
@@ -148,3 +150,12 @@ def test_json_has_no_values_that_json_does_not_have():
         "a": [1.5, None],
     }
     assert plain((1 + 2j, np.bool_(True), sc.P("x", ("a", "b")))) == [[1.0, 2.0], True, ["x", ["a", "b"]]]
+
+
+def test_doctor_warns_of_a_server_of_another_version():
+    older = server_info_service_pb2.GetServerInfoResponse(versions={"shardcall": "0.0.9", "jax": "1"})
+    (check,) = server_checks.versions(server_info.from_proto(older))
+    assert check.state == "warning"
+    assert "0.0.9" in check.detail
+    assert sc.__version__ in check.detail
+    assert "the same version" in check.fix

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import json
 import re
+import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +26,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import shardcall as sc
 from shardcall import aio
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.tls import Tls
+from shardcall.cli import client_checks
 from shardcall_server.certificate_authority import make_authority, renew
 
 VALUES = np.arange(12.0)
@@ -322,3 +329,44 @@ def shardcall_command() -> Callable[..., tuple[int, str]]:
         return ended.exit_code, ended.output
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("days", "name", "problem", "fix"),
+    [
+        ((-2, 9), "localhost", "", ""),
+        ((-9, -2), "localhost", "certificate has expired", "certificates FOLDER --renew"),
+        ((-2, 9), "example.test", "not valid for 'localhost'", "--renew --host localhost"),
+        (None, "localhost", "local issuer", "--ca-certificate ca.pem"),
+    ],
+    ids=["right", "expired", "another name", "another authority"],
+)
+def test_doctor_explains_a_certificate_that_is_refused(days, name, problem, fix, trust, strangers, tmp_path):
+    copied = Trust(Path(shutil.copytree(trust.folder, tmp_path / "copy")))
+    if days:
+        copied.replace("server", days, name)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(copied.folder / "server.pem", copied.folder / "server.key")
+    authority = (trust if days else strangers).authority.read_bytes()
+    with socket.create_server(("localhost", 0)) as listener, ThreadPoolExecutor(1) as threads:
+
+        def serve():
+            with listener.accept()[0] as accepted, contextlib.suppress(OSError):
+                context.wrap_socket(accepted, server_side=True).close()
+
+        served = threads.submit(serve)
+        (check,) = client_checks.certificates(
+            parse_address(f"localhost:{listener.getsockname()[1]}"), Tls(authority=authority)
+        )
+        served.result(60)
+    assert (check.state == "failed", problem in check.detail, fix in check.fix) == (bool(problem), True, True)
+
+
+def test_doctor_explains_a_server_without_tls(server, trust):
+    command = ["doctor", server.address, "--ca-certificate", trust.authority, "--json"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "shardcall.cli", *command], capture_output=True, check=False, timeout=60
+    )
+    checks = {check["name"]: check for check in json.loads(ran.stdout)["checks"]}
+    assert "does not speak TLS" in checks["certificates"]["detail"]
+    assert (checks["server"]["state"], ran.returncode) == ("skipped", 1)

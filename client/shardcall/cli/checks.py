@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from shardcall._src.access.option_names import as_options
+
 State = Literal["ok", "warning", "failed", "skipped"]
 
 
@@ -54,7 +56,7 @@ def guarded(name: str, make: Callable[[], Iterator[Check]]) -> list[Check]:
         for check in make():
             made.append(check)  # noqa: PERF402  # those before an exception count
     except Exception as error:  # noqa: BLE001  # the doctor reports it, and looks further
-        message = str(error) or type(error).__name__
+        message = as_options(str(error)) or type(error).__name__
         detail, _, fix = message.partition("; ")
         made.append(failed(name, detail, fix))
     return made

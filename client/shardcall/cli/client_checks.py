@@ -24,6 +24,15 @@ from shardcall.cli.connecting import Connection
 _NEEDED = ("numpy", "ml_dtypes", "grpcio", "protobuf")
 _MISCOMPILING = frozenset({"0.10.2"})
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+ACCESS_FIX = "on the server's machine `shardcall token show` prints one; set SHARDCALL_TOKEN here"
+_NO_TLS_FIX = "connect without --tls and --ca-certificate, or start the server with --tls-cert and --tls-key"
+_UNTRUSTED_FIX = "give the authority of the server: --ca-certificate ca.pem, the ca.pem of `shardcall certificates`"
+_REFUSED_FIXES = {  # by X509_V_ERR of OpenSSL
+    9: "set the clocks of both machines",
+    10: "renew it on the server's machine: shardcall certificates FOLDER --renew",
+    62: "connect by a name in it, or add this one there: shardcall certificates FOLDER --renew --host NAME",
+    64: "connect by a name in it, or add this one there: shardcall certificates FOLDER --renew --host NAME",
+}
 _DAY_S = 86400
 _SOON_DAYS = 14
 _LITTLE_DISK_BYTES = 1 << 30
@@ -107,11 +116,14 @@ def certificates(where: Address, encryption: Tls | None) -> Iterator[Check]:
         ):
             end = ssl.cert_time_to_seconds(str((encrypted.getpeercert() or {}).get("notAfter")))
     except ssl.SSLCertVerificationError as error:
-        fix = "renew it there: shardcall certificates FOLDER --renew --host NAME; or give the server's ca.pem"
+        fix = _REFUSED_FIXES.get(error.verify_code, _UNTRUSTED_FIX).replace("NAME", where.host)
         yield failed("certificates", f"the server's is not accepted: {error.verify_message}", fix)
         return
+    except ssl.SSLError as error:
+        yield failed("certificates", f"what listens there does not speak TLS: {error.reason or error}", _NO_TLS_FIX)
+        return
     except OSError as error:
-        yield failed("certificates", f"no TLS connection: {error.strerror or error}", "start it with --tls-cert")
+        yield failed("certificates", f"no TLS connection: {error.strerror or error}", _NO_TLS_FIX)
         return
     days = (end - time.time()) / _DAY_S
     if days < _SOON_DAYS:
@@ -127,11 +139,7 @@ def token(connection: Connection) -> Iterator[Check]:
     if held.show(connection.timeout):
         yield ok("token", as_options(held.advice))
     else:
-        yield warning(
-            "token",
-            as_options(held.advice),
-            "on the server's machine `shardcall token show` prints it; set SHARDCALL_TOKEN here",
-        )
+        yield warning("token", as_options(held.advice), ACCESS_FIX)
 
 
 def cache_folder() -> Iterator[Check]:

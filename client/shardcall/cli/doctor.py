@@ -12,7 +12,7 @@ from rich.text import Text
 from shardcall._src.types.errors import AccessDeniedError
 from shardcall._src.types.usage import Usage
 from shardcall.cli import client_checks, server_checks
-from shardcall.cli.checks import Check, guarded, skipped
+from shardcall.cli.checks import Check, failed, guarded, skipped
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import FAILED
 from shardcall.cli.output import AsJson, console, print_json
@@ -54,13 +54,24 @@ def _checks(connection: Connection) -> Iterator[Check]:
     if not _is_healthy(reached):
         yield skipped("server", "not reached")
         return
-    yield from guarded("certificates", partial(client_checks.certificates, where, encryption))
+    trusted = guarded("certificates", partial(client_checks.certificates, where, encryption))
+    yield from trusted
+    if not _is_healthy(trusted):
+        yield skipped("server", "no TLS connection")
+        return
     yield from guarded("token", partial(client_checks.token, connection))
     yield from guarded("server", partial(_server, connection))
 
 
 def _server(connection: Connection) -> Iterator[Check]:
-    with connection.open() as client:
+    try:
+        opened = connection.open()
+    except AccessDeniedError as error:
+        if error.reason != "TOKEN_REQUIRED":
+            raise
+        yield failed("access", error.message.partition("; ")[0], client_checks.ACCESS_FIX)
+        return
+    with opened as client:
         info = client.server_info(timeout=connection.timeout)
         yield from server_checks.versions(info)
         yield from server_checks.devices(info)
