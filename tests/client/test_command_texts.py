@@ -153,7 +153,9 @@ def test_json_has_no_values_that_json_does_not_have():
 
 
 def test_doctor_warns_of_a_server_of_another_version():
-    older = server_info_service_pb2.GetServerInfoResponse(versions={"shardcall": "0.0.9", "jax": "1"})
+    mesh = {"axes": [{"name": "x", "size": 1}]}
+    versions = {"shardcall": "0.0.9", "jax": "1"}
+    older = server_info_service_pb2.GetServerInfoResponse(versions=versions, default_mesh=mesh)
     (check,) = server_checks.versions(server_info.from_proto(older))
     assert check.state == "warning"
     assert "0.0.9" in check.detail
