@@ -245,6 +245,41 @@ def test_a_program_that_failed_runs_again_later(server, client):
     assert ran(client) == [("program", 2, 1)] * 4
 
 
+@pytest.mark.parametrize("runs", [0, 1])
+def test_results_that_need_no_failed_operand_are_made(server, client, runs):
+    h, lost = client.put(U), client.put(U)
+    for run in range(runs + 1):
+        if run == runs:
+            with connect(server) as other:
+                other.delete(lost.handle)
+        first, doubled = h + 1, lost * 2
+        sine, cosine = np.sin(doubled), np.cos(first)
+        if run == runs:
+            with pytest.raises(sc.ArrayLostError, match=r"^multiply of .*test_fused_calls.py:\d+, failed: "):
+                sine.get()
+            with pytest.raises(sc.ArrayLostError, match=r"^multiply of "):
+                doubled.get()
+        assert np.array_equal(cosine.get(), np.cos(U + 1))
+        assert np.array_equal(client.describe(first).get(), U + 1)
+    client.synchronize()
+
+
+def test_a_program_that_ran_before_and_is_refused_runs_as_calls(client):
+    h = client.put(U)
+    for is_refused in (False, True):
+        if is_refused:
+            (program,) = client._recorder.sending._programs._programs.values()
+            program.text = '{"nodes":[],"results":[9]}'
+        kept = h + 1
+        last = kept * kept
+        after = last - 1
+        del last
+        client.synchronize()
+        assert np.array_equal(after.get(), (U + 1) ** 2 - 1)
+        assert np.array_equal(kept.get(), U + 1)
+    assert [how for how, *_ in ran(client)] == ["program", "program", "calls"]
+
+
 def test_a_call_whose_sending_was_interrupted_fails(client, monkeypatch):
     h = client.put(U)
     result = (h + 1) * 2

@@ -129,7 +129,7 @@ def results_before(nodes: Sequence[RecordedNode], results: Sequence[int], count:
         results: the indices of those whose results are kept.
         count: the number of the first calls.
     """
-    needed = {value.node for i in _needed(nodes, results) if i >= count for value in nodes[i].operands if value}
+    needed = {value.node for i in needed_calls(nodes, results) if i >= count for value in nodes[i].operands if value}
     return sorted(i for i in {*needed, *results} if 0 <= i < count)
 
 
@@ -137,7 +137,7 @@ def _key(nodes: Sequence[RecordedNode], results: Sequence[int], mesh: Hashable) 
     return tuple(node.key for node in nodes), tuple(results), mesh
 
 
-def _needed(nodes: Sequence[RecordedNode], results: Iterable[int]) -> set[int]:
+def needed_calls(nodes: Sequence[RecordedNode], results: Iterable[int]) -> set[int]:
     """Returns the indices of the calls that results need."""
     needed, waiting = set(results), list(results)
     while waiting:
@@ -151,5 +151,5 @@ def _needed(nodes: Sequence[RecordedNode], results: Iterable[int]) -> set[int]:
 def _program(nodes: Sequence[RecordedNode], results: Sequence[int]) -> FusedProgram:
     parts = [Node(node.template.kernel, node.operands, node.template.parameters) for node in nodes]
     graph, inputs = canonical(Graph(tuple(parts), tuple(Value(i, 0) for i in results)))
-    depends_on = {i: frozenset(_needed(nodes, [i]) & {*results} - {i}) for i in results}
-    return FusedProgram(to_text(graph), inputs, len(nodes), sorted(_needed(nodes, results)), depends_on)
+    depends_on = {i: frozenset(needed_calls(nodes, [i]) & {*results} - {i}) for i in results}
+    return FusedProgram(to_text(graph), inputs, len(nodes), sorted(needed_calls(nodes, results)), depends_on)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
+from shardcall._src.calls.call_sites import line_of_caller
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.rpc.deadline import Deadline
@@ -14,8 +14,6 @@ from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.streamed_call import StreamedCall
 from shardcall._src.types.arrays import Array
 from shardcall._src.types.errors import ArrayLostError, MeshRestartedError, ShardcallError, with_message
-
-_PACKAGE = __name__.partition(".")[0]
 
 
 class CallsOfClient(Protocol):
@@ -36,6 +34,7 @@ class PendingCall:
         stops_without: the handles of the results of a loop, or of a call that waits for one, which is cancelled when
             they are all deleted; empty for others.
         is_raised: True if its error was raised.
+        resend: sends the calls of a program one by one that failed, where this is one of them; None for any other.
         mesh: stands for the mesh of its results, which is not known.
 
     Args:
@@ -52,12 +51,13 @@ class PendingCall:
         self.arrays: Sequence[bytes] = ()
         self.stops_without: Sequence[bytes] = ()
         self.is_raised = False
+        self.resend: Callable[[], object] | None = None
         self.mesh: Hashable = object()
         self._calls = calls
         self._name = name
         self._types = types
         self._timeout_s = timeout_s
-        self._line = line or _line_of_caller()
+        self._line = line or line_of_caller()
         self._depends_on: Sequence[PendingCall] = ()
         self._streamed: StreamedCall | None = None
         self._answer: Answer | None = None
@@ -94,6 +94,11 @@ class PendingCall:
         self._error, self.is_raised = error, False
         self._calls.add_failure(self)
 
+    def retry(self) -> None:
+        """Sends the calls of a program one by one if it failed."""
+        if self._error is not None and self.resend is not None:
+            self.resend()
+
     @property
     def root(self) -> PendingCall:
         """The failed call because of which this one failed; itself if it depends on none."""
@@ -119,6 +124,10 @@ class PendingCall:
             raise error
         assert self._answer is not None
         return self._answer
+
+    def wait_answered(self, deadline: Deadline | None) -> None:
+        """Waits until it is answered, or has failed, as `PendingCalls.wait`."""
+        self._calls.wait(self, deadline)
 
     def failure(self) -> ShardcallError | None:
         """Returns a new error, to be raised, that names the call that failed; None if this one has not failed."""
@@ -166,7 +175,12 @@ class SubmittedResult:
         self._index = index
 
     def begin(self) -> None:
-        """Does nothing: the call was sent."""
+        """Sends the call again by itself if it failed as part of a program."""
+        self.call.retry()
+
+    def replace(self, other: SubmittedResult) -> None:
+        """Makes this the result of another call."""
+        self.call, self._index = other.call, other._index
 
     @property
     def is_done(self) -> bool:
@@ -184,12 +198,7 @@ class SubmittedResult:
 
     def wait(self, deadline: Deadline | None) -> MeshPlacement:
         """Returns the placement, after the answer."""
-        return placement_of(self._index, self.call.wait(deadline))
-
-
-def _line_of_caller() -> str:
-    """Returns the file and line outside this package that the present call comes from."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        self.call.wait_answered(deadline)
+        self.begin()
+        answer = self.call.wait(deadline)
+        return placement_of(self._index, answer)

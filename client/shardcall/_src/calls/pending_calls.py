@@ -41,6 +41,7 @@ class PendingCalls:
         """Resets the object in a forked child: the answers go to its parent."""
         for call in self._unanswered:
             call._error = ArrayLostError("the process was forked before the answer; call client.synchronize() first")
+            call.resend = None
         self._lock = threading.Lock()
         self._unanswered = {}
         self._uses: dict[bytes, int] = {}
@@ -145,11 +146,17 @@ class PendingCalls:
             DeadlineExceededError: if not all are answered in time; they continue.
             ShardcallError: of the first call that failed and whose error was not raised yet.
         """
+        self._wait_for_all(deadline)
+        for call in tuple(self._failed):
+            call.retry()
+        self._wait_for_all(deadline)
+        self.raise_failure()
+
+    def _wait_for_all(self, deadline: Deadline | None) -> None:
         with self._lock:
             unanswered = list(self._unanswered)
         for call in reversed(unanswered):  # the last first, for one wait instead of many
             self.wait(call, deadline)
-        self.raise_failure()
 
     def raise_failure(self) -> None:
         """Raises the error of the first call that failed and whose error was not raised yet.
@@ -159,6 +166,8 @@ class PendingCalls:
         """
         if not self._failed:
             return
+        for call in tuple(self._failed):
+            call.retry()
         with self._lock:
             roots = {call.root: None for call in self._failed}
             self._failed = []
@@ -228,7 +237,7 @@ class PendingCalls:
             call._answer, call._error, call._streamed = answer, error, None
             self._remove(call)
             if error is None:
-                call._depends_on = ()
+                call._depends_on, call.resend = (), None
             elif call.root is call and not (self._closed and isinstance(error, CallCancelledError)):
                 self._add_failure(call)
         for waiting in tuple(call._waiting):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from threading import RLock
-from types import FrameType
 from typing import TypeAlias
 
 from shardcall._src.calls.pending_call import SubmittedResult
@@ -29,9 +27,6 @@ MOST_INPUTS = 48
 
 Location: TypeAlias = tuple[bool, Hashable]
 """The commitment of an array and its mesh; a stand-in for the mesh where that is not known yet."""
-
-_PACKAGES = (__name__.partition(".")[0], "numpy")
-_MOST_FRAMES = 8
 
 
 @dataclass(frozen=True)
@@ -242,19 +237,3 @@ def common_location(operands: Sequence[Operand | None]) -> Location | None:
     locations = {location_of(operand) for operand in operands if isinstance(operand, RemoteArray)}
     locations = {location for location in locations if location[0]} or locations
     return locations.pop() if len(locations) == 1 else None
-
-
-def call_site() -> tuple[Hashable, tuple[str, int]]:
-    """Returns the place in the caller's code of the present call, callers of it included, and its file and line."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
-        frame = frame.f_back
-    line = frame.f_code.co_filename, frame.f_lineno
-    site: list[int] = []
-    outer: FrameType | None = frame
-    for _ in range(_MOST_FRAMES):
-        if outer is None:
-            break
-        site += (id(outer.f_code), outer.f_lasti)
-        outer = outer.f_back
-    return tuple(site), line

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.call_trace import TraceBuffer
-from shardcall._src.calls.fused_programs import FusedProgram, FusedPrograms, results_before
+from shardcall._src.calls.fused_programs import FusedProgram, FusedPrograms, needed_calls, results_before
 from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import RecordedGraph, RecordedNode
 from shardcall._src.calls.remote_arrays import RemoteArrays
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost
 from shardcall._src.graphs.graph import Value
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
@@ -21,13 +24,13 @@ from shardcall._src.types.mesh import Mesh
 
 _NOT_OF_THE_PROGRAM = frozenset(
     (
-        *("MESH_RESTARTED", "ARRAY_LOST", "DEADLINE_EXCEEDED", "CANCELLED", "SERVER_BUSY", "SERVER_DRAINING"),
+        *("MESH_RESTARTED", "DEADLINE_EXCEEDED", "CANCELLED", "SERVER_BUSY", "SERVER_DRAINING"),
         *("MESH_NOT_READY", "TOKEN_REQUIRED", "SCOPE_MISSING", "QUOTA_EXCEEDED", "STREAM_IDLE", "EXECUTE_LIMIT", ""),
     )
 )
-"""The reasons for which the calls would fail one by one, too."""
+"""The reasons for which all calls would fail one by one, too."""
 
-_OF_THE_MOMENT = frozenset(("OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_MEMORY", "RESIDENT_LIMIT"))
+_OF_THE_MOMENT = frozenset(("ARRAY_LOST", "OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_MEMORY", "RESIDENT_LIMIT"))
 """The reasons for which a program may run another time."""
 
 
@@ -82,8 +85,11 @@ class RecordedSending:
         may_fuse = not is_single and self._programs.may_run(program, is_cut=is_cut)
         if not may_fuse or not self._run_program(batch, program):
             ran_as = "call" if is_single else "calls"
-            self._run_one_by_one(batch, program)
-        nodes = [batch.nodes[i] for i in program.nodes]
+            self._run_one_by_one(batch, program.nodes)
+        self._add_to_history(batch, program.nodes, ran_as)
+
+    def _add_to_history(self, batch: _Batch, indices: Sequence[int], ran_as: str) -> None:
+        nodes = [batch.nodes[i] for i in indices]
         self.history.add([node.template.kernel for node in nodes], len(batch.kept), ran_as, str(nodes[-1]))
 
     def _beginning(self, batch: _Batch, count: int) -> _Batch:
@@ -129,8 +135,14 @@ class RecordedSending:
             if is_refused:
                 self._arrays.renew(list(batch.kept.values()))
             else:
-                for index, (i, pending) in enumerate(calls.items()):
-                    batch.publish(i, SubmittedResult(pending, index, batch.mesh))
+                results = {i: SubmittedResult(calls[i], index, batch.mesh) for index, i in enumerate(calls)}
+                for i, result in results.items():
+                    batch.publish(i, result)
+                again = _FailedProgram(batch, results, self._resend)
+                for pending in calls.values():
+                    pending.resend = again.send
+                    if pending.is_done and not pending.is_failed:
+                        pending.resend = None
         return not is_refused
 
     def _is_refused(self, program: FusedProgram, calls: Sequence[PendingCall]) -> bool:
@@ -140,10 +152,10 @@ class RecordedSending:
         """
         first = calls[0]
         self._arrays.pending.wait(first, None)
-        if first.reason is None or first.root is not first or first.reason in _NOT_OF_THE_PROGRAM:
+        if not _may_run_one_by_one(first, len(calls)):
             program.is_refused = first.reason == "EXECUTE_LIMIT"
             return False
-        program.is_refused = first.reason not in _OF_THE_MOMENT
+        program.is_refused = first.root is first and first.reason not in _OF_THE_MOMENT
         for call in calls:
             call.is_raised = True
         return True
@@ -155,11 +167,33 @@ class RecordedSending:
             call.depend_on([calls[other] for other in sorted(program.depends_on[i])])
         return calls
 
-    def _run_one_by_one(self, batch: _Batch, program: FusedProgram) -> None:
-        """Sends the calls one after the other, those whose results are needed."""
+    def _resend(self, batch: _Batch, results: Mapping[int, SubmittedResult]) -> None:
+        """Sends the calls of a program that failed, those whose results the caller has.
+
+        Args:
+            batch: the calls.
+            results: their results.
+        """
+        first = next(iter(results.values())).call
+        if not batch.kept or not _may_run_one_by_one(first, len(results)):
+            return
+        if not self._arrays.can_submit([value for value in batch.inputs if value is not None], batch.until):
+            return
+        self._arrays.renew(list(batch.kept.values()))
+        for i in batch.kept:
+            results[i].call.is_raised = True
+        needed = sorted(needed_calls(batch.nodes, batch.kept))
+        self._run_one_by_one(batch, needed)
+        self._add_to_history(batch, needed, "calls")
+        for i in batch.kept:
+            if (made := batch.nodes[i].result.actual) is not None and made is not results[i]:
+                results[i].replace(made)
+
+    def _run_one_by_one(self, batch: _Batch, indices: Iterable[int]) -> None:
+        """Sends calls one after the other."""
         owner = next(iter(batch.kept.values()))._owner
         arrays: dict[int, RemoteArray] = dict(batch.kept)
-        for i in program.nodes:
+        for i in indices:
             node = batch.nodes[i]
             if i not in arrays:
                 arrays[i] = self._arrays.recorded(owner, node.template.result, None, committed=node.committed)
@@ -260,6 +294,67 @@ class _Batch:
         inputs = [self.inputs[value.number] if value.node < 0 else self.made[value.node] for value in numbers]
         kept = {i - count: array for i, array in self.kept.items() if i >= count}
         return _Batch(nodes, inputs, kept, self.mesh, self.until)
+
+
+class _FailedProgram:
+    """Sends the calls of a program one by one if it fails, once.
+
+    It keeps no array: what the caller has dropped is not computed, nor what needs it.
+
+    Args:
+        batch: the calls.
+        results: their results, by the indices of the calls.
+        send: sends them.
+    """
+
+    def __init__(
+        self,
+        batch: _Batch,
+        results: Mapping[int, SubmittedResult],
+        send: Callable[[_Batch, Mapping[int, SubmittedResult]], None],
+    ) -> None:
+        self._nodes = batch.nodes
+        self._inputs = [weakref.ref(x._version) if isinstance(x, RemoteArray) else x for x in batch.inputs]
+        self._mesh = batch.mesh
+        self._timeout_s = batch.until.timeout_s
+        self._results = results
+        self._send = send
+        self._lock = threading.Lock()
+        self._is_sent = False
+
+    def send(self) -> None:
+        """Sends the calls, if nobody has."""
+        with self._lock:
+            if not self._is_sent:
+                self._is_sent = True
+                self._send(self._batch(), self._results)
+
+    def _batch(self) -> _Batch:
+        versions = [each() if isinstance(each, weakref.ref) else each for each in self._inputs]
+        inputs = [RemoteArray._of(each) if isinstance(each, ArrayVersion) else each for each in versions]
+        kept = {
+            i: array
+            for i, array in _kept(self._nodes).items()
+            if i in self._results and not array.lost and all(inputs[k] is not None for k in self._needs(i))
+        }
+        return _Batch(self._nodes, inputs, kept, self._mesh, Deadline(self._timeout_s))
+
+    def _needs(self, index: int) -> set[int]:
+        """Returns the indices of the operands that a result needs."""
+        values = (value for i in needed_calls(self._nodes, [index]) for value in self._nodes[i].operands)
+        return {value.number for value in values if value is not None and value.node < 0}
+
+
+def _may_run_one_by_one(call: PendingCall, count: int) -> bool:
+    """Returns True if calls of a program that failed may succeed one by one.
+
+    Args:
+        call: the first of those that wait for its results.
+        count: the number of its results; where it is one, that needs all operands.
+    """
+    if call.reason is None or call.reason in _NOT_OF_THE_PROGRAM:
+        return False
+    return count > 1 or (call.root is call and call.reason != "ARRAY_LOST")
 
 
 def _publish(node: RecordedNode, array: RemoteArray, result: SubmittedResult) -> None:

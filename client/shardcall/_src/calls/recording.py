@@ -13,13 +13,13 @@ import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest
+from shardcall._src.calls.call_sites import call_site
 from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import (
     RecordedGraph,
     RecordedNode,
     RecordedResult,
     Template,
-    call_site,
     common_location,
 )
 from shardcall._src.calls.recorded_sending import RecordedSending

@@ -152,12 +152,12 @@ class RemoteArrays(SubmittedArrays):
     def get(self, array: Handle, until: Deadline) -> NDArray:
         """Copies an array from the mesh."""
         array = self._resolved(array)
-        handle = self._handle(array)
+        self._handle(array)  # which refuses what is none
 
         def get(shared: Shared | None) -> NDArray:
             buffer = None if shared is None else shared.result_buffer
             space = None if buffer is None else buffer.message()
-            request = array_service_pb2.GetArrayRequest(handle=handle, result_space=space)
+            request = array_service_pb2.GetArrayRequest(handle=self._handle(array), result_space=space)
             read = partial(array_answer, most_bytes=self._limits.max_call_bytes, buffer=buffer)
             return self._transport.get_array(request, read, until, shares=shared is not None)
 
@@ -170,8 +170,9 @@ class RemoteArrays(SubmittedArrays):
     def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
         """Returns an array of this client or another as the server describes it."""
         array = self._resolved(array)
-        request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
+        self._handle(array)
         with self.using([array], ["the array"], until):
+            request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
             answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, until).array
         describe = partial(self._described, owner, answer)
         held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None

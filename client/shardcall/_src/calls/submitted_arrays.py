@@ -115,6 +115,8 @@ class SubmittedArrays:
         operands = [value for value in values if isinstance(value, RemoteArray)]
         for operand in operands:
             check_where(operand, self._here, f"an operand of {call.message.kernel}")
+            if (result := pending_result(operand)) is not None:
+                result.begin()
         handles = [array._version.handle for array in arrays]
         for array in arrays:
             self._lease.hold(array._version.handle, partial(_same, array))

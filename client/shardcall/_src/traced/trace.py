@@ -10,6 +10,7 @@ import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.call_sites import line_of_caller
 from shardcall._src.calls.result_types import ResultTypes
 from shardcall._src.device_arrays.array_version import ArrayVersion, Where
 from shardcall._src.device_arrays.operands import as_operand
@@ -18,7 +19,7 @@ from shardcall._src.functions.element_types import DType
 from shardcall._src.functions.table import FUNCTIONS
 from shardcall._src.graphs.graph import Node, NodeSpec, Value, parameters_of
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
-from shardcall._src.traced.traced_array import TracedArray, TracedResult, line_of_caller
+from shardcall._src.traced.traced_array import TracedArray, TracedResult
 from shardcall._src.types import parameters, specs
 from shardcall._src.types.arguments import bind, operand_name
 from shardcall._src.types.arrays import Array, NDArray

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn, Protocol, Self
 
+from shardcall._src.calls.call_sites import line_of_caller
 from shardcall._src.device_arrays.array_operators import BinaryMethod
 from shardcall._src.device_arrays.array_protocols import assigning
 from shardcall._src.device_arrays.placement import MeshPlacement
@@ -17,8 +17,6 @@ from shardcall._src.types.errors import ShardcallError, TracingError
 
 MOST_ROWS = 64
 """The most iterations of a loop over an array, each of which becomes part of the program."""
-
-_PACKAGES = (__name__.partition(".")[0], "numpy")
 
 
 class ArrayTrace(Protocol):
@@ -176,11 +174,3 @@ class TracedArray(RemoteArray):
     __ixor__: ClassVar[BinaryMethod] = _assigning("bitwise_xor")
     __ilshift__: ClassVar[BinaryMethod] = _assigning("left_shift")
     __irshift__: ClassVar[BinaryMethod] = _assigning("right_shift")
-
-
-def line_of_caller() -> str:
-    """Returns the file and line outside this package and NumPy that the present call comes from."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

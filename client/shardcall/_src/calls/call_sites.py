@@ -1,0 +1,37 @@
+"""The positions of calls in the caller's code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+from types import FrameType
+
+_PACKAGES = (__name__.partition(".")[0], "numpy")
+_MOST_FRAMES = 8
+
+
+def line_of_caller() -> str:
+    """Returns the file and line outside this package and NumPy that the present call comes from."""
+    frame = _frame_of_caller()
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def call_site() -> tuple[Hashable, tuple[str, int]]:
+    """Returns the place in the caller's code of the present call, callers of it included, and its file and line."""
+    frame = _frame_of_caller()
+    line = frame.f_code.co_filename, frame.f_lineno
+    site: list[int] = []
+    outer: FrameType | None = frame
+    for _ in range(_MOST_FRAMES):
+        if outer is None:
+            break
+        site += (id(outer.f_code), outer.f_lasti)
+        outer = outer.f_back
+    return tuple(site), line
+
+
+def _frame_of_caller() -> FrameType:
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+        frame = frame.f_back
+    return frame
