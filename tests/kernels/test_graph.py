@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -290,3 +291,16 @@ def test_a_heat_step_is_one_pass_with_two_permutes(run):
     program = run.program(GRAPH, u, scalar, scalar, graph=text, mesh={"x": 8})
     assert [(use.kind, use.count) for use in collectives(program.text)] == [("collective-permute", 2)]
     assert memory(program.compiled).temp_bytes < 64 << 10
+
+
+def test_stencils_exchange_their_halos_whatever_the_layout_of_the_result(run):
+    write, out = GraphWriter(), ((), ("x",))
+    first = write("shift", write.x(0), shift=1, axis=0)
+    write.nodes[-1] = replace(write.nodes[-1], out_specs=(out,))
+    text = write.text(write("negative", first))
+    x = RANDOM.normal(size=(13, 9))
+    (plan,) = GRAPH.plans(run.resolve(GRAPH, x, graph=text, mesh={"x": 4}, in_specs=[("x", None)]).problem)
+    assert plan.nodes[0].strategy.name == "halo"
+    assert plan.specs[Value(0, 0)] == out
+    made = run(GRAPH, x, graph=text, mesh={"x": 4}, in_specs=[("x", None)], padding=float("nan"))
+    assert np.array_equal(made, -np.concatenate([np.zeros((1, 9)), x[:-1]]))

@@ -35,6 +35,7 @@ Reference = Callable[..., Any]
 """Computes the results from the present operands, all without padding."""
 
 GRAPH = "graph"
+VMAP = "vmap"
 
 NATIVE = frozenset(
     (

@@ -30,6 +30,7 @@ from shardcall_server.kernels.graph_transforms import (
     transformed_specs,
     transformed_types,
 )
+from shardcall_server.kernels.graph_vmap import VmapKernel
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
 from shardcall_server.kernels.parameters import integer, integers, text
@@ -90,8 +91,8 @@ class GraphKernel(Kernel[GraphParameters]):
     kernel's default, or rows over all mesh axes where that leaves it to the compiler.
 
     Args:
-        kernels: the kernels that nodes may be of, by name; beside them nodes may be loops (``graph``), ``scan`` and
-            ``cond``.
+        kernels: the kernels that nodes may be of, by name; beside them nodes may be loops (``graph``), ``scan``,
+            ``cond`` and ``vmap``.
     """
 
     name = "graph"
@@ -113,8 +114,8 @@ class GraphKernel(Kernel[GraphParameters]):
     def __init__(self, kernels: Mapping[str, Kernel]) -> None:
         every = dict(kernels)
         self._bodies = GraphBodies(every)
-        scan, cond = ScanKernel(self._bodies), CondKernel(self._bodies)
-        every.update({self.name: self, scan.name: scan, cond.name: cond})
+        within = (self, ScanKernel(self._bodies), CondKernel(self._bodies), VmapKernel(self._bodies))
+        every.update({kernel.name: kernel for kernel in within})
         self.strategies = (  # type: ignore[misc]  # with this graph's kernels
             Strategy(
                 "composed",

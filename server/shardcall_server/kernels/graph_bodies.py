@@ -92,7 +92,8 @@ class GraphBodies:
                 made = run(*_operands(node, plan, values, mesh))
                 count = len(node.problem.results)
                 flags += made[count:]
-                for index, array in enumerate(made[:count]):
+                moved_on = all_resharded(made[:count], node.problem.results, _made(node), node.out_specs, axes, mesh)
+                for index, array in enumerate(moved_on):
                     value = Value(i, index)
                     values[value] = _kept(node, index, array, mesh) if value in used else array
             moved_results = (
@@ -152,10 +153,15 @@ def _operands(
     ]
 
 
+def _made(node: PlannedNode) -> list[Spec]:
+    """Returns the spec of each result as the strategy makes it."""
+    return [required(spec) for spec in node.problem.out_specs]
+
+
 def _kept(node: PlannedNode, index: int, array: jax.Array, mesh: jax.sharding.Mesh) -> jax.Array:
     """Returns a node's result as the nodes after it use it."""
     if is_sealed(node.kernel.name, array.dtype):
         array = sealed(array)
-    spec = partition_spec(required(node.problem.out_specs[index]))
+    spec = partition_spec(node.out_specs[index])
     kept: jax.Array = lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
     return kept

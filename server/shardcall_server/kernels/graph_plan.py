@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 from shardcall._src.functions.element_types import is_inexact
 from shardcall._src.graphs.canonical import canonical
-from shardcall._src.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, is_loop, node_count
+from shardcall._src.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.calls import AUTO, check_operands, check_parameters, fill_in
-from shardcall_server.kernels.derivatives import GRAPH, refusal
+from shardcall_server.kernels.derivatives import GRAPH, VMAP, refusal
 from shardcall_server.kernels.kernel import Kernel, Problem, Strategy, required
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
 from shardcall_server.kernels.signature import Signature, ValueCheck
+from shardcall_server.kernels.stencils import StencilKernel
 
 _MOST_SPAN_BYTES = 1 << 50
 _MOST_GRAPHS = 64
@@ -60,12 +61,14 @@ class PlannedNode:
         operands: the operands that are present.
         problem: the problem that the strategy solves; every spec is set.
         strategy: the strategy.
+        out_specs: the spec that each result is moved to.
     """
 
     kernel: Kernel
     operands: tuple[Value, ...]
     problem: Problem
     strategy: Strategy
+    out_specs: tuple[Spec, ...]
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,8 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
 
 def _checked_work(kernel: Kernel, node: Node, operands: OperandTypes, signature: Signature) -> int:
     work_bytes = kernel.work_bytes(operands, signature)
-    if is_loop(node) and work_bytes > MOST_WORK_BYTES:
+    is_batched_loop = node.kernel == VMAP and has_loops([node])
+    if (is_loop(node) or is_batched_loop) and work_bytes > MOST_WORK_BYTES:
         raise CallError(
             Reason.NOT_SUPPORTED,
             f"the loop would read and write about {work_bytes:,} bytes in one launch, and at most {MOST_WORK_BYTES:,} "
@@ -167,8 +171,8 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
         problem = planned.problem
         for value, in_spec in zip(planned.operands, _present(problem.in_specs), strict=True):
             specs.setdefault(value, in_spec)
-        for index, (kind, spec) in enumerate(zip(problem.results, problem.out_specs, strict=True)):
-            types[Value(i, index)], specs[Value(i, index)] = kind, required(spec)
+        for index, (kind, spec) in enumerate(zip(problem.results, planned.out_specs, strict=True)):
+            types[Value(i, index)], specs[Value(i, index)] = kind, spec
     for i, kind in enumerate(inputs):
         specs.setdefault(Value(-1, i), rows_over_all(kind.ndim, mesh))
     in_order = tuple(specs[Value(-1, i)] for i in range(len(inputs)))
@@ -199,7 +203,7 @@ def check_derivatives(plan: GraphPlan, active: set[Value]) -> None:
                 field="graph",
             )
         if isinstance(node.kernel, _RunsGraphs):
-            is_plain = node.kernel.name == GRAPH and not node.problem.parameters.carried
+            is_plain = node.kernel.name == VMAP or (node.kernel.name == GRAPH and not node.problem.parameters.carried)
             for within in node.kernel.plans(node.problem):
                 # In a loop what depends on an input may become any other one.
                 inputs = {k for k in range(len(within.in_specs)) if not is_plain or depends[k]}
@@ -220,10 +224,16 @@ def _planned(
     asked = [*node.in_specs, *[None] * (len(operands) - len(node.in_specs))]
     own = [None if value is None else specs.get(value) for value in node.operands]
     in_specs = tuple(spec or own[i] if i < len(own) else spec for i, spec in enumerate(asked))
+    # A stencil that the compiler partitions takes several times as long in a loop, so the halo is exchanged, and the
+    # result moved.
+    is_moved = isinstance(kernel, StencilKernel) and not node.strategy
+    asked_out = () if is_moved else node.out_specs
     try:
         problem, strategy, _ = fill_in(
-            kernel, operands, dict(node.parameters), mesh, in_specs, node.out_specs, node.strategy or AUTO
+            kernel, operands, dict(node.parameters), mesh, in_specs, asked_out, node.strategy or AUTO
         )
+        if is_moved and node.out_specs:
+            fill_in(kernel, operands, dict(node.parameters), mesh, in_specs, node.out_specs, AUTO)  # which checks them
     except CallError as error:
         raise _of_node(index, node, error) from None
     # A layout that is left to the compiler could not be planned with.
@@ -235,7 +245,19 @@ def _planned(
     if why := strategy.refusal(problem):
         message = f"strategy {strategy.name!r} cannot serve this layout: {why}"
         raise _of_node(index, node, CallError(Reason.STRATEGY_UNSUPPORTED, message))
-    return PlannedNode(kernel, tuple(value for value in node.operands if value is not None), problem, strategy)
+    moved_to = (*node.out_specs, *[None] * (len(problem.results) - len(node.out_specs)))
+    made = tuple(spec or required(own) for spec, own in zip(moved_to, problem.out_specs, strict=True))
+    present = tuple(value for value in node.operands if value is not None)
+    return PlannedNode(kernel, present, problem, strategy, made)
+
+
+def nodes_of(plan: GraphPlan) -> Iterator[PlannedNode]:
+    """Yields the nodes of a plan, those of the graphs that they run included."""
+    for node in plan.nodes:
+        yield node
+        if isinstance(node.kernel, _RunsGraphs):
+            for within in node.kernel.plans(node.problem):
+                yield from nodes_of(within)
 
 
 def _present(specs: Specs) -> list[Spec]:

@@ -15,8 +15,9 @@ from shardcall_server.kernels.blocks import partition_spec
 from shardcall_server.kernels.graph_bodies import GraphBodies, all_resharded, resharded
 from shardcall_server.kernels.graph_loop import GraphLoop, check_carried
 from shardcall_server.kernels.graph_plan import GraphPlan, graph_of
+from shardcall_server.kernels.graph_vmap import without_axis
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
 from shardcall_server.kernels.parameters import boolean, integer, integers, text
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
@@ -109,10 +110,7 @@ class ScanKernel(Kernel[ScanParameters]):
     ) -> Specs:
         """Fills in unset specs: those that the kernels in the graph fill in; the first axis of rows is not sharded."""
         rows, used = _rows(operands, parameters), graph_of(parameters.graph).input_count
-        wanted = [
-            _row_spec(i, each, spec, parameters, mesh)
-            for i, (each, spec) in enumerate(zip(rows, in_specs, strict=True))
-        ]
+        wanted = [_row_spec(i, spec, parameters, mesh) for i, spec in enumerate(in_specs)]
         plan = self._bodies.plan(parameters.graph, rows[:used], tuple(wanted[:used]), mesh)
         first = dict(zip(parameters.carried, graph_of(parameters.graph).results, strict=True))
         inner = (*plan.in_specs, *(wanted[i] or plan.specs[first[i]] for i in range(used, len(rows))))
@@ -146,8 +144,7 @@ class ScanKernel(Kernel[ScanParameters]):
     def _row_types(self, problem: Problem[ScanParameters]) -> tuple[tuple[ArrayType, ...], tuple[Spec, ...]]:
         """Returns the types of the operands in one iteration, and their specs."""
         rows = _rows(problem.operands, problem.parameters)
-        each = enumerate(zip(rows, problem.in_specs, strict=True))
-        specs = (_row_spec(i, row, spec, problem.parameters, problem.mesh) for i, (row, spec) in each)
+        specs = (_row_spec(i, spec, problem.parameters, problem.mesh) for i, spec in enumerate(problem.in_specs))
         return rows, tuple(map(required, specs))
 
     def _result_specs(self, problem: Problem[ScanParameters]) -> list[Spec]:
@@ -218,8 +215,8 @@ def _rows(operands: OperandTypes, parameters: ScanParameters) -> tuple[ArrayType
     )
 
 
-def _row_spec(index: int, row: ArrayType, spec: Spec | None, parameters: ScanParameters, mesh: MeshAxes) -> Spec | None:
+def _row_spec(index: int, spec: Spec | None, parameters: ScanParameters, mesh: MeshAxes) -> Spec | None:
     """Returns the spec of an operand in one iteration; a scanned one whose rows are sharded is sharded otherwise."""
     if spec is None or index not in parameters.scanned:
         return spec
-    return rows_over_all(row.ndim, mesh) if spec[0] else spec[1:]
+    return without_axis(spec, 0, mesh)

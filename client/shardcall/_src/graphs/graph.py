@@ -21,7 +21,7 @@ MOST_CHARACTERS = 1 << 15
 MOST_ITEMS = 64
 """The most operands, results, parameters and integers of one list."""
 
-BODIES = {"graph": ("graph",), "scan": ("graph",), "cond": ("then", "otherwise")}
+BODIES = {"graph": ("graph",), "scan": ("graph",), "cond": ("then", "otherwise"), "vmap": ("graph",)}
 """The kernels that run graphs, and their parameters that are texts of these."""
 
 _INT64 = range(-(2**63), 2**63)

@@ -1,4 +1,4 @@
-"""The client's methods for derivatives of functions that run as one program."""
+"""The client's methods for transformations of functions that run as one program."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from shardcall._src.traced.derivatives import (
     ReverseDerivative,
     Transformed,
 )
+from shardcall._src.traced.vectorized import Vectorized
 from shardcall._src.types.tracebacks import shortened
 
 
 class ClientDerivatives(ClientTracing):
-    """Transforms functions: the server has JAX take the derivatives of their programs."""
+    """Transforms functions: the server applies the transformations of JAX to their programs."""
 
     @shortened
     def value_and_grad(
@@ -97,6 +98,29 @@ class ClientDerivatives(ClientTracing):
             A `shardcall.TracedFunction` with the same results.
         """
         return self._transformed(Checkpoint(self._active, function))
+
+    @shortened
+    def vmap(self, function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+        """Returns a function that is computed for every index of an axis of its arguments at once, as one program.
+
+            gradients = client.vmap(client.grad(loss_of), in_axes=(None, 0))(params, examples)
+
+        The results are those of a loop over the indices, stacked. The mapped axes are not sharded; the others are as
+        the function's calls shard them.
+
+        Args:
+            function: the function of one index, as `jit` takes it. It may be a transformed one, and may be transformed.
+            in_axes: the axis of all arguments, or a tuple with the axis of each; None for an argument that every index
+                gets complete. In place of an axis, a tree of the upper structure of the argument has one for each part.
+                Arguments that are only given by name are mapped along axis 0, static ones never.
+            out_axes: the axis of all results that the values of the indices are stacked along, or a tree of these of
+                the upper structure of what the function returns.
+
+        Returns:
+            A `shardcall.TracedFunction`. It raises an `InvalidParameterError` for axes that there are not, axes of
+            different lengths, and if no argument is mapped.
+        """
+        return self._transformed(Vectorized(self._active, function, in_axes, out_axes))
 
     def _transformed(self, function: Transformed) -> Callable[..., Any]:
         made: Callable[..., Any] = self.jit(function, static=function.static)

@@ -219,12 +219,8 @@ class ControlFlow:
     @contextmanager
     def _body(self, trace: Trace) -> Iterator[InnerTrace]:
         inner = InnerTrace(trace)
-        before, trace.has_open_body = trace.has_open_body, True
-        try:
-            with self._active.entered(inner):
-                yield inner
-        finally:
-            trace.has_open_body = before
+        with inner.entered(self._active):
+            yield inner
 
     def _state(
         self, trace: Trace, name: str, tree: Any, *, may_be_empty: bool = False

@@ -215,12 +215,7 @@ class InnerCall:
                     field="argnums",
                 )
             values[position] = self._with_respect_to(position, values[position])
-        with active.entered(self._inner):
-            returned, self.structure = flatten(function(*values, **bound.kwargs))
-            self._results = [self._inner.value(leaf, "what the function returns") for leaf in returned]
-            self._inner.check_updates()
-        if not self._results:
-            raise TracingError(f"{self.name} returns no array; return what is computed")
+        self._results, self.structure = self._inner.run(active, function, values, bound.kwargs)
         self.types = tuple(result.type for result in self._results)
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from shardcall._src.device_arrays.remote_array import find_remote_array
@@ -13,7 +14,10 @@ from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import check_limits
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
+from shardcall._src.traced.tracing import ActiveTrace
 from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.errors import TracingError
+from shardcall._src.types.pytrees import Structure, flatten
 
 
 class InnerTrace(Trace):
@@ -33,6 +37,32 @@ class InnerTrace(Trace):
         super().__init__(outer._client, outer.name)
         self.outer = outer
         self.operands: list[TracedArray | None] = []
+
+    @contextmanager
+    def entered(self, active: ActiveTrace) -> Iterator[None]:
+        """Adds the calls of a block to this trace; meanwhile the arrays of the outer one do not change."""
+        before, self.outer.has_open_body = self.outer.has_open_body, True
+        try:
+            with active.entered(self):
+                yield
+        finally:
+            self.outer.has_open_body = before
+
+    def run(
+        self, active: ActiveTrace, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[TracedArray], Structure]:
+        """Traces a function; returns the leaves of its result, and their structure.
+
+        Raises:
+            TracingError: for a function that cannot be traced, or returns no array.
+        """
+        with self.entered(active):
+            returned, structure = flatten(function(*args, **kwargs))
+            results = [self.value(leaf, "what the function returns") for leaf in returned]
+            self.check_updates()
+        if not results:
+            raise TracingError(f"a function in {self.name} returns no array; return what is computed")
+        return results, structure
 
     def constant(self, array: NDArray) -> TracedArray:
         """Returns an array of this process as one of the program."""

@@ -136,8 +136,8 @@ class TracedArray(RemoteArray):
             )
         if self._traced.trace.has_open_body:
             raise TracingError(
-                f"the body of a loop or branch in {self._traced.trace.name} assigns to elements of an array from "
-                "outside of it, which only what it returns can change; carry the array, or begin with a copy()"
+                f"a function in {self._traced.trace.name}, such as the body of a loop, assigns to elements of an array "
+                "from outside of it, which only what it returns can change; begin with a copy(), and return or carry it"
             )
         self._traced.trace.remove_update(value, self)
         super().__setitem__(key, value)

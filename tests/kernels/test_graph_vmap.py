@@ -1,0 +1,125 @@
+"""Graphs that are computed for every index of an axis at once: the results are those of one index after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kernels.derivative_cases import CASES
+from kernels.graphs import GraphWriter
+
+from shardcall._src.graphs.graph import Value
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+GRAPH = KERNELS["graph"]
+SIZE = 3
+MESHES = [
+    ({"x": 8}, ("x",)),
+    ({"a": 4, "b": 2}, ("a", "b")),
+    ({"x": 1}, ()),
+    ({"x": 3}, (None, "x")),
+]
+_SHORT = ("tanh", "var", "matmul", "laplacian", "getitem", "rfft", "solve", "sort", "normal")
+_FIXED = ("getitem", "setitem")  # the integers of others may be in another sequence
+
+
+def cases():
+    for name, calls in CASES.items():
+        for i in range(len(calls)):
+            for mesh in range(len(MESHES)):
+                for strategy in ("auto", *(each.name for each in KERNELS[name].strategies)):
+                    is_short = name in _SHORT and (i, mesh, strategy) == (0, 1, "auto")
+                    if strategy != "auto" or is_short:
+                        yield pytest.param(name, i, mesh, strategy, marks=() if is_short else pytest.mark.long)
+
+
+def varied(x, name, index):
+    """An operand of one index, of the same type."""
+    if x.dtype.kind == "f":
+        return x * (1, 0.9, 0.97)[index]
+    return x[::-1] if x.ndim and index == 1 and name not in _FIXED else x
+
+
+def batched(name, number, strategy, spec):
+    """A call of a kernel for three indices: the text, the operands, and the same of each index."""
+    operands, parameters = CASES[name][number]
+    arrays = [None if x is None else np.asarray(x) for x in operands]
+    present = [x for x in arrays if x is not None]
+    write = GraphWriter()
+    numbers = iter(range(len(present)))
+    first = write(name, *(None if x is None else write.x(next(numbers)) for x in arrays), **parameters)
+    is_first = next(i for i, x in enumerate(arrays) if x is not None and x.ndim == len(spec)) if spec else 0
+    specs = (*[None] * is_first, tuple((e,) if e else () for e in spec)) if spec else ()
+    write.nodes[-1] = replace(write.nodes[-1], strategy=strategy, in_specs=specs)
+    kinds = [None if x is None else ArrayType(x.shape, x.dtype) for x in arrays]
+    kinds += [None] * (len(KERNELS[name].operand_infos(len(kinds))) - len(kinds))
+    defaults = {p.name: parameters.get(p.name, p.default) for p in KERNELS[name].parameters}
+    results = KERNELS[name].validate(kinds, defaults).results
+    inner = write.text(*(Value(first.node, i) for i in range(len(results))))
+    in_axes = tuple(min(i, x.ndim) for i, x in enumerate(present))
+    out_axes = tuple(each.ndim - i % 2 if each.ndim else 0 for i, each in enumerate(results))
+    write = GraphWriter()
+    write("vmap", *map(write.x, range(len(present))), graph=inner, in_axes=in_axes, out_axes=out_axes, size=SIZE)
+    text = write.text(*(Value(0, i) for i in range(len(results))))
+    each = [[None if x is None else varied(x, name, k) for x in arrays] for k in range(SIZE)]
+    rows = [[x for x in row if x is not None] for row in each]
+    stacked = [np.stack(xs, axis) for xs, axis in zip(zip(*rows, strict=True), in_axes, strict=True)]
+    return text, stacked, each, out_axes, parameters
+
+
+@pytest.mark.parametrize(("name", "number", "mesh", "strategy"), list(cases()))
+def test_results_are_those_of_each_index(run, name, number, mesh, strategy):
+    axes, entries = MESHES[mesh]
+    largest = max((np.ndim(x) for x in CASES[name][number][0] if x is not None), default=0)
+    spec = (*entries, *[None] * (largest - len(entries))) if len(entries) <= largest and entries else ()
+    named = "" if len(KERNELS[name].strategies) == 1 or strategy == "auto" else strategy
+    text, operands, each, out_axes, parameters = batched(name, number, named, spec)
+    try:
+        made = run(GRAPH, *operands, graph=text, mesh=axes, padding=float("nan"))
+    except CallError as error:
+        if error.reason != Reason.STRATEGY_UNSUPPORTED and "axis_name" not in error.message:
+            raise
+        pytest.skip(error.message)
+    alone = [_as_tuple(run(KERNELS[name], *row, mesh={"x": 1}, **parameters)) for row in each]
+    for i, (result, axis) in enumerate(zip(_as_tuple(made), out_axes, strict=True)):
+        expected = np.stack([results[i] for results in alone], axis)
+        np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12, err_msg=f"result {i}")
+
+
+def _as_tuple(made):
+    return made if isinstance(made, tuple) else (made,)
+
+
+def test_what_is_refused(refused):
+    write = GraphWriter()
+    body = write.text(write("add", write.x(0), write.x(1)))
+    x, y = ArrayType((4, 3), np.dtype("f4")), ArrayType((3,), np.dtype("f4"))
+
+    def message(*operands, **parameters):
+        how = {"graph": body, "in_axes": (0, -1), "out_axes": (0,), "size": 4, **parameters}
+        outer = GraphWriter()
+        text = outer.text(outer("vmap", *map(outer.x, range(len(operands))), **how))
+        return refused(GRAPH, *operands, graph=text).message
+
+    assert "has 2 inputs and 1 operands came" in message(x)
+    assert "in_axes is (2, -1)" in message(x, y, in_axes=(2, -1))
+    assert "in_axes is (0,)" in message(x, y, in_axes=(0,))
+    assert "an axis of length 5, the size" in message(x, y, size=5)
+    assert "size=-1" in message(x, y, size=-1)
+    assert "out_axes is (2,)" in message(x, y, out_axes=(2,))
+    assert "out_axes is ()" in message(x, y, out_axes=())
+    inner = GraphWriter()
+    loop = inner.text(inner("graph", inner.x(0), inner.x(1), graph=body, carried=(0,), count=1000))
+    many = ArrayType((1 << 14, 1 << 10), np.dtype("f4"))
+    error = message(many, ArrayType((), np.dtype("f4")), graph=loop, size=1 << 14)
+    assert "node 0, vmap: the loop would read and write" in error
+    inner = GraphWriter()
+    first = inner("roll", inner.x(0), shift=1, axis=0)
+    inner.nodes[-1] = replace(inner.nodes[-1], strategy="gspmd")
+    error = message(x, graph=inner.text(first), in_axes=(0,))
+    assert "node 0, vmap: " in error
+    assert "strategy 'gspmd' of roll cannot be batched; leave the strategy out" in error
