@@ -183,8 +183,8 @@ def _size(name: str, mapped: Sequence[_Mapped]) -> int:
     if len(sizes) > 1:
         listed = "; ".join(f"{size}: {', '.join(which)}" for size, which in sizes.items())
         raise InvalidParameterError(
-            f"vmap of {name} maps axes of different lengths, {listed}; give axes of one length, or None for an argument "
-            "that is not mapped",
+            f"vmap of {name} maps axes of different lengths, {listed}; give axes of one length, or None for what is "
+            "not mapped",
             field="in_axes",
         )
     return next(iter(sizes))
