@@ -177,6 +177,13 @@ def test_empty_arrays_and_scalars(run, same):
         same(run(GRAPH, x, np.float64(2), graph=text, mesh={"x": 8}), np.asarray(x * 2 + x))
 
 
+@pytest.mark.parametrize("kernel", ["shift", "roll", "laplacian", "diff"])
+def test_neighbors_in_empty_arrays(run, kernel):
+    write, how = GraphWriter(), {"shift": {"shift": 1, "axis": 0}, "roll": {"shift": 1, "axis": 0}}
+    total = write("sum", write(kernel, write.x(0), **how.get(kernel, {})))
+    assert run(GRAPH, np.zeros((0, 4)), graph=write.text(total), mesh={"x": 2}) == 0
+
+
 TEXTS = [
     ("", "JSON"),
     ("[]", "not an object"),

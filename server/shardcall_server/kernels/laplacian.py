@@ -56,7 +56,7 @@ def _body(
 def _neighbors(block: jax.Array, along: ShardedAxis, offset: int, boundary: Boundary) -> jax.Array:
     """Returns the element before or after each one of a block."""
     width = (1, 0) if offset < 0 else (0, 1)
-    return stencils.stencil(block, [along], width, boundary, lambda x, region: x.at(region, along.axis, offset))
+    return stencils.stencil(block, along, width, boundary, lambda x, start, stop: x.at(start + offset, stop + offset))
 
 
 def _bound(problem: Problem[LaplacianParameters]) -> stencils.Body:

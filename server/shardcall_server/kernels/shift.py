@@ -68,9 +68,8 @@ def _shifted(block: jax.Array, value: jax.Array, along: ShardedAxis, count: int,
         source = first + (start - count) + lax.broadcasted_iota(kind, shape, along.axis)
         return jnp.where((source >= 0) & (source < along.rows), moved, value)
 
-    def part(extended: stencils.HaloExtendedBlock, region: stencils.Region) -> jax.Array:
-        moved = extended.at(region, along.axis, -count)
-        start, stop = region[along.axis]
+    def part(extended: stencils.HaloExtendedBlock, start: int, stop: int) -> jax.Array:
+        moved = extended.at(start - count, stop - count)
         inside = start - count >= 0 and (stop - count <= along.held(along.devices - 1))
         return moved if inside else filled(moved, start)
 
@@ -82,7 +81,7 @@ def _shifted(block: jax.Array, value: jax.Array, along: ShardedAxis, count: int,
         moved = Exchange.of(along, windows, boundary)(block)
         return filled(moved, 0)
     width = max(count, 0), max(-count, 0)
-    return stencils.stencil(block, [along], width, boundary, part)
+    return stencils.stencil(block, along, width, boundary, part)
 
 
 def _bound(problem: Problem[ShiftParameters]) -> stencils.Body:

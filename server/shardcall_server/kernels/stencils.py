@@ -6,7 +6,7 @@ place. XLA makes one pass over memory of that, and so the elements of a face may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -14,15 +14,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from shardcall_server.kernels import element_types
-from shardcall_server.kernels.blocks import fit, partition_spec
+from shardcall_server.kernels.blocks import fit, pad_axis, partition_spec
 from shardcall_server.kernels.exchange import ShardedAxis, behind, fill, rows_after, rows_before, written
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import MeshAxes, OperandTypes, Specs, format_spec, replicated
 from shardcall_server.kernels.routes import Boundary
 from shardcall_server.kernels.signature import ParametersT
-
-Region = tuple[tuple[int, int], ...]
-"""Part of a block: from and to along each axis."""
 
 Body = Callable[..., tuple[jax.Array, ...]]
 """Maps a block of x, the unsharded other operands and ``alongs`` to a block of each result."""
@@ -30,99 +27,75 @@ Body = Callable[..., tuple[jax.Array, ...]]
 
 @dataclass(frozen=True)
 class HaloExtendedBlock:
-    """A block with its halo.
+    """A block with its halo along one axis.
 
     Attributes:
+        axis: the axis.
         block: the device's own rows.
-        sides: by axis, the rows before the block and those after it.
+        before: the rows before the block; None if they are not there.
+        after: those after it; None if they are not there.
     """
 
+    axis: int
     block: jax.Array
-    sides: Mapping[int, tuple[jax.Array, jax.Array]]
+    before: jax.Array | None = None
+    after: jax.Array | None = None
 
-    def at(self, region: Region, axis: int, offset: int) -> jax.Array:
-        """Returns the region that is ``offset`` rows further along an axis than a region of the block."""
-        start, stop = (edge + offset for edge in region[axis])
-        size = self.block.shape[axis]
-        parts = []
+    def at(self, start: int, stop: int) -> jax.Array:
+        """Returns rows from one to another, counted from the first row of the block; negative ones are before it."""
+        if start == stop:
+            return self._cut(self.block, 0, 0)
+        size, parts = self.block.shape[self.axis], []
         if start < 0:
-            left = self.sides[axis][0]
-            count = left.shape[axis]
-            parts.append(_cut(left, region, axis, count + start, count + min(stop, 0)))
+            before = required(self.before)
+            count = before.shape[self.axis]
+            parts.append(self._cut(before, count + start, count + min(stop, 0)))
         if start < size and stop > 0:
-            parts.append(_cut(self.block, region, axis, max(start, 0), min(stop, size)))
+            parts.append(self._cut(self.block, max(start, 0), min(stop, size)))
         if stop > size:
-            parts.append(_cut(self.sides[axis][1], region, axis, max(start - size, 0), stop - size))
-        return jnp.concatenate(parts, axis) if len(parts) > 1 else parts[0]
+            parts.append(self._cut(required(self.after), max(start - size, 0), stop - size))
+        return jnp.concatenate(parts, self.axis) if len(parts) > 1 else parts[0]
 
-
-def _cut(array: jax.Array, region: Region, axis: int, start: int, stop: int) -> jax.Array:
-    spans = [(start, stop) if i == axis else span for i, span in enumerate(region)]
-    return lax.slice(array, [a for a, _ in spans], [b for _, b in spans])
+    def _cut(self, array: jax.Array, start: int, stop: int) -> jax.Array:
+        return lax.slice_in_dim(array, start, stop, axis=self.axis)
 
 
 def stencil(
     block: jax.Array,
-    alongs: Sequence[ShardedAxis],
+    along: ShardedAxis,
     width: tuple[int, int],
     boundary: Boundary,
-    value: Callable[[HaloExtendedBlock, Region], jax.Array],
+    value: Callable[[HaloExtendedBlock, int, int], jax.Array],
 ) -> jax.Array:
     """Returns one device's block of a result.
 
     Args:
         block: the device's block of x.
-        alongs: the axes along which elements depend on others.
-        width: along each of these, how many rows before a row and how many after it its elements depend on.
+        along: the axis along which elements depend on others.
+        width: how many rows before a row and how many after it its elements depend on.
         boundary: the values outside x.
-        value: the result in a region of the block, in the result's element type.
+        value: the result from one row of the block to another, in the result's element type.
     """
-    before, after = width
+    (before, after), axis, size = width, along.axis, block.shape[along.axis]
+    start, stop = before, size - after
     # Rows that wrap round into padding come from other blocks; other fill values are local.
-    needs_all = boundary == "periodic" and after > 0 and not all(along.is_even for along in alongs)
-    filled = block
-    for along in alongs if after else ():
-        filled = fill(filled, along, boundary)
-    full: Region = tuple((0, size) for size in block.shape)
-    center = _replaced(full, {a.axis: (before, block.shape[a.axis] - after) for a in alongs})
-    has_center = all(start < stop for start, stop in center)
-    inside = value(HaloExtendedBlock(filled, {}), center) if has_center and not needs_all else None
-    sides = {}
-    for along in alongs:
-        right = rows_after(along, after, boundary)(block)
-        sides[along.axis] = rows_before(along, before, boundary)(block), behind(right, along)
-        if needs_all:
-            filled = written(filled, right, along)
-    extended = HaloExtendedBlock(filled, sides)
-    if inside is None and has_center:
-        inside = value(extended, center)
+    needs_all = boundary == "periodic" and after > 0 and not along.is_even
+    filled = fill(block, along, boundary) if after else block
+    inside = value(HaloExtendedBlock(axis, filled), start, stop) if start < stop and not needs_all else None
+    right = rows_after(along, after, boundary)(block)
+    if needs_all:
+        filled = written(filled, right, along)
+    extended = HaloExtendedBlock(axis, filled, rows_before(along, before, boundary)(block), behind(right, along))
+    if start >= stop:
+        return value(extended, 0, size)
     if inside is None:
-        return value(extended, full)
-    return _with_faces(inside, extended, center, full, value)
-
-
-def _with_faces(
-    inside: jax.Array,
-    extended: HaloExtendedBlock,
-    center: Region,
-    full: Region,
-    value: Callable[[HaloExtendedBlock, Region], jax.Array],
-) -> jax.Array:
-    dtype = inside.dtype
-    inside = element_types.as_bits(inside)
-    margins = [(start, size - stop, 0) for (start, stop), (_, size) in zip(center, full, strict=True)]
-    result = lax.pad(inside, jnp.zeros((), inside.dtype), margins)
-    for axis in extended.sides:
-        size = full[axis][1]
-        for start, stop in ((0, center[axis][0]), (center[axis][1], size)):
-            if start < stop:
-                face = element_types.as_bits(value(extended, _replaced(full, {axis: (start, stop)})))
-                result = lax.dynamic_update_slice_in_dim(result, face, start, axis)
-    return element_types.from_bits(result, dtype)
-
-
-def _replaced(region: Region, spans: Mapping[int, tuple[int, int]]) -> Region:
-    return tuple(spans.get(axis, span) for axis, span in enumerate(region))
+        inside = value(extended, start, stop)
+    result = pad_axis(element_types.as_bits(inside), axis, before, after)
+    for first, last in ((0, start), (stop, size)):
+        if first < last:
+            face = element_types.as_bits(value(extended, first, last))
+            result = lax.dynamic_update_slice_in_dim(result, face, first, axis)
+    return element_types.from_bits(result, inside.dtype)
 
 
 def on_blocks(problem: Problem, mesh: jax.sharding.Mesh, axes: Sequence[int], body: Body) -> Program:
