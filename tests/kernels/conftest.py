@@ -54,6 +54,11 @@ class Kernels:
         """The programs compiled so far."""
         return self.runner.programs
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all calls run in this process, so that `programs` has their programs."""
+        return self._wire is None
+
     def resolve(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Resolved:
         """The call with all that was left open filled in."""
         return _call(kernel, *operands, **how).resolve()

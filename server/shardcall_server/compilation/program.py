@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from shardcall_server.compilation.analysis import overflowing_axis
+from shardcall_server.compilation.analysis import collectives, overflowing_axis
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.blocks import is_distributed_cpu
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
@@ -170,6 +171,8 @@ def compile_program(resolved: Resolved, *, in_slices: bool = False) -> Program:
     compiled = lowered.compile()
     if any(array.size >= 2**31 for array in (*arguments, *lowered.out_info)):
         _check_offsets(resolved, compiled)
+    if is_distributed_cpu():
+        _check_collectives(resolved, compiled)
     results = tuple(
         Placement(tuple(info.shape), sharding)
         # The flags of the checks come after the results.
@@ -187,6 +190,16 @@ def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
             f"strategy {resolved.strategy.name!r} of {resolved.kernel.name} shards an axis of {size} elements, "
             f"and the compiler counts offsets in 32 bits; make the axis {2**31} elements or shorter, shard "
             "operands and result alike, or shard them along another axis",
+        )
+
+
+def _check_collectives(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
+    if any(use.kind == "reduce-scatter" for use in collectives(compiled.as_text() or "")):
+        raise CallError(
+            Reason.NOT_SUPPORTED,
+            f"strategy {resolved.strategy.name!r} of {resolved.kernel.name} has a reduce-scatter, which returns wrong "
+            "values between CPUs of several hosts (https://github.com/jax-ml/jax/issues/40830); give another strategy, "
+            "or make the kernel call shardcall_server.kernels.blocks.reduce_scatter in place of jax.lax.psum_scatter",
         )
 
 
