@@ -137,6 +137,7 @@ def test_indices_that_are_not_zero(run, values, same, mesh, spec):
     wanted = np.flatnonzero(x)
     how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan}
     same(run(KERNELS["flatnonzero"], x, **how, size=len(wanted)), wanted)
+    assert run.resolve(KERNELS["flatnonzero"], x, mesh={"x": 8}, size=9).strategy.name == "one_device"
 
 
 @pytest.mark.parametrize("index", [5, -6, 2**40])

@@ -251,5 +251,6 @@ def rows() -> tuple[Row, ...]:
             {"size": "The number of elements that are not zero; indices beyond it are left out, missing ones are 0."},
             aligned=_aligned_to_none,
             origins=lambda call: (0 if call.x else None,),
+            needs_complete_axes=True,
         ),
     )
