@@ -20,7 +20,7 @@ from shardcall._src.calls.result_types import ResultTypes
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
 from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.rpc.transport import Transport
@@ -343,6 +343,7 @@ class Client(KernelMethods[Result[Any]], ClientDerivatives):
         refuse_transfers: bool = False,
     ) -> Result[Any]:
         until = deadline(timeout, self._info.limits.max_call_seconds)
+        settle_others(values, self)
         for value in values:
             if isinstance(value, RemoteArray):
                 break

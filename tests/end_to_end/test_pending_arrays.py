@@ -138,3 +138,28 @@ def test_the_page_runs(block, server, monkeypatch):
         connect = module.connect
         monkeypatch.setattr(module, "local", lambda devices, connect=connect, **how: connect(server.address, **how))
     exec(compile(block, "example.py", "exec"), {"sc": sc, "np": np})
+
+
+def test_results_that_another_client_waits_for_are_operands(own, server):
+    x = np.arange(13.0)
+    h = own.put(x)
+    with sc.connect(server.address) as other:
+        step = own.jit(lambda a: a + 1)
+        for _ in range(3):
+            pending = other.put(x) * 2.0
+            np.testing.assert_array_equal(h + pending, x * 3)
+            np.testing.assert_array_equal(own.add(h, other.put(x) * 3.0).array, x * 4)
+            np.testing.assert_array_equal(step(other.put(x) * 4.0), x * 4 + 1)
+        bad = other.submit("power", other.put(np.array([1, 2])), -1)
+        with pytest.raises(sc.InvalidOperandError, match="negative integer"):
+            own.put(np.ones(2)) + bad
+
+
+def test_the_array_of_a_dropped_object_of_another_client_is_deleted_after_the_calls_that_use_it(own, server):
+    x = np.arange(13.0)
+    h = own.put(x)
+    with sc.connect(server.address) as other:
+        for _ in range(20):
+            np.testing.assert_array_equal(h + other.put(x), x * 2)
+            np.testing.assert_array_equal(own.submit("add", h, other.put(x)), x * 2)
+        until(lambda: len(other.list()) == 0)

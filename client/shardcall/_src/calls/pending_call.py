@@ -31,6 +31,7 @@ class PendingCall:
 
     Attributes:
         arrays: the handles of its results and of its operands on the mesh.
+        borrowed: its operands of other clients, until it is answered.
         stops_without: the handles of the results of a loop, or of a call that waits for one, which is cancelled when
             they are all deleted; empty for others.
         is_raised: True if its error was raised.
@@ -49,6 +50,7 @@ class PendingCall:
         self, calls: CallsOfClient, name: str, types: Sequence[Array | None], timeout_s: float, line: str = ""
     ) -> None:
         self.arrays: Sequence[bytes] = ()
+        self.borrowed: Sequence[object] = ()
         self.stops_without: Sequence[bytes] = ()
         self.is_raised = False
         self.resend: Callable[[], object] | None = None

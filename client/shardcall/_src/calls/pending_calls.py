@@ -56,6 +56,7 @@ class PendingCalls:
         send: Callable[[Callable[[StreamedCall], None]], object],
         handles: Sequence[bytes],
         pending: Sequence[PendingResult],
+        borrowed: Sequence[object] = (),
     ) -> None:
         """Sends a call, or several as one.
 
@@ -64,6 +65,7 @@ class PendingCalls:
             send: sends them, after passing it to its argument.
             handles: the handles of its results and of its operands on the mesh.
             pending: the operands that are results of submitted calls.
+            borrowed: the operands of other clients, which delete what nobody refers to.
 
         Raises:
             ShardcallError: as ``send`` raises it.
@@ -73,6 +75,7 @@ class PendingCalls:
             with self._lock:
                 for call in calls:
                     call.arrays, call._depends_on = handles, [*depends_on, *call._depends_on]
+                    call.borrowed = borrowed
                     for handle in handles:
                         self._uses[handle] = self._uses.get(handle, 0) + 1
                     self._unanswered[call] = None
@@ -260,6 +263,7 @@ class PendingCalls:
         if call not in self._unanswered:
             return
         del self._unanswered[call]
+        call.borrowed = ()
         self._loops.pop(call, None)
         for handle in call.arrays:
             self._uses[handle] -= 1

@@ -25,7 +25,7 @@ from shardcall._src.calls.recorded_graph import (
 from shardcall._src.calls.recorded_sending import RecordedSending
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.device_arrays.array_version import Owner
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
 from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
 from shardcall._src.graphs.graph import parameters_of
 from shardcall._src.transfer.upload import Value as Operand
@@ -143,6 +143,7 @@ class Recorder:
             operands: its operands; arrays of this process are not changed later.
         """
         graph = self._own_graph()
+        settle_others(operands, owner)
         for operand in operands:
             if isinstance(operand, RemoteArray):
                 if not self._arrays.is_here(operand):

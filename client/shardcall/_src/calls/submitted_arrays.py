@@ -12,7 +12,7 @@ from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.lease import Lease
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_where, pending_result
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_where, pending_result, settle_others
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.call_runner import operand_bytes
 from shardcall._src.transfer.call_stream import CallStream
@@ -62,6 +62,7 @@ class SubmittedArrays:
             name: its name in errors; empty for that of the kernel.
             stops_unread: whether to cancel it when all its results are deleted.
         """
+        settle_others(values, owner)
         submitted = PendingCall(self.pending, name or call.message.kernel, call.types, until.timeout_s)
         arrays = tuple(
             self.recorded(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)
@@ -134,8 +135,10 @@ class SubmittedArrays:
         if any(result.call.stops_without for result in pending if isinstance(result, SubmittedResult)):
             for submitted in calls:  # else the loop would not stop while they wait for it
                 submitted.stops_without = handles
+        own = arrays[0]._version.owner
+        borrowed = [operand._version for operand in operands if operand._version.owner is not own]
         # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
-        self.pending.send(calls, lambda sending: send(sending=sending), used, pending)
+        self.pending.send(calls, lambda sending: send(sending=sending), used, pending, borrowed)
 
 
 def _same(array: RemoteArray) -> RemoteArray:

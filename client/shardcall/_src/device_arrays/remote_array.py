@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, Self
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
-from shardcall._src.device_arrays.array_version import ArrayVersion, PendingResult, Where
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.display.drawing import element
@@ -228,6 +228,21 @@ def settle(array: RemoteArray, deadline: Deadline | None = None) -> None:
         ShardcallError: of the call that failed.
     """
     array._settled(deadline)
+
+
+def settle_others(values: Sequence[object], owner: Owner) -> None:
+    """Waits for operands that calls of other clients make: a call of this one may overtake them.
+
+    Args:
+        values: the operands.
+        owner: this client.
+
+    Raises:
+        ShardcallError: of the call that failed.
+    """
+    for value in values:
+        if isinstance(value, RemoteArray) and value._version.owner is not owner and value._version.pending is not None:
+            settle(value)
 
 
 def is_pending(array: RemoteArray) -> bool:
