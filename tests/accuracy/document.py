@@ -1,4 +1,4 @@
-"""The table as a document: the text between its marks is generated, the rest is kept."""
+"""The accuracy tables of docs/accuracy.md: the text between its marks is generated, the rest is kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VECTORS = ("avx", "avx2", "f16c", "fma")
 
 
 def cell(accuracy: Accuracy) -> str:
-    """A cell: the worst error, and a letter for each thing that is otherwise than in the reference."""
+    """Returns a cell: the largest error, and a letter for each kind of difference from the reference."""
     marks = (accuracy.operands_flushed, "a"), (accuracy.results_flushed, "b"), (accuracy.differ > 0, "c")
     return " ".join([_number(accuracy.worst), *(letter for applies, letter in marks if applies)])
 
@@ -46,9 +46,9 @@ def _number(worst: float) -> str:
 def holds(stated: Accuracy, measured: Accuracy, row: str) -> bool:
     """Returns True if a measurement is no worse than a row states, apart from the rounding of the table's numbers.
 
-    Of sums half as much again is allowed, since other processors add in another order, and half a unit in any case, as
-    a result that is rounded once has. Results that differ are as many as stated by proportion, since an array of
-    another size repeats the same operands.
+    For sums the limit is 1.5 times the stated error, because other processors add in another order, and at least half a
+    unit, the error of a correctly rounded result. The number of results that differ is compared by proportion, because
+    an array of another size repeats the same operands.
     """
     most = _SLACK * stated.worst if row in FUNCTIONS else max(_SLACK_OF_SUMS * stated.worst, 0.5)
     most = most + 0.01 if stated.worst else 0
@@ -62,7 +62,7 @@ def holds(stated: Accuracy, measured: Accuracy, row: str) -> bool:
 
 
 def parsed(text: str) -> Table:
-    """The table that a document states, as far as it does."""
+    """Returns the rows of a document's tables."""
     table: Table = {}
     for line in filter(lambda line: line.startswith("|"), text.splitlines()):
         label, *cells = (part.strip() for part in line.strip("|").split("|"))
@@ -89,13 +89,13 @@ def _accuracy(worst: str, letters: Sequence[str]) -> Accuracy:
 
 
 def stated_conditions(text: str) -> dict[str, str]:
-    """The conditions that a document states above its table."""
+    """Returns the conditions that a document states above its table."""
     head = text.partition(BEGIN)[2].partition("##")[0]
     return dict(match.groups() for line in head.splitlines() if (match := _FACT.fullmatch(line)))
 
 
 def refusal(stated: Mapping[str, str], here: Mapping[str, str], *, quick: bool, only: bool) -> str:
-    """The reason why a run may not write into a document that states other conditions; empty where it may."""
+    """Returns the reason not to replace a document measured under other conditions; empty if there is none."""
     differ = [name for name in {**stated, **here} if stated.get(name) != here.get(name)]
     if only and differ:
         what = "--only keeps the other rows, which were measured under other conditions"
@@ -107,7 +107,7 @@ def refusal(stated: Mapping[str, str], here: Mapping[str, str], *, quick: bool, 
 
 
 def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], platform: str = "cpu") -> dict[str, str]:
-    """The conditions of a table: versions, devices, flags, sizes, and what was not measured."""
+    """Returns the conditions of a table: versions, devices, flags, sizes, and what was not measured."""
     elements = {
         "float32, float64 and complex types": sizes("float64"),
         "float16 and bfloat16": sizes("float16"),
@@ -117,7 +117,7 @@ def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], pla
     if sizes("float64") != SIZES:
         limits.append(f"few sizes (`--quick`): the full run has {len(SIZES)}, from {SIZES[0]} to {SIZES[-1]:,}")
     if platform == "cpu" and "avx512" not in processor:
-        limits.append("no processor with AVX-512, where vectors are twice as wide")
+        limits.append("no processor with AVX-512, whose vectors are twice as wide")
     return {
         "jaxlib": version("jaxlib"),
         "devices": f"{len(info.devices)}: {', '.join(sorted({device.kind for device in info.devices}))}",
@@ -129,15 +129,15 @@ def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], pla
 
 
 def _processor() -> str:
-    """Its name, and its extensions for vectors."""
+    """Returns the processor's name and vector extensions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     flags = [flag for flag in facts.get("flags", "").split() if flag in _VECTORS or flag.startswith(("avx512", "amx"))]
-    return f"{facts.get('model name', 'of no name')}, vector extensions {' '.join(sorted(flags)) or 'none'}"
+    return f"{facts.get('model name', 'unknown')}, vector extensions {' '.join(sorted(flags)) or 'none'}"
 
 
 def generated(table: Table, facts: Mapping[str, str]) -> str:
-    """The text between the marks."""
+    """Returns the text between the marks."""
     labels = rows(table)
     elementwise = [label for label in FUNCTIONS if label in labels]
     others = [label for label in labels if label not in FUNCTIONS]
@@ -179,7 +179,7 @@ def _differences(table: Table, labels: Sequence[str]) -> list[str]:
 
 
 def write(path: Path, content: str) -> None:
-    """Puts what was generated between the marks of a document.
+    """Writes the generated text between the marks of a document.
 
     Raises:
         ValueError: the document has no marks.
@@ -188,5 +188,5 @@ def write(path: Path, content: str) -> None:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{path} lacks the lines {BEGIN!r} and {END!r}, between which the table stands")
+        raise ValueError(f"{path} lacks the lines {BEGIN!r} and {END!r}, which enclose the table")
     path.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}")
