@@ -90,6 +90,78 @@ def test_a_branch_on_values_is_refused(client, u):
         client.jit(lambda u: u if u > 0 else -u)(u)
 
 
+def test_an_error_says_how_to_avoid_values(client, u):
+    labels = client.put(np.arange(13) % 3)
+    for needs, message in (
+        (lambda u: float(u[0, 0]), r"^float\(\) needs .*return it from the function and convert"),
+        (lambda u: range(labels[0]), r"^an index of a list, a size or range\(\) needs .*return it from"),
+        (lambda u: u.tolist(), r"^tolist\(\) needs .*return it from"),
+        (lambda u: f"{u[0, 0]:.2f}", r"^a format needs .*return it from"),
+        (lambda u: np.array([u[0, 0]]), r"^numpy\.array or numpy\.asarray needs .*xp\.stack"),
+        (lambda u: u[labels == 1], r"^this call, whose sizes .*xp\.where\(mask, x, 0\)"),
+        (np.histogram, r"^this call, whose sizes .*return x from the function"),
+        (np.unique, r"^this call, whose sizes .*return x from the function"),
+    ):
+        with pytest.raises(sc.TracingError, match=message) as raised:
+            client.jit(needs)(u)
+        assert "get()" not in str(raised.value)
+
+    def decreased(w, g):
+        w -= g
+        return w
+
+    w = client.put(U, mesh={"x": 4})
+    assert np.array_equal(client.jit(decreased)(w, u).get(), U - U)
+    assert np.array_equal(w.get(), U)  # as in JAX: the result is another array
+
+
+def test_methods(client, u):
+    class Model:
+        def __init__(self, rate):
+            self.rate = rate
+
+        @client.jit
+        def apply(self, u):
+            return u * self.rate
+
+        @client.jit(static=("self", "n"))
+        def power(self, u, n):
+            return u**n if n > 1 else u * self.rate
+
+        slope = client.grad(lambda self, u: (u * u * self.rate).sum(), argnums=1)
+
+    one, other = Model(2.0), Model(np.arange(9.0))
+    for model in (one, other):
+        assert np.array_equal(model.apply(u).get(), U * model.rate)
+        assert np.array_equal(model.power(u, 1).get(), U * model.rate)
+        assert np.allclose(model.slope(u).get(), 2 * U * model.rate)
+    one.rate = 3.0
+    assert np.array_equal(one.apply(u).get(), U * 3)
+    assert np.array_equal(one.apply.repeat(u, times=2).get(), U * 3 * 3)
+    assert isinstance(Model.apply, sc.TracedFunction)
+
+
+def test_the_layout_of_a_result_may_be_set(client, u):
+    xp, spec = client.xp, sc.P(None, "x")
+    assert xp.with_spec(u, spec).spec == spec
+    laid = client.jit(lambda u: xp.with_spec(u * 2, spec) + 1)
+    assert laid.plan(u).results[0].spec == spec
+    assert np.array_equal(laid(u).get(), U * 2 + 1)
+    with pytest.raises(sc.ShardcallError, match="y"):
+        client.jit(lambda u: xp.with_spec(u, sc.P("y")))(u).get()
+
+
+def test_layouts_of_results_follow_the_operands(client):
+    def plan(f, *specs):
+        arrays = [client.put(np.ones((13, 9)), mesh={"a": 2, "b": 2}, spec=spec) for spec in specs]
+        return client.jit(f).plan(*arrays).results[0].spec
+
+    rows, columns, both = sc.P("a", None), sc.P(None, "b"), sc.P("a", "b")
+    assert plan(lambda x, y: np.tanh(x[0] + y), columns, both) == both
+    assert plan(lambda x, y: x @ y.T, rows, sc.P("b", None)) == both
+    assert plan(lambda x, y: np.exp(x @ y.T) + 1, rows, sc.P("b", None)) == both
+
+
 def test_both_branches_of_cond_are_in_the_program(client, u):
     def f(u, scale):
         return client.xp.cond(u.sum() > 0, lambda a, b: (a * b, a), lambda a, b: (a - b, b * a), u, scale)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.types.specs import SpecLike
 from shardcall.namespace.base import NamespaceBase
 
 
@@ -76,6 +78,22 @@ class ControlFlowNamespace(NamespaceBase):
             TypeError: for a condition of several elements, and for results of another structure or type.
         """
         return self._control_flow.cond(pred, then, otherwise, *operands)
+
+    def with_spec(self, x: OperandLike, spec: SpecLike, /) -> RemoteArray:
+        """Returns an array sharded by a spec, as ``jax.lax.with_sharding_constraint``.
+
+        In a traced function it decides the layout of an intermediate result, which otherwise follows from the operands
+        of the function that computes it.
+
+        Args:
+            x: [...] the array.
+            spec: the mesh axes that shard each axis, such as ``sc.P("x", None)``.
+
+        Raises:
+            ShardcallError: for mesh axes that there are not, and more entries than axes of ``x``.
+        """
+        made: RemoteArray = self.call("reshard", x, out_specs=[spec])
+        return made
 
     @property
     def _control_flow(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn, Protocol, Self
 
@@ -17,6 +18,15 @@ from shardcall._src.types.errors import ShardcallError, TracingError
 
 MOST_ROWS = 64
 """The most iterations of a loop over an array, each of which becomes part of the program."""
+
+_PACKAGE = __name__.partition(".")[0]
+_BRANCH = "use np.where or xp.cond in place of if, return what the caller is to see, or name an argument in static=…"
+_CONVERSION = "compute with the array as it is, or return it from the function and convert what a call of that returns"
+_JOIN = "use the array as it is; xp.stack and xp.concatenate join several"
+_SIZE = (
+    "keep all elements, as xp.where(mask, x, 0) does, or return x from the function and compute this of what a call "
+    "of that returns"
+)
 
 
 class ArrayTrace(Protocol):
@@ -66,11 +76,12 @@ class TracedResult:
         """Returns the error."""
         return error
 
-    def refuse(self, what: str) -> NoReturn:
+    def refuse(self, what: str, instead: str = _BRANCH) -> NoReturn:
         """Raises TracingError.
 
         Args:
             what: what needs a value.
+            instead: what to write in its place.
         """
         if self.trace.is_closed:
             raise TracingError(
@@ -78,8 +89,7 @@ class TracedResult:
                 "from the function, and use what a call of the function returns"
             )
         raise TracingError(
-            f"{what} needs values of an array, which are not known while {self.trace.name} is traced; use np.where "
-            "or xp.cond in place of if, return what the caller is to see, or name an argument in static=…"
+            f"{what} needs values of an array, which are not known while {self.trace.name} is traced; {instead}"
         )
 
 
@@ -115,7 +125,39 @@ class TracedArray(RemoteArray):
 
     def get(self, *, timeout: float | None = None) -> NoReturn:
         """Raises TracingError."""
-        self._traced.refuse("get()")
+        self._refuse("get()")
+
+    def item(self) -> NoReturn:
+        """Raises TracingError."""
+        self._refuse("item()")
+
+    def tolist(self) -> NoReturn:
+        """Raises TracingError."""
+        self._refuse("tolist()")
+
+    def __int__(self) -> NoReturn:
+        self._refuse("int()")
+
+    def __float__(self) -> NoReturn:
+        self._refuse("float()")
+
+    def __complex__(self) -> NoReturn:
+        self._refuse("complex()")
+
+    def __index__(self) -> NoReturn:  # noqa: PLE0305  # it raises
+        self._refuse("an index of a list, a size or range()")
+
+    def __format__(self, spec: str) -> str:
+        return super().__format__(spec) if not spec else self._refuse("a format")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        self._traced.refuse("numpy.array or numpy.asarray", _JOIN)
+
+    def _refuse(self, conversion: str) -> NoReturn:
+        """Raises TracingError for a conversion by the caller, or by a function of this package."""
+        if sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+            self._traced.refuse("this call, whose sizes or steps depend on elements,", _SIZE)
+        self._traced.refuse(conversion, _CONVERSION)
 
     def __bool__(self) -> bool:
         if self.size == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, SupportsIndex
 
@@ -187,6 +188,20 @@ class TracedFunction:
     def traced_function(self) -> Callable[..., Any]:
         """Returns the function."""
         return self._function
+
+    def __get__(self, instance: Any, owner: type | None = None) -> TracedFunction:
+        """Returns the function as a method of an object, whose attributes have the values of each call."""
+        if instance is None:
+            return self
+        first = next(iter(self._signature.parameters), "")
+        return TracedFunction(
+            self._client,
+            self._active,
+            types.MethodType(self._function, instance),
+            static=self._static - {first},
+            donate=self._donated - {first},
+            out_specs=self._out_specs,
+        )
 
     def __repr__(self) -> str:
         return f"<TracedFunction {self._tracing.name}>"
