@@ -26,7 +26,7 @@ node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 node_example := $(call stamp,examples/node/node_modules,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-hosts protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -117,6 +117,9 @@ bench-calls: $(venv) ## measure small calls, next to bare floors
 
 bench-heat: $(venv) ## measure the heat equation on the mesh, next to a jitted function and NumPy
 	@$(run) benchmarks/heat.py $(ARGS)
+
+bench-traced: $(venv) ## measure functions that run as one program, next to JAX in process
+	@$(run) benchmarks/traced.py $(ARGS)
 
 bench-hosts: $(venv) ## measure meshes of 1, 2, 4 and 8 worker processes, next to a server with one
 	@$(run) benchmarks/hosts.py $(ARGS)
