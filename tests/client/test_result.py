@@ -29,6 +29,13 @@ def test_results_can_be_unpacked(client):
     assert array is result.array
 
 
+def test_a_result_of_one_element_is_a_number(client):
+    result = client.call("echo", [2.0])
+    assert (float(result), int(result), complex(result), bool(result)) == (2.0, 2, 2, True)
+    with pytest.raises(TypeError, match="float"):
+        float(client.call("echo", [1.0, 2.0]))
+
+
 @pytest.mark.parametrize("name", ["arrays", "timing", "plan", "cache_hit", "explanation", "array"])
 def test_a_result_cannot_be_changed(client, name):
     result = client.call("echo", 1.0)

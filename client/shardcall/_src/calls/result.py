@@ -109,56 +109,56 @@ class Result(ArrayOperators, Generic[Item_co]):
         return self.arrays[0]
 
     @property
-    def _only(self) -> Any:
+    def _single(self) -> Any:
         return self.array
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The size of each axis of the only result."""
-        return self._only.shape  # type: ignore[no-any-return]
+        return self._single.shape  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> DType:
         """The element type of the only result."""
-        return self._only.dtype  # type: ignore[no-any-return]
+        return self._single.dtype  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:
         """The number of axes of the only result."""
-        return self._only.ndim  # type: ignore[no-any-return]
+        return self._single.ndim  # type: ignore[no-any-return]
 
     @property
     def size(self) -> int:
         """The number of elements of the only result."""
-        return self._only.size  # type: ignore[no-any-return]
+        return self._single.size  # type: ignore[no-any-return]
 
     @shortened
     def get(self) -> NDArray:
         """Returns the values of the only result, which are copied from the mesh if it stays there."""
-        array = self._only
+        array = self._single
         return array if find_remote_array(array) is None else array.get()  # type: ignore[no-any-return]
 
     @shortened
     def __getitem__(self, key: Any) -> Any:
-        return self._only[key]
+        return self._single[key]
 
     @shortened
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._only[key] = _array_of(value)
+        self._single[key] = _array_of(value)
 
     def __len__(self) -> int:
-        return len(self._only)
+        return len(self._single)
 
     @shortened
     def __contains__(self, value: object) -> bool:
-        return value in self._only
+        return value in self._single
 
     def __remote_array__(self) -> RemoteArray | None:
         return find_remote_array(self.arrays[0]) if len(self.arrays) == 1 else None
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """Returns the namespace of the only result: NumPy, or that of the client of an array on the mesh."""
-        return self._only.__array_namespace__(api_version=api_version)
+        return self._single.__array_namespace__(api_version=api_version)
 
     @shortened
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
@@ -181,23 +181,23 @@ class Result(ArrayOperators, Generic[Item_co]):
     @property
     def device(self) -> Any:
         """The device of the only result: ``"cpu"``, or the mesh of an array that stays there."""
-        return self._only.device
+        return self._single.device
 
     @shortened
     def to_device(self, device: Any, /, *, stream: None = None) -> Any:
         """Returns the only result on another device, as its own method does."""
-        return self._only.to_device(device, stream=stream)
+        return self._single.to_device(device, stream=stream)
 
     @shortened
     def __dlpack__(self, **options: Any) -> Any:
-        return self._only.__dlpack__(**options)
+        return self._single.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._only.__dlpack_device__()  # type: ignore[no-any-return]
+        return self._single.__dlpack_device__()  # type: ignore[no-any-return]
 
     @shortened
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
-        return np.array(self._only, dtype=dtype, copy=copy)
+        return np.array(self._single, dtype=dtype, copy=copy)
 
     def _repr_html_(self) -> str:
         """Returns a display for a notebook: the blocks of the first result, the times, and values of this process."""
