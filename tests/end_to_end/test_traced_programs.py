@@ -364,3 +364,21 @@ def many_sines(u, count):
     for _ in range(count):
         u = np.sin(u)
     return u
+
+
+def test_two_clients_with_one_function_compile_it_once(client, server):
+    own = client.jit(lambda u: np.tanh(u * 3.25).sum(axis=0) + 1)
+    own(np.ones((13, 9))).get()
+    before = client.usage().programs
+    with sc.connect(server.address) as other:
+        total = other.jit(lambda v: [np.sin(v), np.add(np.sum(np.tanh(np.multiply(v, 3.25)), 0), 1)][1])
+        assert np.allclose(total(np.ones((13, 9))).get(), 13 * np.tanh(3.25) + 1)
+    assert client.usage().programs == before
+
+
+def test_a_plan_of_an_edited_function_states_what_differs(client):
+    u = sc.Array((13, 9), np.float64)
+    client.jit(lambda u: np.arctan(u * 3.25).sum(axis=0))(np.ones((13, 9))).get()
+    plan = client.jit(lambda u: np.arctan(u * 3.25).sum(axis=1)).plan(u)
+    assert not plan.cache_hit
+    assert "graph" in plan.explanation
