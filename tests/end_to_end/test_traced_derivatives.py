@@ -98,6 +98,16 @@ def test_derivatives_of_derivatives(client):
     assert np.allclose(outer(np.arange(1.0, 5)).get(), 6 * np.arange(1.0, 5) * np.arange(4.0))
 
 
+def test_powers_of_zero_and_of_negative_numbers(client):
+    x = np.array([0.0, -2.0, 3.0])
+    polynomial = client.grad(lambda a: sum((a**k).sum() for k in range(4)))
+    np.testing.assert_allclose(polynomial(x), 1 + 2 * x + 3 * x**2)
+    np.testing.assert_allclose(client.grad(lambda a: polynomial(a).sum())(x), 2 + 6 * x)
+    np.testing.assert_allclose(client.jvp(lambda a: a**3, (x,), (np.ones(3),))[1], 3 * x**2)
+    np.testing.assert_allclose(client.grad(lambda a: (a ** np.array([0, 1, -2])).sum())(x), [0, 1, -2 / 27])
+    np.testing.assert_allclose(client.grad(lambda y: (np.array([0.0, 2.0]) ** y).sum())(abs(x[1:])), [0, 8 * np.log(2)])
+
+
 def test_forward_derivatives(client):
     def f(u, v):
         return {"product": u * v, "largest": u.argmax()}

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardcall._src.functions.element_types import is_inexact
@@ -47,6 +48,11 @@ NATIVE = frozenset(
 )
 """The kernels that are differentiated as they are."""
 
+_OF_LOOPS = (
+    "a loop has no derivative whose number of iterations is an argument or depends on values, such as a while_loop; "
+    "give fori_loop or repeat a number that is fixed, or use scan"
+)
+
 _FIRST_OPERAND = frozenset(("gradient", "laplacian"))
 """Those of them with a derivative with respect to their first operand only."""
 
@@ -61,7 +67,7 @@ def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | N
     """
     if kernel.name in BODIES:  # whose nodes are checked
         is_dynamic = kernel.name == GRAPH and problem.parameters.carried and not problem.parameters.count
-        return "a loop has none, whose number of iterations is an argument" if is_dynamic else None
+        return _OF_LOOPS if is_dynamic else None
     kinds = [kind for kind in (*problem.operands, *problem.results) if kind is not None]
     if any(kind.dtype.itemsize == 1 and is_inexact(kind.dtype) for kind in kinds):
         return "numbers of 8 bits have no derivatives; convert them to a wider type"
@@ -167,7 +173,32 @@ def _fmin(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(x), y, jnp.where(jnp.isnan(y), x, jnp.minimum(x, y)))
 
 
-_ELEMENTWISE: Mapping[str, Callable[..., jax.Array]] = {"fmax": _fmax, "fmin": _fmin}
+@jax.custom_jvp
+def _power(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`jnp.power`; the derivative of x⁰ is 0 for x = 0, too, as `jnp.power` has it for integers y only."""
+    return jnp.power(x, y)
+
+
+@partial(_power.defjvp, symbolic_zeros=True)
+def _power_jvp(
+    primals: Sequence[jax.Array], tangents: Sequence[jax.Array | SymbolicZero]
+) -> tuple[jax.Array, jax.Array]:
+    (x, y), (dx, dy) = primals, tangents
+    result, is_pole = _power(x, y), (x == 0) & (y == 0)
+    tangent = jnp.zeros_like(result)
+    if not isinstance(dx, SymbolicZero):
+        tangent += dx * y * jnp.where(is_pole, 0, _power(jnp.where(is_pole, 1, x), y - 1))
+    if not isinstance(dy, SymbolicZero):
+        tangent += dy * jnp.log(jnp.where(x == 0, 1, x)) * result
+    return result, tangent
+
+
+_ELEMENTWISE: Mapping[str, Callable[..., jax.Array]] = {
+    "fmax": _fmax,
+    "fmin": _fmin,
+    "power": _power,
+    "float_power": _power,
+}
 """The functions of `jax.numpy` with another derivative than those of NumPy's name."""
 
 
