@@ -263,6 +263,9 @@ def test_results_go_to_arrays_of_this_process(h):
         (np.linalg.eig, "numpy.linalg.eig"),
         (lambda h: np.add.outer(h, h), "numpy.add.outer"),
         (lambda h: np.sin(h, where=X > 0), "where="),
+        (lambda h: np.add(h, 1, signature="ff->f"), "numpy.add with signature="),
+        (lambda h: np.pad(h, 2, mode="reflect", reflect_type="odd"), "numpy.pad with reflect_type="),
+        (lambda h: np.maximum.reduce(h, dtype="f4"), "numpy.maximum with dtype="),
         (np.spacing, "numpy.spacing"),
         (np.subtract.reduce, "numpy.subtract.reduce"),
     ],
@@ -275,6 +278,17 @@ def test_functions_that_do_not_run_on_the_mesh_name_get(h, call, shown):
 def test_unknown_keywords_are_refused(h):
     with pytest.raises(TypeError, match="mean"):
         np.var(h, mean=3.0)
+
+
+def test_ufuncs_compute_in_the_type_of_their_results(h, k):
+    same(np.add(h, 1, dtype="f4"), np.add(X, 1, dtype="f4"))
+    same(np.divide(k, [3] * 6, dtype="f4"), np.divide(INTEGERS, [3] * 6, dtype="f4"))
+    same(np.equal(k, 3, dtype=bool), INTEGERS == 3)
+    same(np.add(h, 1, dtype="i4", casting="unsafe"), X.astype("i4") + 1)
+    with pytest.raises(TypeError, match="same_kind"):
+        np.add(h, 1, dtype="i4")
+    with pytest.raises(OverflowError):
+        np.add(k, 300, dtype="i1")
 
 
 def test_the_namespace_has_numpys_and_the_standards_names(own, h):

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.functions.element_types import DType
+
 REDUCTIONS: Mapping[str, str] = {
     "add": "sum",
     "multiply": "prod",
@@ -31,7 +33,7 @@ ALIASES: Mapping[str, str] = {
 
 _ASSIGNING = ("copyto", "put", "place", "putmask", "fill_diagonal")
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
-_IGNORED = ("order", "subok", "casting", "kind", "optimize", "signature", "stable", "copy")
+_IGNORED = ("order", "subok", "casting", "kind", "optimize", "stable", "copy")
 
 
 def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -48,6 +50,8 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     if method == "__call__":
         if kwargs.pop("where", True) is not True:
             raise _unsupported(f"numpy.{ufunc.__name__} with where=")
+        if (dtype := kwargs.pop("dtype", None)) is not None:
+            inputs = _converted(functions, ufunc, inputs, np.dtype(dtype), kwargs.get("casting", "same_kind"))
         run = _function(functions, ufunc.__name__, f"numpy.{ufunc.__name__}")
     elif method == "reduce" and ufunc.__name__ in REDUCTIONS:
         run = getattr(functions, REDUCTIONS[ufunc.__name__])
@@ -59,7 +63,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
         raise _assigning(f"numpy.{ufunc.__name__}.at")
     else:
         raise _unsupported(f"numpy.{ufunc.__name__}.{method}")
-    results = run(*inputs, **_options(kwargs))
+    results = run(*inputs, **_options(f"numpy.{ufunc.__name__}", run, kwargs))
     return _assign(results, out) if any(each is not None for each in out) else results
 
 
@@ -82,7 +86,7 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     out = named.pop("out", None)
     if named.get("order") == "F":
         raise _unsupported(f"{name} with order='F'")
-    results = run(*positional, **_options(named))
+    results = run(*positional, **_options(name, run, named))
     return results if out is None else _assign(results, (out,))
 
 
@@ -140,13 +144,46 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _options(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns keywords without those that say how NumPy computes, and without those that have no value."""
-    return {
+def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns keywords without those that say how NumPy computes, and without those that have no value.
+
+    Args:
+        shown: the name of NumPy's function.
+        run: the function that is to get the keywords.
+        named: the keywords.
+
+    Raises:
+        TypeError: for a keyword that the function does not have.
+    """
+    options = {
         name: value
         for name, value in named.items()
         if name not in _IGNORED and value is not _NO_VALUE and not (name == "dtype" and value is None)
     }
+    for name in options.keys() - _parameters(run):
+        raise _unsupported(f"{shown} with {name}=")
+    return options
+
+
+def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DType, casting: Any) -> list[Any]:
+    """Returns the inputs of a ufunc in the types from which NumPy computes results of a type.
+
+    Raises:
+        TypeError: if the ufunc has no such results, or the conversion is none that ``casting`` allows.
+        OverflowError: if a type does not hold a number of Python.
+    """
+
+    def is_remote(item: Any) -> bool:
+        return hasattr(type(item), "__remote_array__")
+
+    def kind_of(item: Any) -> Any:
+        number = getattr(item, "python_type", type(item))
+        return number if number in (int, float, complex) else getattr(item, "dtype", None) or np.asarray(item).dtype
+
+    kinds = *map(kind_of, inputs), *[None] * ufunc.nout
+    signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
+    types = ufunc.resolve_dtypes(kinds, signature=signature, casting=casting)
+    return [(functions if is_remote(x) else np).asarray(x, kind) for x, kind in zip(inputs, types, strict=False)]
 
 
 def _assign(results: Any, out: Sequence[Any]) -> Any:
