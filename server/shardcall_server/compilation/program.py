@@ -17,7 +17,6 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from shardcall_server.compilation.analysis import collectives, overflowing_axis
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.blocks import is_distributed_cpu
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
@@ -171,7 +170,7 @@ def compile_program(resolved: Resolved, *, in_slices: bool = False) -> Program:
     compiled = lowered.compile()
     if any(array.size >= 2**31 for array in (*arguments, *lowered.out_info)):
         _check_offsets(resolved, compiled)
-    if is_distributed_cpu():
+    if jax.distributed.is_initialized() and jax.default_backend() == "cpu":
         _check_collectives(resolved, compiled)
     results = tuple(
         Placement(tuple(info.shape), sharding)
@@ -198,8 +197,8 @@ def _check_collectives(resolved: Resolved, compiled: jax.stages.Compiled) -> Non
         raise CallError(
             Reason.NOT_SUPPORTED,
             f"strategy {resolved.strategy.name!r} of {resolved.kernel.name} has a reduce-scatter, which returns wrong "
-            "values between CPUs of several hosts (https://github.com/jax-ml/jax/issues/40830); give another strategy, "
-            "or make the kernel call shardcall_server.kernels.blocks.reduce_scatter in place of jax.lax.psum_scatter",
+            "values between CPUs of several hosts (https://github.com/jax-ml/jax/issues/40830), and which the server "
+            "could not replace; give another strategy",
         )
 
 

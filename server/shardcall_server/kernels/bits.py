@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 
-from shardcall_server.kernels.blocks import partition_spec, reduce_scatter
+from shardcall_server.kernels.blocks import partition_spec
 from shardcall_server.kernels.differentiation import differentiation, is_differentiated, with_derivative
 from shardcall_server.kernels.element_types import narrow, widen
 from shardcall_server.kernels.layout import MeshAxes, Spec
@@ -110,7 +110,7 @@ def sum_of_parts(part: jax.Array, spec: Spec, mesh: MeshAxes) -> jax.Array:
     """
     for axis, names in enumerate(spec):
         if names:
-            part = reduce_scatter(part, names, axis)
+            part = lax.psum_scatter(part, names, scatter_dimension=axis, tiled=True)
     others = [name for name in mesh.names if not any(name in names for names in spec)]
     summed: jax.Array = lax.psum(part, tuple(others)) if others else part
     return summed

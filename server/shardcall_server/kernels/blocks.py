@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -74,31 +73,6 @@ def gather(array: jax.Array, axis_names: Sequence[str], axis: int) -> jax.Array:
     gathered = lax.all_gather(array, tuple(axis_names))
     shape = [len(gathered) * n if i == axis else n for i, n in enumerate(array.shape)]
     return jnp.moveaxis(gathered, 0, axis).reshape(shape)
-
-
-def is_distributed_cpu() -> bool:
-    """Returns whether collectives run by gloo: on CPUs, once `jax.distributed` is initialized."""
-    return jax.distributed.is_initialized() and jax.default_backend() == "cpu"
-
-
-def reduce_scatter(array: jax.Array, axis_names: Sequence[str], axis: int) -> jax.Array:
-    """Sums the arrays of all devices along mesh axes, and leaves each device its block of the sum along an array axis.
-
-    gloo's own reduce-scatter returns wrong values now and then: it overwrites what it is still sending
-    (https://github.com/jax-ml/jax/issues/40830, in jaxlib 0.10.1). There the blocks travel by an all-to-all, the same
-    number of bytes, and each device adds them.
-
-    Args:
-        array: of a size that the number of devices divides along the axis.
-        axis_names: the mesh axes.
-        axis: the axis of the array.
-    """
-    names = tuple(axis_names)
-    if not is_distributed_cpu():
-        scattered: jax.Array = lax.psum_scatter(array, names, scatter_dimension=axis, tiled=True)
-        return scattered
-    blocks = lax.all_to_all(array, names, split_axis=axis, concat_axis=axis, tiled=True)
-    return reduce(lax.add, jnp.split(blocks, lax.axis_size(names), axis))
 
 
 def index_type(count: int) -> np.dtype:

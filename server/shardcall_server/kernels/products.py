@@ -19,7 +19,7 @@ from jax import lax
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.bits import moved
-from shardcall_server.kernels.blocks import index_type, mask_from, reduce_scatter
+from shardcall_server.kernels.blocks import index_type, mask_from
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, Labels
 from shardcall_server.kernels.kernel import Problem, Program, required
 from shardcall_server.kernels.layout import ArrayType
@@ -221,4 +221,5 @@ def scatter_sum(total: jax.Array, axis: int, axis_names: tuple[str, ...], device
     """
     padding = [(0, -n % devices if i == axis else 0, 0) for i, n in enumerate(total.shape)]
     padded = lax.pad(total, jnp.zeros((), total.dtype), padding)
-    return reduce_scatter(padded, axis_names, axis)
+    scattered: jax.Array = lax.psum_scatter(padded, axis_names, scatter_dimension=axis, tiled=True)
+    return scattered

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.kernels.blocks import index_type, pad_axis, ppermute, reduce_scatter, rows
+from shardcall_server.kernels.blocks import index_type, pad_axis, ppermute, rows
 from shardcall_server.kernels.exchange import ShardedAxis
 from shardcall_server.kernels.moved_rows import MovedRows
 
@@ -120,7 +120,8 @@ def sum_over(own: jax.Array, along: ShardedAxis, *, is_scattered: bool) -> jax.A
     if own.dtype == jnp.bool_:
         return sum_over(own.astype(jnp.uint8), along, is_scattered=is_scattered) != 0
     if is_scattered:
-        return reduce_scatter(own, along.axis_names, along.axis)
+        scattered: jax.Array = lax.psum_scatter(own, along.axis_names, scatter_dimension=along.axis, tiled=True)
+        return scattered
     summed: jax.Array = lax.psum(own, along.axis_names)
     return summed
 
