@@ -175,3 +175,25 @@ REFUSED = [
 def test_what_has_no_derivative_is_refused_by_name(client, call, message):
     with pytest.raises(sc.ShardcallError, match=message):
         call(client, client.put(np.arange(4.0)))
+
+
+def test_loops_without_derivatives_are_refused_while_traced(client):
+    xp, x = client.xp, np.float64(3.0)
+
+    def halved(x):
+        return xp.while_loop(lambda x: x > 1, lambda x: x / 2, x)
+
+    def repeated(x, n):
+        return xp.fori_loop(0, n, lambda _, x: x * 2, x)
+
+    message = r"(halved|repeated) .* loop at .*test_traced_derivatives.py:\d+: .* such as a while_loop; give fori_loop"
+    for call in (
+        lambda: client.grad(halved)(x),
+        lambda: client.grad(repeated)(x, 3),
+        lambda: client.jvp(halved, (x,), (x,)),
+        lambda: client.vjp(halved, x)[1](x),
+    ):
+        with pytest.raises(sc.TracingError, match=message):
+            call()
+    assert client.grad(lambda x: [halved(x * 2), x * 3][1])(x) == 3
+    assert client.grad(lambda x, y: x * halved(y))(x, np.float64(4.0)) == 1

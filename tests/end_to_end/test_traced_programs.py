@@ -1,5 +1,6 @@
 """Functions that run as one program: results, programs and limits."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -316,12 +317,20 @@ def test_long_loops_are_one_call(client):
 
 def test_loops_that_are_refused(client):
     u = put(client, U)
-    with pytest.raises(sc.InvalidParameterError, match="times=-1"):
-        client.jit(lambda u: u).repeat(u, times=-1)
+    for times in (-1, 2.5):
+        with pytest.raises(sc.InvalidParameterError, match=f"times={times}; give an integer"):
+            client.jit(lambda u: u).repeat(u, times=times)
     with pytest.raises(sc.TracingError, match=r"another structure than that of its argument u"):
         client.jit(lambda u: (u, u)).repeat(u, times=2)
     with pytest.raises(sc.TracingError, match=r"returns float64\[13,9\] where its argument u has float32\[13,9\]"):
         client.jit(lambda u: u * np.float64(2)).repeat(put(client, U.astype("f4")), times=2)
+
+
+@pytest.mark.parametrize("convert", [round, math.floor, math.ceil, math.trunc])
+def test_numbers_have_no_values_while_traced(client, convert):
+    with pytest.raises(sc.TracingError, match=rf"{convert.__name__}\(\) needs the value .* static="):
+        client.jit(lambda u, n: u * convert(n))(U, 7)
+    assert [int(each) for each in client.jit(lambda n: divmod(n, 3))(7)] == [2, 1]
 
 
 def test_errors_of_values_name_the_function(client):

@@ -21,7 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardcall._src.functions.element_types import is_inexact
-from shardcall._src.graphs.graph import BODIES
+from shardcall._src.graphs.graph import BODIES, WITHOUT_DERIVATIVE, is_dynamic
 from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.differentiation import differentiation, with_derivative
 from shardcall_server.kernels.element_types import working_type
@@ -48,11 +48,6 @@ NATIVE = frozenset(
 )
 """The kernels that are differentiated as they are."""
 
-_OF_LOOPS = (
-    "a loop has no derivative whose number of iterations is an argument or depends on values, such as a while_loop; "
-    "give fori_loop or repeat a number that is fixed, or use scan"
-)
-
 _FIRST_OPERAND = frozenset(("gradient", "laplacian"))
 """Those of them with a derivative with respect to their first operand only."""
 
@@ -66,8 +61,8 @@ def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | N
         active: for each present operand whether it depends on what the derivative is with respect to.
     """
     if kernel.name in BODIES:  # whose nodes are checked
-        is_dynamic = kernel.name == GRAPH and problem.parameters.carried and not problem.parameters.count
-        return _OF_LOOPS if is_dynamic else None
+        carried, count = (getattr(problem.parameters, name, None) for name in ("carried", "count"))
+        return WITHOUT_DERIVATIVE if is_dynamic(kernel.name, carried, count) else None
     kinds = [kind for kind in (*problem.operands, *problem.results) if kind is not None]
     if any(kind.dtype.itemsize == 1 and is_inexact(kind.dtype) for kind in kinds):
         return "numbers of 8 bits have no derivatives; convert them to a wider type"

@@ -24,6 +24,12 @@ MOST_ITEMS = 64
 BODIES = {"graph": ("graph",), "scan": ("graph",), "cond": ("then", "otherwise"), "vmap": ("graph",)}
 """The kernels that run graphs, and their parameters that are texts of these."""
 
+WITHOUT_DERIVATIVE = (
+    "a loop has no derivative whose number of iterations is an argument or depends on values, such as a while_loop; "
+    "give fori_loop or repeat a number that is fixed, or use scan"
+)
+"""The reason why a program with a loop for which `is_dynamic` is True has no derivatives, as a clause."""
+
 _INT64 = range(-(2**63), 2**63)
 
 NodeParameter: TypeAlias = bool | int | float | str | tuple[int, ...] | None
@@ -94,6 +100,17 @@ def bodies_of(node: Node) -> list[str]:
 def is_loop(node: Node) -> bool:
     """Returns True for a node that runs a graph several times."""
     return node.kernel == "scan" or (node.kernel == "graph" and bool(dict(node.parameters).get("carried")))
+
+
+def is_dynamic(kernel: str, carried: object, count: object) -> bool:
+    """Returns True for a loop whose number of iterations is an operand or depends on values.
+
+    Args:
+        kernel: the name of the kernel.
+        carried: its parameter of that name.
+        count: its parameter of that name.
+    """
+    return kernel == "graph" and bool(carried) and not count
 
 
 def has_loops(nodes: Sequence[Node]) -> bool:

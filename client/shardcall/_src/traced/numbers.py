@@ -116,6 +116,12 @@ class TracedNumber:
     __eq__: ClassVar[BinaryMethod] = _comparison("equal")
     __ne__: ClassVar[BinaryMethod] = _comparison("not_equal")
 
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
     @property
     def python_type(self) -> type:
         """The class of the number."""
@@ -156,6 +162,18 @@ class TracedNumber:
 
     def __complex__(self) -> complex:
         raise self._refusal("complex()")
+
+    def __round__(self, ndigits: int | None = None) -> NoReturn:
+        raise self._refusal("round()")
+
+    def __trunc__(self) -> NoReturn:
+        raise self._refusal("math.trunc()")
+
+    def __floor__(self) -> NoReturn:
+        raise self._refusal("math.floor()")
+
+    def __ceil__(self) -> NoReturn:
+        raise self._refusal("math.ceil()")
 
     def __index__(self) -> int:
         raise self._refusal("an index, a size or range()")

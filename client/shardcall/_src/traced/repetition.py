@@ -18,11 +18,14 @@ def checked_count(times: SupportsIndex) -> int:
     """Returns a number of iterations.
 
     Raises:
-        InvalidParameterError: for a number below 0, and one above 2**62.
+        InvalidParameterError: for what is no integer, a number below 0, and one above 2**62.
     """
-    count = operator.index(times)
+    try:
+        count = operator.index(times)
+    except TypeError:
+        count = -1
     if not 0 <= count <= 1 << 62:
-        raise InvalidParameterError(f"times={count}; give a number from 0 to 2**62", field="times")
+        raise InvalidParameterError(f"times={times!r}; give an integer from 0 to 2**62", field="times")
     return count
 
 
