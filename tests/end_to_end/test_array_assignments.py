@@ -292,3 +292,13 @@ def test_indices_of_all_kinds_together(on_mesh, seed):
         changed, y = copy.copy(h), x.copy()
         changed[key] = y[key] = -7
         same(changed, y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "bool"])
+def test_none_is_assigned_as_nan(own, dtype):
+    expected = np.ones(3, dtype)
+    array = own.put(expected)
+    array[1], expected[1] = None, None
+    np.testing.assert_array_equal(array.get(), expected)
+    with pytest.raises(TypeError, match="NoneType"):
+        own.put(np.ones(3, int))[1] = None

@@ -81,11 +81,12 @@ def test_unary_operators_and_divmod(h, k):
     same(~k, ~INTEGERS)
 
 
-def test_integers_are_rounded_to_integers(k):
+def test_integers_are_rounded_to_integers(own, k):
     same(k.round(), INTEGERS.round())
     same(np.round(k, 2), np.round(INTEGERS, 2))
-    with pytest.raises(ValueError, match="decimals=-1 and x is of integers"):
-        k.round(-1)
+    same(k.round(-1), INTEGERS.round(-1))
+    for array in (np.array([15, 127, -5], "i1"), np.array([25, 2**60], "u8")):
+        same(np.round(own.put(array), -1), np.round(array, -1))
 
 
 def test_assigning_operators_make_the_variable_refer_to_a_new_array(h):

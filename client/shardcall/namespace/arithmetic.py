@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, type_of
 
@@ -19,15 +21,12 @@ class ArithmeticNamespace(NamespaceBase):
         return self.degrees(angle) if deg else angle
 
     def round(self, x: OperandLike, decimals: int = 0) -> Any:
-        """Returns an array rounded to a number of decimals, as ``numpy.round``; of integers 0 or more.
-
-        Raises:
-            ValueError: for integers and a negative number of decimals.
-        """
-        if type_of(x).dtype.kind in "iu":
-            if decimals < 0:
-                raise ValueError(f"decimals={decimals} and x is of integers; give 0 or more, or floats")
-            return self.copy(x)
+        """Returns an array rounded to a number of decimals, as ``numpy.round``; integers by way of float64."""
+        if (dtype := type_of(x).dtype).kind in "iu":
+            if decimals >= 0:
+                return self.copy(x)
+            rounded = self.round(self.astype(x, np.float64), decimals)
+            return self.astype(rounded if dtype == np.uint64 else self.astype(rounded, np.int64), dtype)
         if decimals == 0:
             return self.rint(x)
         scale = 10.0 ** abs(decimals)

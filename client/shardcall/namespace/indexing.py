@@ -62,12 +62,15 @@ class IndexingNamespace(SearchingNamespace):
         Args:
             x: the array.
             key: as of `getitem`.
-            values: values that broadcast to the elements; converted to the element type of x.
+            values: values that broadcast to the elements; converted to the element type of x. None stands for NaN, and
+                in arrays of bool for False.
 
         Raises:
             IndexError: as of `getitem`.
             ValueError: for values that do not broadcast to the elements.
         """
+        if values is None and x.dtype.kind in "fcb":
+            values = np.asarray(None, x.dtype)
         return self.update(x, key, values, "set")
 
     def update(self, x: RemoteArray, key: Any, values: Any, mode: str) -> Any:
