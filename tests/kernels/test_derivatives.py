@@ -205,7 +205,7 @@ def test_what_has_no_derivative_is_refused_by_name(refused):
     inner = write.text(write("add", write.x(0), write.x(0)))
     loop = write("graph", write.x(0), write.x(1), graph=inner, carried=(0,))
     times = ArrayType((), np.dtype("i8"))
-    assert "a loop has none" in message(write("sum", loop), operands=(x, times))
+    assert "such as a while_loop; give fori_loop" in message(write("sum", loop), operands=(x, times))
     product = write("put_at", write.x(0), write.x(1), write.x(2), axes=(0,), mode="multiply")
     assert "mode 'multiply' has none" in message(write("sum", product), operands=(x, ArrayType((), x.dtype), times))
     many = write("sum", write("svd", write("reshape", write.x(0), shape=(2, 2))))
