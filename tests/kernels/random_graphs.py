@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -147,7 +148,7 @@ def expected(
     narrow = {a.dtype for a in arrays if a is not None and is_float(a.dtype) and a.dtype.itemsize < 4}
     if narrow:
         arrays = [a.astype(np.float64) if a is not None and a.dtype in narrow else a for a in arrays]
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         made = reference(*arrays)
     results = [np.asarray(each) for each in (made if isinstance(made, tuple) else (made,))]
     if narrow:

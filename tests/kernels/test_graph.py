@@ -184,6 +184,16 @@ def test_neighbors_in_empty_arrays(run, kernel):
     assert run(GRAPH, np.zeros((0, 4)), graph=write.text(total), mesh={"x": 2}) == 0
 
 
+def test_angles_of_zeros_that_the_compiler_finds(run, same):
+    """XLA's are NaN."""
+    write = GraphWriter()
+    filled = write("shift", write.x(0), axis=0, shift=3)
+    text = write.text(write("arctan2", filled, write("negative", filled)))
+    for kind in (np.float32, np.float64):
+        zeros = np.zeros((2, 3, 5), kind)
+        same(run(GRAPH, zeros + 1, graph=text, mesh={"x": 8}), np.arctan2(zeros, -zeros))
+
+
 TEXTS = [
     ("", "JSON"),
     ("[]", "not an object"),

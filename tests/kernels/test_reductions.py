@@ -141,7 +141,8 @@ def test_sums_of_nothing(run, same):
     x = np.zeros((0, 3), np.float32)
     for name in ("sum", "prod", "any", "all"):
         same(run(KERNELS[name], x, mesh={"x": 8}, axis=0), expected(name, x, axis=0))
-    same(run(KERNELS["max"], x, mesh={"x": 8}, axis=1), expected("max", x, axis=1))
+    for strategy in ("auto", "gspmd"):
+        same(run(KERNELS["max"], x, mesh={"x": 8}, axis=1, strategy=strategy), expected("max", x, axis=1))
     for kind in (np.float32, np.complex64):
         begin = np.array(3, kind)
         largest = run(KERNELS["max"], x.astype(kind), None, begin, mesh={"x": 8}, axis=0)

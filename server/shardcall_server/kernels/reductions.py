@@ -246,7 +246,7 @@ def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
 
         def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
             if initial is None:
-                fill = required(row.of_none)
+                fill = row.of_none or 0  # where it is undefined the result has no elements
                 is_complex_nan = result.dtype.kind == "c" and np.isnan(fill)
                 value = jnp.full((), complex(fill, fill) if is_complex_nan else fill, result.dtype)
             else:
