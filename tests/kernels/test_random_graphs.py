@@ -8,6 +8,8 @@ from kernels.random_graphs import KERNELS, RandomGraph, assert_near
 
 from shardcall._src.graphs.graph import Value, to_text
 
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's of means of nothing
+
 GRAPH = KERNELS["graph"]
 _SHORT, _LONG, _FUZZ, _BLOCK = 4, 300, 5000, 100
 _GRADIENTS = 200
@@ -60,7 +62,9 @@ def test_gradients_are_those_of_finite_differences(run, seed):
     inputs = [drawn.inputs[i] for i in used]
     how = {"mesh": drawn.mesh, "in_specs": specs, "graph": to_text(graph), "padding": float("nan")}
     value, *slopes = run(GRAPH, *inputs, transform="value_and_grad", wrt=wrt, **how)
-    assert np.isclose(value, loss(drawn, last, weights, drawn.inputs), rtol=1e-9, atol=1e-9)
+    assert np.isclose(value, loss(drawn, last, weights, drawn.inputs), rtol=1e-9, atol=1e-9, equal_nan=True)
+    if np.isnan(value):
+        return  # of a mean of nothing
     for i, slope in zip(wrt, slopes, strict=True):
         direction = np.random.default_rng(i).normal(size=slope.shape)
         ends = []

@@ -191,7 +191,8 @@ def arctan2(y: jax.Array, x: jax.Array) -> jax.Array:
     result = jnp.arctan2(jnp.where(y_subnormal, tall, y * scale), jnp.where(x_subnormal, wide, x * scale))
     # XLA's own is NaN for zeros that LLVM knows when it compiles, such as all rows that a shift fills (jaxlib 0.10.1).
     of_zeros = jnp.copysign(jnp.where(jnp.signbit(x), np.pi, 0).astype(x.dtype), y)
-    return jnp.where((x == 0) & (y == 0), of_zeros, result)
+    are_zeros = (x == 0) & (y == 0) & ~(y_subnormal | x_subnormal)
+    return jnp.where(are_zeros, of_zeros, result)
 
 
 # The rational function of x**2 by which tanh(x) / x differs from 1 below 0.625. Cephes, tanh.c.
