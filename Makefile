@@ -151,7 +151,7 @@ venv-protos: $(venv_protos)
 $(venv):
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("shardcall needs Python 3.11 or newer, and \
 	this is %d.%d; name another one with PYTHON=python3.12" % sys.version_info[:2])'
-	@echo 'Setting up .venv from requirements/dev.txt (about a minute, once)'
+	@echo 'Setting up .venv from requirements/dev.txt (one to five minutes, once)'
 	@test -x .venv/bin/python || $(PYTHON) -m venv --clear .venv
 	@rm -f .venv/.made-from-*
 	@$(run) $(pip_install) --require-hashes --requirement requirements/dev.txt

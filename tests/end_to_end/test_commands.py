@@ -281,7 +281,7 @@ def test_token_prints_the_addresses_of_the_servers_that_run(server, shardcall, m
 
 WRONG = [
     (["plan", "diff", "float65[8]"], "element type 'float65'"),
-    (["plan", "diff", "no_such_file"], "is no operand; give a type such as float64[4096,4096]"),
+    (["plan", "diff", "no_such_file"], "is no file, and no operand; give a type such as float64[4096,4096]"),
     (["plan", "diff", "float64[8]", "axis=4"], "axis"),
     (["plan", "dif", "float64[8]"], "did you mean 'diff'?"),
     (["plan", "xyzzy", "float64[8]"], "client.kernels(), or shardcall kernels, lists all"),

@@ -84,7 +84,8 @@ class TypeSource(ArraySource):
             return [kind]
         if text != STREAM and not os.path.exists(_path(text)) and isinstance(texts.parse_value(text), str):
             raise usage_error(
-                f"{text!r} is no operand; give a type such as float64[4096,4096], a number, or an npy or npz file"
+                f"{text!r} is no file, and no operand; give a type such as float64[4096,4096], a number, or an npy or "
+                "npz file that exists"
             )
         return super().read(text, most)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from concurrent.futures import CancelledError
 
 import structlog
 
@@ -23,6 +24,11 @@ def failure_of(error: BaseException) -> link_pb2.Failure:
             reason=Reason.OUT_OF_DEVICE_MEMORY.value,
             message="the devices do not have the memory for this call; shard the arrays over more devices, "
             "or make them smaller",
+        )
+    if isinstance(error, CancelledError):  # of a thread pool that shuts down
+        return link_pb2.Failure(
+            reason=Reason.SERVER_DRAINING.value,
+            message="the server is stopping and did not begin this call; use another, or repeat the call later",
         )
     error_id = secrets.token_hex(4)
     structlog.get_logger().error("a call failed unexpectedly", error_id=error_id, exc_info=error)

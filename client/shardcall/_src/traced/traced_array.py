@@ -161,7 +161,7 @@ class TracedArray(RemoteArray):
 
     def __bool__(self) -> bool:
         if self.size == 1:
-            self._traced.refuse("if, while, and, or, not, in")
+            self._traced.refuse("a condition of if, while, and, or, not, in")
         return super().__bool__()  # which raises NumPy's error
 
     def __getitem__(self, key: Any) -> Any:
