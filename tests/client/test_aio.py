@@ -28,7 +28,7 @@ PAIRS = [
 ]
 WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit"}
 COMPUTING = {
-    *("xp", "jit", "value_and_grad", "grad", "jvp", "vjp", "checkpoint"),
+    *("xp", "jit", "value_and_grad", "grad", "jvp", "vjp", "checkpoint", "vmap"),
     *("at", "sort"),
     "bucket",
     *(name for kind in (ArrayOperators, StandardMethods) for name in vars(kind) if not name.startswith("_")),

@@ -1,6 +1,7 @@
 """The values that a function refers to: equal states as long as none has changed."""
 
 import functools
+import inspect
 import math
 from types import SimpleNamespace
 
@@ -132,6 +133,8 @@ def test_partial_functions_are_compared_by_their_arguments():
 
 
 def test_a_wrapper_of_a_function_of_numpy_is_followed():
+    inspect.signature(np.sin)  # which keeps it as an attribute
+
     @functools.wraps(np.sin)
     def wrapper(u):
         return u * scale

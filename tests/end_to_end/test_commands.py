@@ -1,11 +1,10 @@
 """The commands against a real server: what they print for programs, their exit statuses, and pipes."""
 
-import contextlib
 import errno
 import io
 import json
 import os
-import pty
+import subprocess
 import sys
 
 import numpy as np
@@ -183,19 +182,25 @@ def test_top_counts_kernels_and_callers(answer):
 
 
 def test_top_redraws_a_terminal_until_ctrl_c(server):
-    child, terminal = pty.fork()
-    if child == 0:
-        arguments = ["-m", "shardcall.cli", "top", server.address, "--interval", "0.1"]
-        os.execve(sys.executable, [sys.executable, *arguments], {**os.environ, "TERM": "xterm"})
+    in_terminal = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+    command = [sys.executable, "-m", "shardcall.cli", "top", server.address, "--interval", "0.1"]
     shown = b""
-    with open(terminal, "rb", buffering=0) as output:
+    with subprocess.Popen(
+        [sys.executable, "-c", in_terminal, *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        env={**os.environ, "TERM": "xterm"},
+    ) as top:
+        assert top.stdin is not None
+        assert top.stdout is not None
         while b"device time" not in shown:
-            shown += output.read(4096)
-        os.write(terminal, b"\x03")
-        with contextlib.suppress(OSError):  # EIO: the other end of the terminal is closed
-            while more := output.read(4096):
-                shown += more
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            shown += (more := top.stdout.read(4096))
+            assert more, shown
+        top.stdin.write(b"\x03")
+        while more := top.stdout.read(4096):
+            shown += more
+    assert top.returncode == 0
     assert (b"Traceback" in shown, shown.endswith(b"\x1b[?1049l")) == (False, True)  # the screen of before
 
 

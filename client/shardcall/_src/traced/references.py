@@ -110,7 +110,8 @@ class References:
             return self._opaque()
         values = [function.__globals__[name] for name in names if name in function.__globals__]
         cells = [_contents(cell) for cell in function.__closure__ or ()]
-        attributes = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+        # Others only describe it: `functools.wraps` copies __wrapped__, and __signature__ of NumPy's functions.
+        attributes = {name: value for name, value in vars(function).items() if not name.startswith("__")}
         return code, *map(self._of, (*values, *cells, function.__defaults__, function.__kwdefaults__, attributes))
 
     def _opaque(self) -> Hashable:
