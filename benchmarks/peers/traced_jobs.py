@@ -1,4 +1,4 @@
-"""What the benchmark of traced programs computes, of NumPy's arrays, `jax.numpy`'s and those on the mesh."""
+"""The jobs of the benchmark of traced programs, of NumPy's arrays, `jax.numpy`'s and those on the mesh."""
 
 from __future__ import annotations
 

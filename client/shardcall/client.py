@@ -343,7 +343,7 @@ class Client(KernelMethods[Result[Any]], ClientDerivatives):
         refuse_transfers: bool = False,
     ) -> Result[Any]:
         until = deadline(timeout, self._info.limits.max_call_seconds)
-        settle_others(values, self)
+        settle_others(values, self, until)
         for value in values:
             if isinstance(value, RemoteArray):
                 break

@@ -56,7 +56,7 @@ class Kernels:
 
     @property
     def is_local(self) -> bool:
-        """Whether all calls run in this process, so that `programs` has their programs."""
+        """True if all calls run in this process, so that `programs` has their programs."""
         return self._wire is None
 
     def resolve(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Resolved:

@@ -36,7 +36,7 @@ Drawn = tuple[str, Sequence[Value | None], dict[str, Any], Reference]
 
 
 class Unfit(Exception):
-    """What was drawn does not fit the arrays that there are."""
+    """A drawn call that does not fit the arrays that there are."""
 
 
 class RandomGraph:

@@ -62,7 +62,7 @@ class SubmittedArrays:
             name: its name in errors; empty for that of the kernel.
             stops_unread: whether to cancel it when all its results are deleted.
         """
-        settle_others(values, owner)
+        settle_others(values, owner, until)
         submitted = PendingCall(self.pending, name or call.message.kernel, call.types, until.timeout_s)
         arrays = tuple(
             self.recorded(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)

@@ -230,19 +230,21 @@ def settle(array: RemoteArray, deadline: Deadline | None = None) -> None:
     array._settled(deadline)
 
 
-def settle_others(values: Sequence[object], owner: Owner) -> None:
+def settle_others(values: Sequence[object], owner: Owner, deadline: Deadline | None = None) -> None:
     """Waits for operands that calls of other clients make: a call of this one may overtake them.
 
     Args:
         values: the operands.
         owner: this client.
+        deadline: the end of the wait; None for those of the calls.
 
     Raises:
+        DeadlineExceededError: if an array is not there in time.
         ShardcallError: of the call that failed.
     """
     for value in values:
         if isinstance(value, RemoteArray) and value._version.owner is not owner and value._version.pending is not None:
-            settle(value)
+            settle(value, deadline)
 
 
 def is_pending(array: RemoteArray) -> bool:
