@@ -3,7 +3,7 @@
 import functools
 import inspect
 import math
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +11,10 @@ import pytest
 from shardcall._src.traced.references import References
 
 SCALE = 2.0
+
+
+def vars_of(module):
+    return module.scale
 
 
 def by_module(u):
@@ -143,6 +147,42 @@ def test_a_wrapper_of_a_function_of_numpy_is_followed():
     before = state(wrapper)
     scale = 3
     assert state(wrapper) != before
+
+
+def test_attributes_of_modules_are_followed_and_nothing_else_of_them(monkeypatch):
+    own, within = ModuleType("own"), ModuleType("own.within")
+    own.within, own.scale, own.other = within, 2, 1
+    within.function = lambda u: u * own.scale
+
+    def f(u):
+        return [own.within.function(row) for row in u]
+
+    before = state(f)
+    own.other = 2
+    assert None is not before == state(f)
+    own.scale = 3
+    middle = state(f)
+    within.function = np.sin
+    assert None not in (middle, state(f))
+    assert len({before, middle, state(f)}) == 3
+    own.config = SimpleNamespace(scale=2)
+    assert state(lambda u: u * own.config.scale) is None
+    assert state(lambda u: vars_of(own)) is None
+
+
+def test_code_that_imports_other_modules_has_no_state():
+    def f(u):
+        import numpy.linalg
+
+        return numpy.linalg.norm(u)
+
+    def g(u):
+        from some_module import scale
+
+        return u * scale
+
+    assert state(f) is not None
+    assert state(g) is None
 
 
 def test_code_that_finds_values_by_their_names_may_refer_to_any():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import enum
 import functools
 import itertools
 import types
 import weakref
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +32,9 @@ _PLAIN = (
 _UNSEEN = frozenset(("globals", "vars", "getattr", "eval", "exec", "__dict__", "__globals__", "import_module"))
 """The names by which code may refer to what its own names do not show."""
 
+_LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"))
+_ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
+_PADDING = frozenset(("CACHE", "NOP", "EXTENDED_ARG", "PUSH_NULL"))
 _CODE = (types.ModuleType, types.BuiltinFunctionType, type, np.ufunc, type(np.roll))
 _serials: weakref.WeakKeyDictionary[ArrayVersion, int] = weakref.WeakKeyDictionary()
 _numbers = itertools.count()
@@ -41,8 +45,8 @@ _MOST_ITEMS = 1024
 class References:
     """The values that a function refers to: in its closure, in its module and as defaults.
 
-    Functions among them are followed, with their attributes. An attribute of another object or of a module is none of
-    them: it may change unseen.
+    Functions among them are followed, with their attributes, and so are attributes of modules. An attribute of another
+    object is none of them: it may change unseen.
 
     Attributes:
         state: the values; equal states have equal traces. None if one may change unseen.
@@ -96,23 +100,35 @@ class References:
             self.generators.append(value)
         if isinstance(value, Submission) or type(value).__module__.startswith("shardcall.namespace"):
             return "client", id(value)
-        name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-        is_fixed = isinstance(value, _CODE) and str(name).partition(".")[0] in _FIXED
-        return ("fixed", id(value)) if is_fixed else self._opaque()
+        return ("fixed", id(value)) if _is_fixed(value) else self._opaque()
 
     def _function(self, function: types.FunctionType) -> Hashable:
         code = function.__code__
         if str(function.__globals__.get("__name__")).partition(".")[0] in _FIXED:
             return "fixed", id(function)
-        names = sorted(_names_of(code))
-        self.names.update(names)
-        if not _UNSEEN.isdisjoint(names):
+        used = _used_by(code)
+        self.names.update(used.names)
+        if not _UNSEEN.isdisjoint(used.names) or not used.imported <= _FIXED:
             return self._opaque()
-        values = [function.__globals__[name] for name in names if name in function.__globals__]
-        cells = [_contents(cell) for cell in function.__closure__ or ()]
+        cells = zip(code.co_freevars, map(_contents, function.__closure__ or ()), strict=True)
+        variables = ((name, function.__globals__[name]) for name in used.loads if name in function.__globals__)
+        values = (self._variable(value, used.loads.get(name, ())) for name, value in (*variables, *cells))
         # Others only describe it: `functools.wraps` copies __wrapped__, and __signature__ of NumPy's functions.
         attributes = {name: value for name, value in vars(function).items() if not name.startswith("__")}
-        return code, *map(self._of, (*values, *cells, function.__defaults__, function.__kwdefaults__, attributes))
+        return code, *values, *map(self._of, (function.__defaults__, function.__kwdefaults__, attributes))
+
+    def _variable(self, value: Any, chains: Iterable[tuple[str, ...]]) -> Hashable:
+        """Returns the state of a variable: of a module that may change, that of the attributes which code reads."""
+        if not isinstance(value, types.ModuleType) or _is_fixed(value):
+            return self._of(value)
+        return tuple(self._attribute(value, chain) for chain in sorted(chains))
+
+    def _attribute(self, value: Any, chain: Sequence[str]) -> Hashable:
+        for name in chain:
+            if not isinstance(value, types.ModuleType) or _is_fixed(value):
+                break
+            value = getattr(value, name, None)
+        return self._of(value)
 
     def _opaque(self) -> Hashable:
         self._is_fixed = False
@@ -126,12 +142,45 @@ def _serial_of(version: ArrayVersion) -> int:
     return serial
 
 
-def _names_of(code: types.CodeType) -> Iterable[str]:
-    names = set(code.co_names)
+class _Used(NamedTuple):
+    """The names in code, that of functions in it included.
+
+    Attributes:
+        names: all of them.
+        loads: the variables that it reads, each with the chains of attributes that it reads of it.
+        imported: the packages that it imports.
+    """
+
+    names: frozenset[str]
+    loads: Mapping[str, frozenset[tuple[str, ...]]]
+    imported: frozenset[str]
+
+
+@functools.lru_cache(maxsize=512)
+def _used_by(code: types.CodeType) -> _Used:
+    names, imported = set(code.co_names), set()
+    loads: dict[str, set[tuple[str, ...]]] = {}
+    instructions = [each for each in dis.get_instructions(code) if each.opname not in _PADDING]
+    for i, each in enumerate(instructions):
+        if each.opname == "IMPORT_NAME":
+            imported.add(each.argval.partition(".")[0])
+        elif each.opname in _LOADS:
+            behind = itertools.takewhile(lambda x: x.opname in _ATTRIBUTES, itertools.islice(instructions, i + 1, None))
+            loads.setdefault(each.argval, set()).add(tuple(attribute.argval for attribute in behind))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names.update(_names_of(constant))
-    return names
+            within = _used_by(constant)
+            names |= within.names
+            imported |= within.imported
+            for name, chains in within.loads.items():
+                loads.setdefault(name, set()).update(chains)
+    return _Used(frozenset(names), {name: frozenset(loads[name]) for name in sorted(loads)}, frozenset(imported))
+
+
+def _is_fixed(value: Any) -> bool:
+    """Returns True for modules, functions and classes of packages that stay as they are."""
+    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+    return isinstance(value, _CODE) and str(name).partition(".")[0] in _FIXED
 
 
 def _contents(cell: types.CellType) -> Any:
