@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shardcall._src.types.mesh import Mesh
@@ -48,6 +48,13 @@ class CallMemo:
             self._messages[key] = message
             while len(self._messages) > _MOST:
                 del self._messages[next(iter(self._messages))]
+
+
+def are_plain(values: Iterable[object]) -> bool:
+    """Returns True if each value equals only values with the same meaning, but for their types."""
+    return all(
+        type(value) in _PLAIN or (type(value) is tuple and all(type(item) is int for item in value)) for value in values
+    )
 
 
 def arguments_key(kernel: str, keywords: Mapping[str, Any], mesh: object, strategy: str) -> Hashable | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
+from functools import lru_cache
 from types import FrameType
 
 _PACKAGES = (__name__.partition(".")[0], "numpy")
@@ -32,6 +33,11 @@ def call_site() -> tuple[Hashable, tuple[str, int]]:
 
 def _frame_of_caller() -> FrameType:
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+    while frame.f_back is not None and _is_internal(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return frame
+
+
+@lru_cache(maxsize=1024)
+def _is_internal(module: str) -> bool:
+    return module.partition(".")[0] in _PACKAGES

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest
 from shardcall._src.calls.call_sites import call_site
 from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
@@ -65,7 +65,6 @@ _BY_COMPONENTS = frozenset(
 )
 """The functions of complex numbers that compute no product: how one is rounded depends on the program."""
 
-_PLAIN = frozenset({bool, int, str, type(None)})
 _SMALL = (np.ndarray, np.generic, bool, int, float, complex)
 _MOST_OPERAND_BYTES = 4096
 _MOST_TEMPLATES = 1024
@@ -272,7 +271,7 @@ def kind_of(
             parts.append((value.shape, value.dtype, 0))
         else:
             return None
-    if not is_on_mesh or not all(map(_is_plain, keywords.values())):
+    if not is_on_mesh or not are_plain(keywords.values()):
         return None
     while values[-1] is None:
         values.pop()
@@ -286,11 +285,6 @@ def _copied(operand: Any) -> NDArray | None:
         return None
     value = np.array(operand)
     return value if value.dtype in NATIVE_DTYPES and type(operand) is not np.ma.MaskedArray else None
-
-
-def _is_plain(value: object) -> bool:
-    """Returns True for the value of a parameter that equals only values with the same meaning, but for their types."""
-    return type(value) in _PLAIN or (type(value) is tuple and all(type(item) is int for item in value))
 
 
 def is_recorded(call: CallRequest, keywords: Mapping[str, Any]) -> bool:

@@ -37,7 +37,7 @@ class ResultTypes:
         """
         key = _key(call)
         types = self._types.get(key)
-        if types is None and (types := _by_table(call)) is not None:
+        if types is None and (types := types_by_table(call)) is not None:
             self._add(key, types)
         return types
 
@@ -57,7 +57,7 @@ def _key(call: CallRequest) -> Hashable:
     return call.message.SerializeToString(deterministic=True), *operands
 
 
-def _by_table(call: CallRequest) -> tuple[Array, ...] | None:
+def types_by_table(call: CallRequest) -> tuple[Array, ...] | None:
     function = FUNCTIONS.get(call.message.kernel)
     if function is None:
         return None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 from shardcall._src.graphs.graph import Graph, Node, Value
 
 
@@ -42,33 +39,33 @@ class CanonicalForm:
 
     def renumbered(self, value: Value) -> Value:
         """Returns a value of the graph by its new number, after a walk to it."""
+        waiting = [value.node]  # and no recursion: a chain may be longer than Python's stack
+        while waiting:
+            index = waiting[-1]
+            if index < 0 or index in self.indices:
+                waiting.pop()
+                continue
+            for operand in self._graph.nodes[index].operands:
+                if operand is None:
+                    continue
+                if operand.node < 0:
+                    self.inputs.setdefault(operand.number, len(self.inputs))
+                elif operand.node not in self.indices:
+                    waiting.append(operand.node)
+                    break
+            else:
+                self._add(waiting.pop())
+        return self._renamed(value)
+
+    def _renamed(self, value: Value) -> Value:
         if value.node < 0:
             return Value(-1, self.inputs.setdefault(value.number, len(self.inputs)))
-        waiting = [self._steps(value.node)]
-        while waiting:  # and no recursion: a chain may be longer than Python's stack
-            operand = next(waiting[-1], None)
-            if operand is None:
-                waiting.pop()
-            elif operand not in self.indices:
-                waiting.append(self._steps(operand))
         return Value(self.indices[value.node], value.number)
 
-    def _steps(self, index: int) -> Iterator[int]:
-        """Yields the nodes that a node needs; then numbers it."""
-        if index in self.indices:
-            return
+    def _add(self, index: int) -> None:
+        """Numbers a node whose operands are numbered."""
         node = self._graph.nodes[index]
-        operands: list[Value | None] = []
-        for value in node.operands:
-            if value is None:
-                operands.append(None)
-                continue
-            if value.node < 0:
-                operands.append(Value(-1, self.inputs.setdefault(value.number, len(self.inputs))))
-                continue
-            yield value.node
-            operands.append(Value(self.indices[value.node], value.number))
-        new = replace(node, operands=tuple(operands))
+        new = node._replace(operands=tuple(None if each is None else self._renamed(each) for each in node.operands))
         key = repr(new)  # 1, True and 1.0 are equal
         if key not in self._equal:
             self._equal[key] = len(self.nodes)

@@ -51,8 +51,7 @@ class Value(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A call of a kernel.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shardcall._src.graphs.canonical import canonical
 from shardcall._src.graphs.graph import Graph, Node, NodeParameter, Value, to_text
@@ -86,7 +86,7 @@ def _plain_stage(indices: Sequence[int], graph: Graph, stages: Sequence[Stage], 
         return Value(-1, outside.setdefault(value, len(outside)))
 
     nodes = tuple(
-        replace(node, operands=tuple(None if value is None else inside(value) for value in node.operands))
+        node._replace(operands=tuple(None if value is None else inside(value) for value in node.operands))
         for node in (graph.nodes[i] for i in indices)
     )
     others = (node for i, node in enumerate(graph.nodes) if i not in numbers)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
-from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.call_sites import line_of_caller
-from shardcall._src.calls.result_types import ResultTypes
+from shardcall._src.calls.result_types import ResultTypes, types_by_table
 from shardcall._src.device_arrays.array_version import ArrayVersion, Where
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import check_there, find_remote_array
@@ -132,23 +133,30 @@ class Trace:
             )
         if len(self.nodes) >= _MOST_CALLS:
             raise TracingError(f"{self.name} makes more than {_MOST_CALLS} calls; trace a smaller part of it")
-        bound = bind(name, operands, keywords, in_specs=in_specs, out_specs=out_specs)
-        values = [self._operand(item, operand_name(name, i)) for i, item in enumerate(bound.operands)]
-        types = [None if value is None else value.type for value in values]
-        call = prepare(
-            name,
-            types,
-            bound.parameters,
-            in_specs=bound.in_specs,
-            out_specs=bound.out_specs,
-            strategy=strategy,
-            memo=self._client._memo,
-        )
+        made = None
+        if in_specs is None and out_specs is None and strategy == AUTO and _is_plain_call(name, keywords):
+            values = self._operands(name, operands)
+            kinds = tuple(None if value is None else value._version.type for value in values)
+            made = _plain_call(name, kinds, tuple((key, type(item), item) for key, item in keywords.items()))
+        if made is None:
+            bound = bind(name, operands, keywords, in_specs=in_specs, out_specs=out_specs)
+            values = self._operands(name, bound.operands)
+            call = prepare(
+                name,
+                [None if value is None else value.type for value in values],
+                bound.parameters,
+                in_specs=bound.in_specs,
+                out_specs=bound.out_specs,
+                strategy=strategy,
+                memo=self._client._memo,
+            )
+            made = _node(call), self._types(call)
+        node, types = made
         operand_values = tuple(None if value is None else value._traced.value for value in values)
-        made = self.add(_node(call, operand_values), self._types(call))
+        results = self.add(node._replace(operands=operand_values), types)
         if name in _VIEWS and values[0] is not None:
-            made[0]._base = values[0]
-        return made
+            results[0]._base = values[0]
+        return results
 
     def add(self, node: Node, types: Sequence[Array]) -> tuple[TracedArray, ...]:
         """Adds a call as a node; returns its results.
@@ -194,8 +202,6 @@ class Trace:
             TracingError: for an array of another trace.
             ShardcallError: for a value that is no array.
         """
-        if isinstance(item, TracedArray) and item._traced.trace is self:
-            return item
         array = find_remote_array(item)
         if array is None:
             return self.constant(as_operand(item, name))
@@ -228,9 +234,17 @@ class Trace:
                 "from would keep its elements; write u[0] += 1, or u = u.at[0].add(1), or v = v + 1 for a new array"
             )
 
-    def _operand(self, item: Any, name: str) -> TracedArray | None:
-        if item is None:
-            return None
+    def _operands(self, kernel: str, items: Sequence[Any]) -> list[TracedArray | None]:
+        """Returns the operands of a call, without those left out at its end."""
+        values = [self._operand(kernel, i, item) for i, item in enumerate(items)]
+        while values and values[-1] is None:
+            values.pop()
+        return values
+
+    def _operand(self, kernel: str, index: int, item: Any) -> TracedArray | None:
+        if item is None or (type(item) is TracedArray and item._traced.trace is self):
+            return item
+        name = operand_name(kernel, index)
         if isinstance(item, Array):
             raise TracingError(f"{name} is {item!r}, a type without values; give an array")
         return self.value(item, name)
@@ -262,8 +276,32 @@ class Trace:
         return types
 
 
-def _node(call: CallRequest, operands: tuple[Value | None, ...]) -> Node:
-    """Returns a call as a node; calls that compute the same are equal where that is plain."""
+def _is_plain_call(name: str, keywords: Mapping[str, Any]) -> bool:
+    """Returns True for a function of the table with keywords that are parameters of unchanging values."""
+    function = FUNCTIONS.get(name)
+    return function is not None and keywords.keys() <= function.parameters.keys() and are_plain(keywords.values())
+
+
+@lru_cache(maxsize=_MOST_CALLS)
+def _plain_call(
+    name: str,
+    operands: tuple[Array | None, ...],
+    keywords: tuple[tuple[str, type, Any], ...],
+) -> tuple[Node, Sequence[Array]] | None:
+    """Returns a call as a node without operands, and the types of its results; None if the table does not have these.
+
+    Args:
+        name: the name of the function.
+        operands: the type of each operand; None for one left out.
+        keywords: the name, the class and the value of each parameter.
+    """
+    call = prepare(name, operands, {key: value for key, _, value in keywords})
+    types = types_by_table(call)
+    return None if types is None else (_node(call), types)
+
+
+def _node(call: CallRequest) -> Node:
+    """Returns a call as a node without operands; calls that compute the same are equal where that is plain."""
     message, name = call.message, _SAME.get(call.message.kernel, call.message.kernel)
     values = {name: parameters.from_proto(value) for name, value in message.parameters.items()}
     defaults = FUNCTIONS[name].parameters if name in FUNCTIONS else {}
@@ -273,7 +311,7 @@ def _node(call: CallRequest, operands: tuple[Value | None, ...]) -> Node:
     kept = [(key, value) for key, value in values.items() if key not in defaults or not _is_same(value, defaults[key])]
     strategy = "" if message.strategy == AUTO else message.strategy
     own = (_node_specs(message.in_specs), _node_specs(message.out_specs))
-    return Node(name, operands, parameters_of(kept), strategy, *own)
+    return Node(name, (), parameters_of(kept), strategy, *own)
 
 
 def _is_same(value: Any, default: Any) -> bool:
