@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -125,7 +124,7 @@ class RandomGraph:
         if name in KERNELS and name != "graph" and self.chance.random() < 0.1 and operands[0] is not None:
             specs = self.spec(self.arrays[operands[0]].ndim)
             own = specs and (tuple(() if axis is None else (axis,) for axis in specs),)
-            self.write.nodes[-1] = replace(self.write.nodes[-1], in_specs=own or ())
+            self.write.nodes[-1] = self.write.nodes[-1]._replace(in_specs=own or ())
         self.references.append(reference)
         for i, array in enumerate(made):
             self.arrays[Value(first.node, i)] = array

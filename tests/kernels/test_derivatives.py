@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -62,7 +61,7 @@ class Case:
         write = GraphWriter()
         operands = [None if x is None else write.x(self.present.index(i)) for i, x in enumerate(self.operands)]
         first = write(self.name, *operands, **self.parameters)
-        write.nodes[-1] = replace(write.nodes[-1], strategy=strategy, in_specs=specs)
+        write.nodes[-1] = write.nodes[-1]._replace(strategy=strategy, in_specs=specs)
         total = None
         for i in range(len(self.results)):
             product = write(

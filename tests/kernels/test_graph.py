@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections import Counter
 from dataclasses import replace
 
 import ml_dtypes
@@ -313,7 +314,7 @@ def test_a_heat_step_is_one_pass_with_two_permutes(run):
 def test_stencils_exchange_their_halos_whatever_the_layout_of_the_result(run):
     write, out = GraphWriter(), ((), ("x",))
     first = write("shift", write.x(0), shift=1, axis=0)
-    write.nodes[-1] = replace(write.nodes[-1], out_specs=(out,))
+    write.nodes[-1] = write.nodes[-1]._replace(out_specs=(out,))
     text = write.text(write("negative", first))
     x = RANDOM.normal(size=(13, 9))
     (plan,) = GRAPH.plans(run.resolve(GRAPH, x, graph=text, mesh={"x": 4}, in_specs=[("x", None)]).problem)
@@ -321,3 +322,25 @@ def test_stencils_exchange_their_halos_whatever_the_layout_of_the_result(run):
     assert plan.specs[Value(0, 0)] == out
     made = run(GRAPH, x, graph=text, mesh={"x": 4}, in_specs=[("x", None)], padding=float("nan"))
     assert np.array_equal(made, -np.concatenate([np.zeros((1, 9)), x[:-1]]))
+
+
+def test_equal_nodes_are_traced_once(run, monkeypatch):
+    write = GraphWriter()
+    value = write.x(0)
+    for _ in range(5):
+        value = write("add", write("tanh", value), value)
+    counts = Counter()
+    for name in ("tanh", "add"):
+        (strategy, *_) = KERNELS[name].strategies
+
+        def build(problem, mesh, *, name=name, own=strategy.build):
+            def program(*arrays, inner=own(problem, mesh)):
+                counts[name] += 1
+                return inner(*arrays)
+
+            return program
+
+        monkeypatch.setattr(KERNELS[name], "strategies", (replace(strategy, build=build),))
+    made = run(GRAPH, RANDOM.normal(size=(16, 3)), graph=write.text(value), mesh={"x": 8})
+    assert made.shape == (16, 3)
+    assert counts == {"tanh": 1, "add": 1}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from kernels.derivative_cases import CASES
@@ -54,7 +52,7 @@ def batched(name, number, strategy, spec):
     first = write(name, *(None if x is None else write.x(next(numbers)) for x in arrays), **parameters)
     is_first = next(i for i, x in enumerate(arrays) if x is not None and x.ndim == len(spec)) if spec else 0
     specs = (*[None] * is_first, tuple((e,) if e else () for e in spec)) if spec else ()
-    write.nodes[-1] = replace(write.nodes[-1], strategy=strategy, in_specs=specs)
+    write.nodes[-1] = write.nodes[-1]._replace(strategy=strategy, in_specs=specs)
     kinds = [None if x is None else ArrayType(x.shape, x.dtype) for x in arrays]
     kinds += [None] * (len(KERNELS[name].operand_infos(len(kinds))) - len(kinds))
     defaults = {p.name: parameters.get(p.name, p.default) for p in KERNELS[name].parameters}
@@ -119,7 +117,7 @@ def test_what_is_refused(refused):
     assert "node 0, vmap: the loop would read and write" in error
     inner = GraphWriter()
     first = inner("roll", inner.x(0), shift=1, axis=0)
-    inner.nodes[-1] = replace(inner.nodes[-1], strategy="gspmd")
+    inner.nodes[-1] = inner.nodes[-1]._replace(strategy="gspmd")
     error = message(x, graph=inner.text(first), in_axes=(0,))
     assert "node 0, vmap: " in error
     assert "strategy 'gspmd' of roll cannot be batched; leave the strategy out" in error

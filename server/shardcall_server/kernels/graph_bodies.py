@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import jax
@@ -81,21 +81,26 @@ class GraphBodies:
         """
         plan, results = self.plan(written, inputs, in_specs, axes), graph_of(written).results
         kinds = self.results(written, inputs)
-        programs = [node.strategy.build(node.problem, mesh) for node in plan.nodes]
         used = {value for node in plan.nodes for value in node.operands}
+        programs: dict[Hashable, Program] = {}
+        keys = []
+        for i, node in enumerate(plan.nodes):
+            is_used = tuple(Value(i, k) in used for k in range(len(node.problem.results)))
+            key = node.kernel, node.strategy, node.problem, node.out_specs, is_used
+            keys.append(key)
+            if key not in programs:
+                programs[key] = _program(node, is_used, mesh)
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             values = {Value(-1, i): array for i, array in enumerate(arrays)}
             flags: list[jax.Array] = []
-            for i, (node, compute) in enumerate(zip(plan.nodes, programs, strict=True)):
-                run = differentiable(node.kernel, node.problem, compute, mesh) if is_differentiated() else compute
-                made = run(*_operands(node, plan, values, mesh))
+            # JAX traces and lowers equal nodes once. Not across traces: a program may be differentiated in one of them.
+            steps = {key: jax.jit(run) for key, run in programs.items()}
+            for i, (node, key) in enumerate(zip(plan.nodes, keys, strict=True)):
+                made = steps[key](*_operands(node, plan, values, mesh))
                 count = len(node.problem.results)
                 flags += made[count:]
-                moved_on = all_resharded(made[:count], node.problem.results, _made(node), node.out_specs, axes, mesh)
-                for index, array in enumerate(moved_on):
-                    value = Value(i, index)
-                    values[value] = _kept(node, index, array, mesh) if value in used else array
+                values.update((Value(i, k), array) for k, array in enumerate(made[:count]))
             moved_results = (
                 resharded(values[value], kind, plan.specs[value], spec, axes, mesh)
                 for value, kind, spec in zip(results, kinds, specs, strict=True)
@@ -142,6 +147,30 @@ def _names(graph: Graph) -> Iterator[str]:
             yield from _names(graph_of(body))
 
 
+def _program(node: PlannedNode, is_used: Sequence[bool], mesh: jax.sharding.Mesh) -> Program:
+    """Makes the program of a node, whose results have the specs that they are moved to.
+
+    Args:
+        node: the node.
+        is_used: for each result whether other nodes take it.
+        mesh: the mesh.
+    """
+    problem, compute = node.problem, node.strategy.build(node.problem, mesh)
+    own = [required(spec) for spec in problem.out_specs]
+
+    def program(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        run = differentiable(node.kernel, problem, compute, mesh) if is_differentiated() else compute
+        made = all_resharded(run(*operands), problem.results, own, node.out_specs, problem.mesh, mesh)
+        results = (
+            _kept(node, k, array, mesh) if is_taken else array
+            for k, (array, is_taken) in enumerate(zip(made, is_used, strict=False))
+        )
+        return (*results, *made[len(is_used) :])
+
+    program.__name__ = node.kernel.name
+    return program
+
+
 def _operands(
     node: PlannedNode, plan: GraphPlan, values: Mapping[Value, jax.Array], mesh: jax.sharding.Mesh
 ) -> list[jax.Array]:
@@ -151,11 +180,6 @@ def _operands(
         resharded(values[value], kind, plan.specs[value], spec, node.problem.mesh, mesh)
         for value, kind, spec in zip(node.operands, kinds, specs, strict=True)
     ]
-
-
-def _made(node: PlannedNode) -> list[Spec]:
-    """Returns the spec of each result as the strategy makes it."""
-    return [required(spec) for spec in node.problem.out_specs]
 
 
 def _kept(node: PlannedNode, index: int, array: jax.Array, mesh: jax.sharding.Mesh) -> jax.Array:
