@@ -171,11 +171,33 @@ def test_a_node_may_have_a_spec_and_a_strategy(run, refused):
     assert error.message.startswith("node 0, roll: the spec of x")
 
 
+@pytest.mark.parametrize("kernel", ["negative", "laplacian"])
+def test_a_spec_may_leave_out_the_last_axes(run, kernel):
+    write = GraphWriter()
+    first = write(kernel, write.x(0))
+    write.nodes[-1] = write.nodes[-1]._replace(out_specs=((("b",),),))
+    x, how = RANDOM.normal(size=(13, 9)), {"mesh": {"a": 4, "b": 2}, "graph": write.text(first)}
+    (plan,) = GRAPH.plans(run.resolve(GRAPH, x, **how).problem)
+    assert plan.specs[Value(0, 0)] == (("b",), ())
+    assert np.allclose(run(GRAPH, x, **how), run(KERNELS[kernel], x), rtol=1e-12)
+
+
 def test_empty_arrays_and_scalars(run, same):
     write = GraphWriter()
     text = write.text(write("add", write("multiply", write.x(0), write.x(1)), write.x(0)))
     for x in (np.zeros((0, 3)), np.float64(3)):
         same(run(GRAPH, x, np.float64(2), graph=text, mesh={"x": 8}), np.asarray(x * 2 + x))
+
+
+def test_results_without_elements_need_no_program(run):
+    """XLA refuses to scatter nothing."""
+    write = GraphWriter()
+    text = write.text(write("sum", write("sort", write.x(0)), axis=0))
+    how = {"mesh": {"a": 4, "b": 2}, "in_specs": [("b", "a")]}
+    assert run(GRAPH, np.zeros((0, 4)), graph=text, **how).tolist() == [0] * 4
+    refusing = write.text(write("power", write.x(0), write.x(1)), write.x(1))
+    nothing, negative = run(GRAPH, np.zeros((0, 1), int), np.array([-1]), graph=refusing, mesh={"x": 2})
+    assert (nothing.shape, negative.tolist()) == ((0, 1), [-1])
 
 
 @pytest.mark.parametrize("kernel", ["shift", "roll", "laplacian", "diff"])
@@ -217,6 +239,7 @@ TEXTS = [
     ('{"nodes":[["negative",[-1],{"a":1e999}]],"results":[0]}', "canonical"),
     ('{"nodes":[["negative",[-1],{"a":99999999999999999999}]],"results":[0]}', "64 bits"),
     ('{"nodes":[["negative",[-1],{"a":{}}]],"results":[0]}', "64 bits"),
+    ('{"nodes":[["negative",[-1],{"' + "a" * 5000 + '":{}}]],"results":[0]}', "^.{,100}64 bits"),
     ('{"nodes":[["negative",[-1],{"a":1}]],"results":[0]}', "node 0, negative: .* no parameter 'a'"),
     ('{"nodes":[["negative",[-1,-1]]],"results":[0]}', "node 0, negative: .* takes 1 operands"),
     ('{"nodes":[["negative",[null]],["add",[-1,0]]],"results":[1]}', "node 0, negative: .* needs operand 'x'"),

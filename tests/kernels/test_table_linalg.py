@@ -107,6 +107,14 @@ def test_no_matrices(run, name, shape):
     check(run, name, np.zeros(shape), mesh={"x": 3})
 
 
+def test_the_layout_of_one_of_several_results(run, values):
+    how = {"mesh": {"a": 4, "b": 2}, "out_specs": [("b", "a")]}
+    u, s, vh = run(KERNELS["svd"], x := values.normal((5, 3), np.float64), **how)
+    close((u[:, :3] * s) @ vh, x)
+    shapes = [each.shape for each in run(KERNELS["svd"], np.zeros((0, 4)), **how)]
+    assert shapes == [(0, 0), (0,), (4, 4)]
+
+
 def test_integers_are_computed_in_float64(run, values):
     for dtype in ("int64", "bool"):
         x = np.eye(4, dtype=dtype)

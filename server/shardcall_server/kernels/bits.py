@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 from shardcall_server.kernels.blocks import partition_spec
 from shardcall_server.kernels.differentiation import differentiation, is_differentiated, with_derivative
 from shardcall_server.kernels.element_types import narrow, widen
-from shardcall_server.kernels.layout import MeshAxes, Spec
+from shardcall_server.kernels.layout import MeshAxes, Spec, block_shape
 
 _NIBBLES = ("int4", "uint4")
 
@@ -108,6 +108,8 @@ def sum_of_parts(part: jax.Array, spec: Spec, mesh: MeshAxes) -> jax.Array:
         spec: the sharding of the sum.
         mesh: the mesh.
     """
+    if not part.size:  # XLA refuses to scatter nothing
+        return jnp.zeros(block_shape(part.shape, spec, mesh), part.dtype)
     for axis, names in enumerate(spec):
         if names:
             part = lax.psum_scatter(part, names, scatter_dimension=axis, tiled=True)

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding
 
@@ -155,7 +156,8 @@ def _program(node: PlannedNode, is_used: Sequence[bool], mesh: jax.sharding.Mesh
         is_used: for each result whether other nodes take it.
         mesh: the mesh.
     """
-    problem, compute = node.problem, node.strategy.build(node.problem, mesh)
+    problem = node.problem
+    compute = node.strategy.build(problem, mesh) if any(kind.nbytes for kind in problem.results) else _nothing(problem)
     own = [required(spec) for spec in problem.out_specs]
 
     def program(*operands: jax.Array) -> tuple[jax.Array, ...]:
@@ -168,6 +170,19 @@ def _program(node: PlannedNode, is_used: Sequence[bool], mesh: jax.sharding.Mesh
         return (*results, *made[len(is_used) :])
 
     program.__name__ = node.kernel.name
+    return program
+
+
+def _nothing(problem: Problem) -> Program:
+    """Makes the program of a call whose results have no elements, which is not run by itself either.
+
+    XLA refuses some collectives of empty arrays, and iterates over the sizes beside a 0.
+    """
+
+    def program(*_: jax.Array) -> tuple[jax.Array, ...]:
+        made = (jnp.zeros(problem.padded_result(i), kind.dtype) for i, kind in enumerate(problem.results))
+        return (*made, *(jnp.zeros((), bool) for _ in problem.checks))
+
     return program
 
 

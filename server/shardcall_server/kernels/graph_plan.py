@@ -232,8 +232,9 @@ def _planned(
         problem, strategy, _ = fill_in(
             kernel, operands, dict(node.parameters), mesh, in_specs, asked_out, node.strategy or AUTO
         )
+        checked = problem
         if is_moved and node.out_specs:
-            fill_in(kernel, operands, dict(node.parameters), mesh, in_specs, node.out_specs, AUTO)  # which checks them
+            checked, _, _ = fill_in(kernel, operands, dict(node.parameters), mesh, in_specs, node.out_specs, AUTO)
     except CallError as error:
         raise _of_node(index, node, error) from None
     # A layout that is left to the compiler could not be planned with.
@@ -245,8 +246,9 @@ def _planned(
     if why := strategy.refusal(problem):
         message = f"strategy {strategy.name!r} cannot serve this layout: {why}"
         raise _of_node(index, node, CallError(Reason.STRATEGY_UNSUPPORTED, message))
-    moved_to = (*node.out_specs, *[None] * (len(problem.results) - len(node.out_specs)))
-    made = tuple(spec or required(own) for spec, own in zip(moved_to, problem.out_specs, strict=True))
+    requested = (*node.out_specs, *[None] * (len(problem.results) - len(node.out_specs)))
+    each = zip(requested, checked.out_specs, problem.out_specs, strict=True)
+    made = tuple(required(own if spec is None else complete) for spec, complete, own in each)
     present = tuple(value for value in node.operands if value is not None)
     return PlannedNode(kernel, present, problem, strategy, made)
 

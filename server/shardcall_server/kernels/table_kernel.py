@@ -11,7 +11,7 @@ from shardcall._src.functions.checks import RefusedArgumentError
 from shardcall._src.functions.table import FUNCTIONS
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel, Problem, required
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
 from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
 from shardcall_server.kernels.table_row import Call, IndexCheck, Row, alignment_of, call_of, checks_of, spec_of_result
 from shardcall_server.kernels.table_strategies import strategies_of
@@ -68,20 +68,23 @@ class TableKernel(Kernel[Any]):
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards each axis of the result as the axis of the operand that it comes from."""
-        if problem.out_specs[0] is not None:
-            return problem.out_specs
+        first = problem.out_specs[0]
+        if first is None:
+            first = self._first_out_spec(problem)
+        others = zip(problem.out_specs[1:], problem.results[1:], strict=True)
+        return (first, *(wanted or spec_of_result(first, result.ndim) for wanted, result in others))
+
+    def _first_out_spec(self, problem: Problem) -> Spec:
         row, call = self.row, call_of(problem)
         if row.is_created:
-            return (rows_over_all(len(call.shape), problem.mesh),)
+            return rows_over_all(len(call.shape), problem.mesh)
         if row.origins is not None:
             origins = row.origins(call)
         else:
             targets = alignment_of(row, call)[row.main]
             origins = tuple(targets.index(i) if i in targets else None for i in range(len(call.shape)))
         spec = required(problem.in_specs[row.main])
-        first = tuple(() if origin is None else spec[origin] for origin in origins)
-        others = zip(problem.out_specs[1:], problem.results[1:], strict=True)
-        return (first, *(wanted or spec_of_result(first, result.ndim) for wanted, result in others))
+        return tuple(() if origin is None else spec[origin] for origin in origins)
 
 
 def _normalised(row: Row, call: Call) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from reprlib import repr as short_repr
 from typing import Any, NamedTuple, TypeAlias
 
 MOST_NODES = 256
@@ -219,12 +220,12 @@ def _value(before: int, item: Any) -> Value:
 
 def _parameter(name: str, value: Any) -> NodeParameter:
     if type(value) is list:
-        items = _items(value, f"integers of {name!r}", MOST_ITEMS)
+        items = _items(value, f"integers of {short_repr(name)}", MOST_ITEMS)
         if all(type(item) is int and item in _INT64 for item in items):
             return tuple(items)
     elif value is None or type(value) in (bool, float, str) or (type(value) is int and value in _INT64):
         return value  # type: ignore[no-any-return]
-    raise ValueError(f"has a parameter {name!r} that is no number, text or list of integers of 64 bits")
+    raise ValueError(f"has a parameter {short_repr(name)} that is no number, text or list of integers of 64 bits")
 
 
 def _specs(value: Any) -> tuple[NodeSpec | None, ...]:
