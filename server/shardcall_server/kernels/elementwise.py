@@ -52,7 +52,7 @@ class ElementwiseKernel(Kernel[None]):
     """
 
     function: ClassVar[Ufunc]
-    version = 9
+    version = 10
     reproducibility = Reproducibility.PER_CALL
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[None]:
