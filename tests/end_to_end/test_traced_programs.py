@@ -333,13 +333,6 @@ def test_numbers_have_no_values_while_traced(client, convert):
     assert [int(each) for each in client.jit(lambda n: divmod(n, 3))(7)] == [2, 1]
 
 
-def test_errors_of_values_name_the_function(client):
-    counts = client.put(np.arange(4))
-    result = client.jit(lambda x, y: x**y)(counts, -counts)
-    with pytest.raises(sc.InvalidOperandError, match=r"test_traced_programs.py:\d+\) of .* node \d+, power: y holds"):
-        result.get()
-
-
 def test_errors_of_arguments_are_raised_in_their_line(client):
     with pytest.raises(sc.ShardcallError, match="y has shape"):
         client.jit(lambda u: u + np.ones(7))(put(client, U))

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from shardcall._src.functions.element_types import is_inexact
 from shardcall._src.graphs.canonical import canonical
 from shardcall._src.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
+from shardcall._src.graphs.node_names import with_node
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.calls import AUTO, check_operands, check_parameters, fill_in
 from shardcall_server.kernels.derivatives import GRAPH, VMAP, refusal
@@ -129,12 +130,13 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
             signature: Signature = kernel.validate(present, check_parameters(kernel, dict(node.parameters)))
             work_bytes += _checked_work(kernel, node, present, signature)
         except CallError as error:
-            raise _of_node(i, node, error) from None
+            raise _of_node(i, node.kernel, error) from None
         for index, result in enumerate(signature.results):
             if result.span_bytes > _MOST_SPAN_BYTES:
-                raise _refused(f"has a node {i} whose result, {shorten(str(result))}, is too large")
+                too_large = CallError(Reason.INVALID_PARAMETER, f"the result, {shorten(str(result))}, is too large")
+                raise _of_node(i, node.kernel, too_large)
             types[Value(i, index)] = result
-        checks += [replace(check, message=f"{_named(i, node)}: {check.message}") for check in signature.checks]
+        checks += [replace(check, message=with_node(i, node.kernel, check.message)) for check in signature.checks]
     for value in graph.results:
         _type(types, value)
     return GraphTypes(types, tuple(checks), work_bytes)
@@ -197,17 +199,17 @@ def check_derivatives(plan: GraphPlan, active: set[Value]) -> None:
         if not any(depends) or not made:
             continue
         if why := refusal(node.kernel, node.problem, depends):
-            raise CallError(
-                Reason.INVALID_PARAMETER,
-                f"node {i}, {node.kernel.name}: it cannot be differentiated: {why}",
-                field="graph",
-            )
+            refused = CallError(Reason.INVALID_PARAMETER, f"it cannot be differentiated: {why}")
+            raise _of_node(i, node.kernel.name, refused)
         if isinstance(node.kernel, _RunsGraphs):
             is_plain = node.kernel.name == VMAP or (node.kernel.name == GRAPH and not node.problem.parameters.carried)
             for within in node.kernel.plans(node.problem):
                 # In a loop what depends on an input may become any other one.
                 inputs = {k for k in range(len(within.in_specs)) if not is_plain or depends[k]}
-                check_derivatives(within, {Value(-1, k) for k in inputs})
+                try:
+                    check_derivatives(within, {Value(-1, k) for k in inputs})
+                except CallError as error:
+                    raise _of_node(i, node.kernel.name, error) from None
         active.update(made)
 
 
@@ -236,7 +238,7 @@ def _planned(
         if is_moved and node.out_specs:
             checked, _, _ = fill_in(kernel, operands, dict(node.parameters), mesh, in_specs, node.out_specs, AUTO)
     except CallError as error:
-        raise _of_node(index, node, error) from None
+        raise _of_node(index, node.kernel, error) from None
     # A layout that is left to the compiler could not be planned with.
     out_specs = (
         rows_over_all(result.ndim, mesh) if spec is None else spec
@@ -245,7 +247,7 @@ def _planned(
     problem = replace(problem, out_specs=tuple(out_specs))
     if why := strategy.refusal(problem):
         message = f"strategy {strategy.name!r} cannot serve this layout: {why}"
-        raise _of_node(index, node, CallError(Reason.STRATEGY_UNSUPPORTED, message))
+        raise _of_node(index, node.kernel, CallError(Reason.STRATEGY_UNSUPPORTED, message))
     requested = (*node.out_specs, *[None] * (len(problem.results) - len(node.out_specs)))
     each = zip(requested, checked.out_specs, problem.out_specs, strict=True)
     made = tuple(required(own if spec is None else complete) for spec, complete, own in each)
@@ -282,12 +284,9 @@ def _type(types: Mapping[Value, ArrayType], value: Value) -> ArrayType:
     return types[value]
 
 
-def _named(index: int, node: Node) -> str:
-    return f"node {index}, {shorten(node.kernel)}"
-
-
-def _of_node(index: int, node: Node, error: CallError) -> CallError:
-    return CallError(error.reason, f"{_named(index, node)}: {error.message}", field="graph", metadata=error.metadata)
+def _of_node(index: int, kernel: str, error: CallError) -> CallError:
+    message = with_node(index, kernel, error.message)
+    return CallError(error.reason, message, field="graph", metadata=error.metadata)
 
 
 def _refused(what: str) -> CallError:

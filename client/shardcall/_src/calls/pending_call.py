@@ -35,6 +35,7 @@ class PendingCall:
         stops_without: the handles of the results of a loop, or of a call that waits for one, which is cancelled when
             they are all deleted; empty for others.
         is_raised: True if its error was raised.
+        located: returns its error with the lines of the caller's code in it.
         resend: sends the calls of a program one by one that failed, where this is one of them; None for any other.
         mesh: stands for the mesh of its results, which is not known.
 
@@ -54,6 +55,7 @@ class PendingCall:
         self.stops_without: Sequence[bytes] = ()
         self.is_raised = False
         self.resend: Callable[[], object] | None = None
+        self.located: Callable[[ShardcallError], ShardcallError] = _as_it_is
         self.mesh: Hashable = object()
         self._calls = calls
         self._name = name
@@ -138,7 +140,8 @@ class PendingCall:
         if self.root is not self:
             return self.root.dependent_failure(self._error, f"{self}, failed: ")
         self.is_raised = True
-        return with_message(self._error, f"{self}, failed: {self._error.message}")
+        error = self.located(self._error)
+        return with_message(error, f"{self}, failed: {error.message}")
 
     def dependent_failure(self, error: ShardcallError, prefix: str = "") -> ShardcallError:
         """Returns a new error, to be raised, of a call that failed because this one did.
@@ -160,6 +163,10 @@ class PendingCall:
     def __str__(self) -> str:
         types = ", ".join(str(kind) for kind in self._types if kind is not None)
         return f"{self._name} of {types or 'no arrays'}, submitted at {self._line}"
+
+
+def _as_it_is(error: ShardcallError) -> ShardcallError:
+    return error
 
 
 class SubmittedResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from shardcall._src.calls.array_deletion import delete_on_stream
@@ -52,6 +52,7 @@ class SubmittedArrays:
         name: str = "",
         *,
         stops_unread: bool = False,
+        located: Callable[[ShardcallError], ShardcallError] | None = None,
     ) -> tuple[RemoteArray, ...]:
         """Sends a call on the call stream; returns its results, which are not there yet.
 
@@ -61,6 +62,7 @@ class SubmittedArrays:
             mesh: as of `SubmittedResult`.
             name: its name in errors; empty for that of the kernel.
             stops_unread: whether to cancel it when all its results are deleted.
+            located: as of `PendingCall`.
         """
         settle_others(values, owner, until)
         submitted = PendingCall(self.pending, name or call.message.kernel, call.types, until.timeout_s)
@@ -68,6 +70,7 @@ class SubmittedArrays:
             self.recorded(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)
             for index, kind in enumerate(types)
         )
+        submitted.located = located or submitted.located
         if stops_unread:
             submitted.stops_without = [array._version.handle for array in arrays]
         self.send_recorded(call, arrays, [submitted], until)

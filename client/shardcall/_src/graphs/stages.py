@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardcall._src.graphs.canonical import canonical
+from shardcall._src.graphs.canonical import CanonicalForm
 from shardcall._src.graphs.graph import Graph, Node, NodeParameter, Value, to_text
 
 
@@ -17,11 +17,18 @@ class Stage:
         parameters: its parameters.
         operands: its operands: inputs of the whole graph, and results of earlier stages by the indices of these.
         results: the values of the whole graph that are its results.
+        nodes: the node of the whole graph that each of its nodes is; none for a loop, whose graph is another.
     """
 
     parameters: Mapping[str, NodeParameter]
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
+    nodes: tuple[int, ...] = ()
+
+    @property
+    def graph(self) -> str:
+        """The text of its graph."""
+        return str(self.parameters["graph"])
 
 
 def is_stage(node: Node) -> bool:
@@ -93,6 +100,11 @@ def _plain_stage(indices: Sequence[int], graph: Graph, stages: Sequence[Stage], 
     needed = [value for node in others for value in node.operands if value and value.node in numbers]
     returned = [value for value in graph.results if value.node in numbers or (takes_inputs and value.node < 0)]
     results = tuple(dict.fromkeys((*returned, *needed)))
-    form, used = canonical(Graph(nodes, tuple(map(inside, results))))
-    values = list(outside)
-    return Stage({"graph": to_text(form)}, tuple(result_of(values[i], stages) for i in used), results)
+    form, values = CanonicalForm(Graph(nodes, tuple(map(inside, results)))), list(outside)
+    olds = {new: indices[old] for old, new in form.indices.items()}
+    return Stage(
+        {"graph": to_text(form.graph)},
+        tuple(result_of(values[i], stages) for i in form.inputs),
+        results,
+        tuple(olds[i] for i in range(len(form.nodes))),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 from shardcall._src.calls.call_request import CallRequest, prepare
@@ -17,6 +17,7 @@ from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_function import Names, ProgramClient, TracedFunction
 from shardcall._src.traced.tracing import ActiveTrace
 from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.errors import ShardcallError
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import PartitionSpec, SpecLike
 from shardcall._src.types.timing import Timing
@@ -125,17 +126,27 @@ class ClientTracing(Submission):
         for i, (stage, types) in enumerate(zip(program.stages, program.stage_types, strict=True)):
             values = [operands[v.number] if v.node < 0 else made[v.node][v.number] for v in stage.operands]
             call = prepare("graph", values, stage.parameters, out_specs=program.specs_of(i, out_specs), memo=self._memo)
-            made.append(self._submit_stage(call, program.name, types, timeout))
+            made.append(self._submit_stage(call, program.name, types, timeout, partial(program.located, i)))
         return [made[value.node][value.number] for value in program.returned]
 
     def _submit_stage(
-        self, call: CallRequest, name: str, types: Sequence[Array], timeout: float | None
+        self,
+        call: CallRequest,
+        name: str,
+        types: Sequence[Array],
+        timeout: float | None,
+        located: Callable[[ShardcallError], ShardcallError],
     ) -> Sequence[RemoteArray]:
         values, until = call.values, self._deadline(timeout)
         if not self._remote_arrays.can_submit(values, until):
-            arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
+            try:
+                arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
+            except ShardcallError as error:
+                raise located(error) from None
             return arrays
-        arrays = self._remote_arrays.submit(self, call, values, types, until, name=name, stops_unread=timeout is None)
+        arrays = self._remote_arrays.submit(
+            self, call, values, types, until, name=name, stops_unread=timeout is None, located=located
+        )
         if self._synchronous:
             settle(arrays[0])
         return arrays

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.functions.element_types import DType
-from shardcall._src.graphs.canonical import canonical
+from shardcall._src.graphs.canonical import CanonicalForm
 from shardcall._src.graphs.graph import Graph, node_count, to_text
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import check_limits
@@ -36,6 +36,7 @@ class InnerTrace(Trace):
     def __init__(self, outer: Trace) -> None:
         super().__init__(outer._client, outer.name)
         self.outer = outer
+        self.body_lines = outer.body_lines
         self.operands: list[TracedArray | None] = []
 
     @contextmanager
@@ -92,9 +93,10 @@ class InnerTrace(Trace):
         Raises:
             TracingError: for a graph beyond the limits.
         """
-        graph, used = canonical(Graph(tuple(self.nodes), tuple(result._traced.value for result in results)))
-        text = to_text(graph)
-        check_limits(self.name, node_count(graph), [self.inputs[i] for i in used], len(results), len(text))
+        form = CanonicalForm(Graph(tuple(self.nodes), tuple(result._traced.value for result in results)))
+        text, used = to_text(form.graph), list(form.inputs)
+        self.body_lines[text] = self.lines_of(form)
+        check_limits(self.name, node_count(form.graph), [self.inputs[i] for i in used], len(results), len(text))
         return text, used
 
     def _of_outer(self, array: TracedArray) -> TracedArray:

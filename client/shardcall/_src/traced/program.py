@@ -16,10 +16,11 @@ from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.graphs.canonical import CanonicalForm
 from shardcall._src.graphs.graph import MOST_CHARACTERS, MOST_ITEMS, MOST_NODES, Graph, Value, node_count, to_text
 from shardcall._src.graphs.stages import Stage, is_stage, result_of, stages_of
+from shardcall._src.traced.call_lines import Lines, located
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import TracingError
+from shardcall._src.types.errors import ShardcallError, TracingError
 from shardcall._src.types.pytrees import Structure
 from shardcall._src.types.sizes import human
 
@@ -42,6 +43,7 @@ class TracedProgram:
         structure: the structure of what the function returns.
         constants: what the inputs are, for comparing traces.
         versions: the arrays on the mesh among the inputs, which are not kept there by the program.
+        lines: the file and line of each call, by the texts of the graphs of the stages and of those in them.
     """
 
     name: str
@@ -54,6 +56,7 @@ class TracedProgram:
     structure: Structure
     constants: tuple[Hashable, ...]
     versions: tuple[weakref.ref[ArrayVersion] | None, ...]
+    lines: Lines
 
     @cached_property
     def key(self) -> str:
@@ -71,6 +74,10 @@ class TracedProgram:
             return None
         specs = dict(zip(self.returned, out_specs, strict=False))
         return [specs.get(Value(stage, i)) for i in range(len(self.stages[stage].results))]
+
+    def located(self, stage: int, error: ShardcallError) -> ShardcallError:
+        """Returns an error of a stage whose message names the lines of calls, where that of the server names nodes."""
+        return located(error, self.stages[stage].graph, self.lines)
 
     def repeated(self, carried: tuple[int, ...]) -> TracedProgram:
         """Returns a program that runs this one several times; its last operand is the number of iterations.
@@ -138,6 +145,8 @@ def program_of(
         stages = stages_of(graph)
         returned = [result_of(value, stages) for value in graph.results]
     olds = {new: old for old, new in form.indices.items()}
+    own = trace.lines_of(form)
+    of_stages = {stage.graph: [own[i] for i in stage.nodes] for stage in stages if stage.nodes}
 
     def type_of(value: Value) -> Array:
         return inputs[value.number].kind if value.node < 0 else trace.types[olds[value.node]][value.number]
@@ -155,6 +164,7 @@ def program_of(
         structure,
         tuple(keys[i] for i in used),
         tuple(versions),
+        {**trace.body_lines, **of_stages, text: own},
     )
 
 

@@ -18,6 +18,7 @@ from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import check_there, find_remote_array
 from shardcall._src.functions.element_types import DType
 from shardcall._src.functions.table import FUNCTIONS
+from shardcall._src.graphs.canonical import CanonicalForm
 from shardcall._src.graphs.graph import Node, NodeSpec, Value, parameters_of
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
@@ -82,6 +83,7 @@ class Trace:
         name: the name of the function, with its file and line.
         nodes: the calls.
         lines: the file and line of each.
+        body_lines: those of the calls in graphs that a call runs, by the texts of these.
         inputs: what they take that is no result of another.
         keys: what the inputs are; equal ones are one input.
         types: the types of the results of each call.
@@ -98,6 +100,7 @@ class Trace:
         self.has_open_body = False
         self.nodes: list[Node] = []
         self.lines: list[str] = []
+        self.body_lines: dict[str, Sequence[str]] = {}
         self.inputs: list[Input] = []
         self.keys: dict[Hashable, int] = {}
         self.is_closed = False
@@ -233,6 +236,11 @@ class Trace:
                 f"{self.name} assigns to a part of an array at {line}, and a part is no view: the array that it came "
                 "from would keep its elements; write u[0] += 1, or u = u.at[0].add(1), or v = v + 1 for a new array"
             )
+
+    def lines_of(self, form: CanonicalForm) -> list[str]:
+        """Returns the file and line of each node of the form of these calls; of equal ones that of one."""
+        lines = {new: self.lines[old] for old, new in form.indices.items()}
+        return [lines[i] for i in range(len(form.nodes))]
 
     def _operands(self, kernel: str, items: Sequence[Any]) -> list[TracedArray | None]:
         """Returns the operands of a call, without those left out at its end."""

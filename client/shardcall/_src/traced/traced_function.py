@@ -173,8 +173,8 @@ class TracedFunction:
         plans: list[Any] = []
         for i, stage in enumerate(program.stages):
             made = [None if v.node < 0 else plans[v.node].results[v.number] for v in stage.operands]
-            plans.append(
-                self._client.plan(
+            try:
+                plan = self._client.plan(
                     "graph",
                     *(operands[v.number] if p is None else p.type for v, p in zip(stage.operands, made, strict=True)),
                     mesh=plans[0].mesh if plans else None,
@@ -182,7 +182,9 @@ class TracedFunction:
                     out_specs=program.specs_of(i, self._out_specs),
                     **stage.parameters,
                 )
-            )
+            except ShardcallError as error:
+                raise program.located(i, error) from None
+            plans.append(plan)
         return plans[0] if len(plans) == 1 else tuple(plans)
 
     def traced_function(self) -> Callable[..., Any]:

@@ -1,0 +1,109 @@
+"""Errors of the server that name the line of the caller's function."""
+
+import re
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+pytestmark = pytest.mark.one_transport("the program is one call, as others")
+
+X = np.arange(9.0).reshape(3, 3)
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with sc.connect(server.address) as client:
+        yield client
+
+
+def inverted(xp, u):
+    return xp.linalg.inv(u * 0)  # 1: the line that errors name
+
+
+def in_a_loop(xp, u):
+    def body(_, v):
+        w = v + 1
+        return xp.linalg.inv(v * 0) + w  # 3
+
+    return xp.fori_loop(0, 5, body, u + 1)
+
+
+def in_a_slice(xp, u):
+    v = xp.fori_loop(
+        0,
+        xp.sum(u != 7),
+        lambda _, v: xp.linalg.inv(v * 0),  # 4
+        u * 2,
+    )
+    return v + 1
+
+
+def behind_slices(xp, u):
+    v = xp.fori_loop(0, 2000, lambda _, v: v + 1, u) + 1
+    return np.transpose(v) @ v + xp.linalg.inv(v * 0)  # 2
+
+
+def in_a_branch(xp, u):
+    return xp.cond(
+        u.sum() > 0,
+        lambda v: xp.linalg.inv(v - v) + v,  # 3
+        lambda v: v,
+        u,
+    )
+
+
+def of_an_index(xp, u):
+    return u[u.sum().astype(int)] * 2  # 1
+
+
+REFUSED = {
+    "in a function": (inverted, 1, "inv", sc.LinAlgError),
+    "in a loop": (in_a_loop, 3, "inv", sc.LinAlgError),
+    "in a loop that runs in slices": (in_a_slice, 4, "inv", sc.LinAlgError),
+    "behind a loop that runs in slices": (behind_slices, 2, "inv", sc.LinAlgError),
+    "in a branch": (in_a_branch, 3, "inv", sc.LinAlgError),
+    "an index": (of_an_index, 1, "take", sc.IndexOutOfRangeError),
+}
+
+
+def at(function, line, kernel):
+    code = function.__code__
+    return re.escape(f"{kernel} at {code.co_filename}:{code.co_firstlineno + line}: ")
+
+
+@pytest.mark.parametrize(("function", "line", "kernel", "error"), REFUSED.values(), ids=REFUSED)
+def test_errors_of_values_name_the_line(client, function, line, kernel, error):
+    result = client.jit(lambda u: function(client.xp, u))(client.put(X))
+    with pytest.raises(error, match=r"^<lambda> \(.*, failed: " + at(function, line, kernel)):
+        result.get()
+
+
+def test_errors_of_repeated_functions_name_the_line(client):
+    result = client.jit(lambda u: inverted(client.xp, u)).repeat(X, times=3)
+    with pytest.raises(sc.LinAlgError, match=at(inverted, 1, "inv")):
+        result.get()
+
+
+def test_errors_of_calls_that_are_waited_for_name_the_line(client):
+    large = np.zeros((1, 1 << 20))  # no operand of a call stream
+    with pytest.raises(sc.IndexOutOfRangeError, match="^" + at(of_an_index, 1, "take")):
+        client.jit(lambda u, v: (of_an_index(client.xp, u), v + 1))(X, large)
+
+
+def spread(xp, u):
+    v = u + 1
+    return xp.with_spec(v * 2, sc.P("q"))  # 2
+
+
+def without_derivative(u):
+    v = u * 2
+    return np.nextafter(v, 1).sum()  # 2
+
+
+def test_plans_that_are_refused_name_the_line(client):
+    with pytest.raises(sc.ShardingError, match="^" + at(spread, 2, "reshard") + "the spec .*'q'"):
+        client.jit(lambda u: spread(client.xp, u)).plan(X)
+    with pytest.raises(sc.InvalidParameterError, match="^" + at(without_derivative, 2, "nextafter")):
+        client.grad(without_derivative).plan(X)
