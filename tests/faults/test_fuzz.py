@@ -66,7 +66,8 @@ class Outcomes:
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {count}" for name, count in self.counts.most_common())
         longest = f"longest {self.worst_s:.2f} s (number {self.worst_number})"
-        return f"seed {SEED}: {counts}; {self.checked} compared with NumPy; {longest}"
+        compared = f"{self.checked} compared with NumPy; " if self.checked else ""
+        return f"seed {SEED}: {counts}; {compared}{longest}"
 
 
 def _send(channel: grpc.Channel, request: Mutated) -> list[bytes]:
@@ -79,7 +80,7 @@ def _send(channel: grpc.Channel, request: Mutated) -> list[bytes]:
     return list(answer) if answers else [answer]
 
 
-def _classify(error: grpc.RpcError) -> tuple[str, str]:
+def classify(error: grpc.RpcError) -> tuple[str, str]:
     """Returns the count's name for an error and the error's fault; empty for none."""
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
@@ -105,7 +106,7 @@ def _try(channel: grpc.Channel, mutations: Mutations, outcomes: Outcomes, number
             outcomes.checked += 1
             fault = compared
     except grpc.RpcError as error:
-        counted, fault = _classify(error)
+        counted, fault = classify(error)
     except Exception as error:  # noqa: BLE001  # reported with the request that led to it
         counted, fault = "UNREADABLE", repr(error)
     took = time.monotonic() - began

@@ -1,0 +1,174 @@
+"""Valid calls of the kernel ``graph``, which are changed at random: of many kernels, and with graphs in graphs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from end_to_end.messages import mesh, spec
+from faults.bad_input_rows import call
+from kernels.derivative_cases import CASES
+from kernels.graphs import GraphWriter, heat_step
+from kernels.random_graphs import RandomGraph
+
+from shardcall._src.functions.element_types import is_inexact
+from shardcall._src.graphs.graph import Value, from_text, to_text
+from shardcall._src.types.element_types import to_element_type
+from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
+
+_MOST_RESULTS = 4
+_MESHES: tuple[dict[str, int], ...] = ({"x": 8}, {"a": 4, "b": 2}, {"x": 3}, {"x": 1})
+_U = np.arange(12.0).reshape(4, 3)
+_ONE = np.float64(1)
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """A call of the kernel ``graph``.
+
+    Attributes:
+        text: the text of the graph.
+        operands: the operands.
+        parameters: the other parameters.
+        mesh: the axes of the mesh.
+        in_specs: the specs of the operands; None for the default.
+    """
+
+    text: str
+    operands: tuple[np.ndarray, ...]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    mesh: dict[str, int] = field(default_factory=lambda: {"x": 1})
+    in_specs: tuple[tuple[str | None, ...] | None, ...] = ()
+
+    def message(self, **fields: Any) -> kernel_pb2.KernelCall:
+        """The call in the contract's words.
+
+        Args:
+            fields: further fields of it.
+        """
+        in_specs = [spec(*entries) if entries is not None else {} for entries in self.in_specs]
+        parameters = {"graph": self.text, **self.parameters}
+        return call("graph", parameters, mesh=mesh(**self.mesh), in_specs=in_specs, **fields)
+
+    def types(self) -> list[array_pb2.ArrayType]:
+        """The types of its operands."""
+        return [array_pb2.ArrayType(element_type=to_element_type(x.dtype), shape=x.shape) for x in self.operands]
+
+    def execution(self) -> kernel_service_pb2.ExecuteRequest:
+        """The request that runs it."""
+        operands = [
+            kernel_service_pb2.Operand(type=kind, inline={"data": np.ascontiguousarray(x).tobytes()})
+            for kind, x in zip(self.types(), self.operands, strict=True)
+        ]
+        return kernel_service_pb2.ExecuteRequest(call=self.message(), operands=operands)
+
+
+def valid_call(chance: random.Random) -> GraphCall:
+    """Draws a call that the server would serve."""
+    return chance.choice(_KINDS)(chance)
+
+
+def _drawn(chance: random.Random) -> GraphCall:
+    """A random graph of several nodes."""
+    drawn = RandomGraph(chance.random(), most_nodes=chance.choice((3, 8)))
+    made = [value for value in drawn.arrays if value.node >= 0] or [drawn.write.x(0)]
+    graph, used = drawn.write.call(made[-_MOST_RESULTS:])
+    operands, specs = [drawn.inputs[i] for i in used], [drawn.in_specs[i] for i in used]
+    return GraphCall(to_text(graph), tuple(operands), {}, drawn.mesh, tuple(specs))
+
+
+def _differentiated(chance: random.Random) -> GraphCall:
+    """A transformation of a random graph; as a node of another graph, or as the call itself."""
+    drawn = RandomGraph(chance.random(), is_smooth=True, most_nodes=4)
+    last = list(drawn.arrays)[-1]
+    total = drawn.write("sum", last)
+    graph, used = drawn.write.call([total])
+    inputs = [drawn.inputs[i] for i in used]
+    transform = chance.choice(("value_and_grad", "jvp", "vjp", "checkpoint"))
+    wrt = [i for i, x in enumerate(inputs) if is_inexact(x.dtype)][: 0 if transform == "checkpoint" else 2]
+    duals = {"jvp": [inputs[i] for i in wrt], "vjp": [_ONE]}.get(transform, [])
+    if not wrt and transform != "checkpoint":
+        return _drawn(chance)
+    how = {"transform": transform, "wrt": tuple(wrt)}
+    operands = (*inputs, *duals)
+    if chance.random() < 0.5:
+        return GraphCall(to_text(graph), operands, how, drawn.mesh, tuple(drawn.in_specs[i] for i in used))
+    return _of_node("graph", operands, {"graph": to_text(graph), **how}, chance)
+
+
+def _of_one_kernel(chance: random.Random) -> GraphCall:
+    """A call of one kernel with arguments of every kind."""
+    name = chance.choice(sorted(CASES))
+    operands, parameters = chance.choice(CASES[name])
+    write, numbers = GraphWriter(), iter(range(len(operands)))
+    present = tuple(np.asarray(x) for x in operands if x is not None)
+    node = write(name, *(None if x is None else write.x(next(numbers)) for x in operands), **parameters)
+    return GraphCall(write.text(node), present, {}, chance.choice(_MESHES))
+
+
+def _outermost_loop(chance: random.Random) -> GraphCall:
+    """A loop whose number of iterations is an operand; it runs in slices."""
+    write = GraphWriter()
+    operands = (_U, np.float64(0.1), np.float64(4), np.int64(3))
+    return GraphCall(write.text(heat_step(write)), operands, {"carried": (0,)}, chance.choice(_MESHES))
+
+
+def _loop(chance: random.Random) -> GraphCall:
+    if chance.random() < 0.5:
+        return _of_node("graph", (_U, _ONE), {"graph": _doubled(), "carried": (0,), "count": 3}, chance)
+    body = GraphWriter()
+    total = body("add", body.x(0), body.x(0))
+    how = {"graph": body.text(total, body("less", body("max", total), body.x(1))), "carried": (0, 2), "condition": 1}
+    return _of_node("graph", (_U, np.float64(100), np.bool_(True), np.int64(9)), how, chance, results=2)
+
+
+def _scan(chance: random.Random) -> GraphCall:
+    body = GraphWriter()
+    total = body("add", body.x(0), body.x(1))
+    text = body.text(total, body("multiply", total, body.x(2)))
+    how = {"graph": text, "carried": (0, -1), "scanned": (1,), "length": 4, "reverse": chance.random() < 0.5}
+    return _of_node("scan", (_U[0], _U, _ONE), how, chance, results=2)
+
+
+def _cond(chance: random.Random) -> GraphCall:
+    other = GraphWriter()
+    how = {"then": _doubled(), "otherwise": other.text(other("negative", other.x(0)))}
+    return _of_node(
+        "cond", (np.bool_(True), _U, _ONE), {**how, "then_inputs": (0, 1), "otherwise_inputs": (0,)}, chance
+    )
+
+
+def _vmap(chance: random.Random) -> GraphCall:
+    inner = chance.choice((_loop, _scan, _cond, _of_one_kernel))(chance)
+    stacked, count = tuple(np.stack([x, x]) for x in inner.operands), len(from_text(inner.text).results)
+    how = {"graph": inner.text, "in_axes": (0,) * len(stacked), "out_axes": (0,) * count, "size": 2}
+    return _of_node("vmap", stacked, how, chance, results=count)
+
+
+def _checkpointed(chance: random.Random) -> GraphCall:
+    inner = chance.choice((_loop, _scan, _cond, _vmap))(chance)
+    return _of_node("graph", inner.operands, {"graph": inner.text, "transform": "checkpoint"}, chance)
+
+
+def _doubled() -> str:
+    write = GraphWriter()
+    return write.text(write("add", write("add", write.x(0), write.x(0)), write.x(1)))
+
+
+def _of_node(
+    kernel: str, operands: Sequence[Any], parameters: dict[str, Any], chance: random.Random, results: int = 1
+) -> GraphCall:
+    """A graph of one node that runs graphs."""
+    write = GraphWriter()
+    node = write(kernel, *map(write.x, range(len(operands))), **parameters)
+    values = [Value(node.node, i) for i in range(results)]
+    return GraphCall(write.text(*values), tuple(map(np.asarray, operands)), {}, chance.choice(_MESHES))
+
+
+_KINDS: tuple[Callable[[random.Random], GraphCall], ...] = (
+    *(_drawn, _drawn, _differentiated, _of_one_kernel, _of_one_kernel, _outermost_loop),
+    *(_loop, _scan, _cond, _vmap, _checkpointed),
+)
