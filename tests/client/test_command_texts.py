@@ -5,14 +5,14 @@ import pytest
 
 import shardcall as sc
 from shardcall._src.types import server_info
-from shardcall._src.types.usage import CallTotals, MeshState, Usage
+from shardcall._src.types.usage import CallTotals, MeshState, RunningLoop, Usage
 from shardcall.v1 import server_info_service_pb2
 
 pytest.importorskip("typer")
 
 from rich.console import Console  # only with typer
 
-from shardcall.cli import checks, exits, server_checks, texts
+from shardcall.cli import checks, exits, server_checks, status, texts
 from shardcall.cli.output import plain
 from shardcall.cli.snapshots import Snapshot
 from shardcall.cli.top import LiveRates, rates
@@ -100,6 +100,13 @@ def test_rates_are_those_since_the_snapshot_before():
     assert shown["diff"].calls_per_s == 10
     assert (shown["diff"].failed_per_s, shown["diff"].busy, shown["diff"].bytes_per_s) == (0.5, 0.5, 100)
     assert shown["sum"].calls_per_s == 2  # of another process, which began at 0
+
+
+def test_status_has_a_line_for_each_loop():
+    loops = RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2)
+    rows = status._held_rows(Snapshot(Usage(*[0] * 9, loops=loops), None))
+    assert rows["loops"] == "1,200 of 10,000 iterations in 3 s, alice\n5 iterations in 0 s, bob"
+    assert "loops" not in status._held_rows(Snapshot(Usage(*[0] * 9), None))
 
 
 class Busy:

@@ -1,6 +1,6 @@
 """Text form of a server's resource usage."""
 
-from shardcall._src.types.usage import MeshState, Usage
+from shardcall._src.types.usage import MeshState, RunningLoop, Usage
 
 
 def test_usage_prints_as_a_table():
@@ -26,9 +26,11 @@ def test_usage_prints_as_a_table():
             seconds_since_exit=20,
             spare_ready=True,
         ),
+        loops=(RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2)),
     )
     assert str(usage).splitlines() == [
         "calls          7, 3 of them queued",
+        "loops          1,200 of 10,000 iterations in 3 s, alice; 5 iterations in 0 s, bob",
         "regions        1, 2 KiB more kept warm",
         "memory         3 MiB, 1 GiB at the highest",
         "segments       4",

@@ -161,6 +161,25 @@ def endless(client, *, between=False):
     return result
 
 
+def test_the_usage_has_the_progress_of_loops(client, server):
+    def progress(handle):
+        return next((loop for loop in client.usage().loops if loop.request_id == handle), None)
+
+    with sc.connect(server.address) as other:
+        bounded = other.xp.fori_loop(0, 10**12, lambda i, s: s + 1, np.zeros(4))
+        until(lambda: progress(bounded.handle))
+        first = progress(bounded.handle)
+        assert first.iterations > 0
+        assert first.iterations + first.iterations_left == 10**12
+        assert " of 1,000,000,000,000 iterations in " in str(client.usage())
+        until(lambda: progress(bounded.handle).iterations > first.iterations)
+        without_end = other.xp.while_loop(lambda s: s[0] >= 0, lambda s: s + 1, np.zeros(4))
+        until(lambda: progress(without_end.handle))
+        assert " of " not in str(progress(without_end.handle))
+    until(lambda: not is_busy(client))
+    assert client.usage().loops == ()
+
+
 @pytest.mark.parametrize("between", [False, True])
 def test_a_loop_stops_when_its_results_are_dropped(client, between):
     result = endless(client, between=between)

@@ -117,6 +117,7 @@ def _held_rows(snapshot: Snapshot) -> dict[str, str]:
     programs = f" of {limits.max_cached_programs}" if limits else ""
     return {
         "calls": f"{held.calls}{at_once} at work, {held.queued_calls} of them queued",
+        **({"loops": "\n".join(map(str, held.loops))} if held.loops else {}),
         "programs": f"{held.programs}{programs}, {human(held.program_device_bytes)} on the devices",
         "memory": f"{human(held.bytes_in_use)} in use, {human(held.bytes_high_water)} at the highest, "
         f"{human(held.bytes_idle)} kept warm, {held.regions} regions",

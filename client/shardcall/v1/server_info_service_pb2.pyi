@@ -447,6 +447,7 @@ class GetUsageResponse(_message.Message):
     KNOWN_ANSWERS_FIELD_NUMBER: _builtins.int
     KERNELS_FIELD_NUMBER: _builtins.int
     PRINCIPALS_FIELD_NUMBER: _builtins.int
+    LOOPS_FIELD_NUMBER: _builtins.int
     regions: _builtins.int
     """Memory regions of calls in progress."""
     bytes_in_use: _builtins.int
@@ -491,6 +492,12 @@ class GetUsageResponse(_message.Message):
     def principals(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallTotals]:
         """The same by principal; empty without authentication."""
 
+    @_builtins.property
+    def loops(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunningLoop]:
+        """The loops that run in slices, those that began first first. A loop that has
+        not ended its first slice is not among them.
+        """
+
     def __init__(
         self,
         *,
@@ -511,14 +518,53 @@ class GetUsageResponse(_message.Message):
         known_answers: Global___KnownAnswers | None = ...,
         kernels: _abc.Iterable[Global___CallTotals] | None = ...,
         principals: _abc.Iterable[Global___CallTotals] | None = ...,
+        loops: _abc.Iterable[Global___RunningLoop] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["known_answers", b"known_answers", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "kernels", b"kernels", "known_answers", b"known_answers", "leases", b"leases", "mesh", b"mesh", "principals", b"principals", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "kernels", b"kernels", "known_answers", b"known_answers", "leases", b"leases", "loops", b"loops", "mesh", b"mesh", "principals", b"principals", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015
+
+@_typing.final
+class RunningLoop(_message.Message):
+    """A loop that runs in slices."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    ITERATIONS_LEFT_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The request id of its call."""
+    caller: _builtins.str
+    """The principal that called it; without authentication its connection."""
+    iterations: _builtins.int
+    """The iterations that have run."""
+    iterations_left: _builtins.int
+    """The iterations that are left at most."""
+    seconds: _builtins.float
+    """Seconds since the loop began."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        caller: _builtins.str = ...,
+        iterations: _builtins.int = ...,
+        iterations_left: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "iterations", b"iterations", "iterations_left", b"iterations_left", "request_id", b"request_id", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunningLoop: _TypeAlias = RunningLoop  # noqa: Y015
 
 @_typing.final
 class CallTotals(_message.Message):

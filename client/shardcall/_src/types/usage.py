@@ -10,7 +10,8 @@ from shardcall._src.types.server_info import HostState, KnownAnswers, hosts_from
 from shardcall._src.types.sizes import human
 from shardcall.v1 import server_info_service_pb2
 
-_OWN = {"mesh", "known_answers", "kernels", "principals"}  # fields that are messages
+_ENDLESS = 1 << 62  # the number of iterations of a loop that ends by its condition
+_OWN = {"mesh", "known_answers", "kernels", "principals", "loops"}  # fields that are messages
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,30 @@ class CallTotals:
     array_bytes: int
 
 
+@dataclass(frozen=True)
+class RunningLoop:
+    """A loop that runs in slices, of which it has ended one or more.
+
+    Attributes:
+        request_id: the request id of its call, as in the server's log.
+        caller: the principal that called it; without authentication its connection.
+        iterations: the number of iterations that have run.
+        iterations_left: the number of iterations that are left at most.
+        seconds: the seconds since it began.
+    """
+
+    request_id: str
+    caller: str
+    iterations: int
+    iterations_left: int
+    seconds: float
+
+    def __str__(self) -> str:
+        total = self.iterations + self.iterations_left
+        of_total = f" of {total:,}" if total < _ENDLESS else ""
+        return f"{self.iterations:,}{of_total} iterations in {self.seconds:.0f} s, {self.caller}"
+
+
 @dataclass(frozen=True, repr=False)
 class Usage:
     """The memory, programs and arrays in use on a server; prints as a table.
@@ -84,6 +109,7 @@ class Usage:
         known_answers: the results of the known-answer tests.
         kernels: the calls by kernel.
         principals: the calls by principal; empty without authentication.
+        loops: the loops that run in slices, those that began first first.
     """
 
     regions: int
@@ -103,12 +129,14 @@ class Usage:
     known_answers: KnownAnswers = field(default_factory=KnownAnswers)
     kernels: Mapping[str, CallTotals] = field(default_factory=dict, hash=False)
     principals: Mapping[str, CallTotals] = field(default_factory=dict, hash=False)
+    loops: tuple[RunningLoop, ...] = ()
 
     @property
     def summary(self) -> Mapping[str, str]:
         """The use of each resource, as texts by label."""
         return {
             "calls": f"{self.calls}, {self.queued_calls} of them queued",
+            **({"loops": "; ".join(map(str, self.loops))} if self.loops else {}),
             "regions": f"{self.regions}, {human(self.bytes_idle)} more kept warm",
             "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at the highest",
             "segments": str(self.segments),
@@ -143,6 +171,10 @@ def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
         known_answers=known_answers_from_proto(message.known_answers),
         kernels=_totals(message.kernels),
         principals=_totals(message.principals),
+        loops=tuple(
+            RunningLoop(item.request_id, item.caller, item.iterations, item.iterations_left, item.seconds)
+            for item in message.loops
+        ),
     )
 
 

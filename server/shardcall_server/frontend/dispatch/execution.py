@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from shardcall._src.types.blocks import device_label
 from shardcall._src.types.sizes import exact
-from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.dispatch.compiled_call import NO_TRANSFERS, CallKind, CompiledCall
 from shardcall_server.frontend.dispatch.loop_slices import LoopSlices
@@ -45,6 +46,21 @@ class Execution:
         self._queue = queue
         self._known_answers = known_answers
         self._settings = settings
+        self._loops: dict[LoopSlices, ServerCall] = {}  # threads share it: every use is one operation
+
+    def loops(self) -> list[server_info_service_pb2.RunningLoop]:
+        """Returns the loops that have run a slice and go on."""
+        now = time.monotonic()
+        return [
+            server_info_service_pb2.RunningLoop(
+                request_id=call.request_id,
+                caller=call.owner,
+                iterations=loop.ran,
+                iterations_left=loop.left,
+                seconds=now - loop.began,
+            )
+            for loop, call in self._loops.copy().items()
+        ]
 
     async def prepare(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> CompiledCall:
         """Gets the program of a call; compiles it if necessary.
@@ -197,6 +213,7 @@ class Execution:
         session = compiled.mesh.session
         try:
             while (following := loop.after((await running.answer()).executed, self._queue.grants)) is not None:
+                self._loops[loop] = call
                 # The mesh runs the calls that wait before the next slice.
                 grant = await self._queue.acquire(call, compiled.device_bytes, again=True)
                 running = Running(call, buffers, grant)
@@ -211,6 +228,8 @@ class Execution:
             loop.drop(session)
             running.delete_when_done([result.array_id for result in command.results if result.array_id])
             raise
+        finally:
+            self._loops.pop(loop, None)
         if loop.is_resumed:  # a process without devices of the mesh does not know that it has ended
             loop.drop(session)
         return running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.workers.session import MeshSession
@@ -19,6 +20,9 @@ class LoopSlices:
 
     Attributes:
         is_resumed: whether there was more than one slice.
+        began: the time of its creation, of `time.monotonic`.
+        ran: the iterations that have run.
+        left: those that are left at most.
 
     Args:
         program: the program, which the times of iterations are kept with.
@@ -28,6 +32,8 @@ class LoopSlices:
 
     def __init__(self, program: CachedProgram, slice_s: float, grants: int) -> None:
         self.is_resumed = False
+        self.began = time.monotonic()
+        self.ran = self.left = 0
         self._grants = grants
         self._program = program
         self._slice_s = slice_s
@@ -45,10 +51,11 @@ class LoopSlices:
             grants: the number of launches so far. If there were others in between, the slice is shorter.
         """
         is_alone, self._grants = grants <= self._grants + 1, grants
-        ran = executed.progress.ran
+        ran, self.left = executed.progress.ran, executed.progress.left
+        self.ran += ran
         if ran:
             self._program.iteration_s = executed.progress.seconds / ran
-        if not executed.progress.left:
+        if not self.left:
             return None
         self.is_resumed = True
         return loop_pb2.LoopSlice(

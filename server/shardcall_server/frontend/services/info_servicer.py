@@ -30,6 +30,7 @@ class InfoSources:
         programs: returns the number of programs on the mesh.
         known_answers: returns the results of the known-answer tests.
         totals: returns the calls by kernel, and by principal.
+        loops: returns the loops that run in slices.
     """
 
     host_resources: HostResources
@@ -38,6 +39,7 @@ class InfoSources:
     programs: Callable[[], int]
     known_answers: Callable[[], server_info_service_pb2.KnownAnswers]
     totals: Callable[[], tuple[Totals, Totals]]
+    loops: Callable[[], list[server_info_service_pb2.RunningLoop]]
 
 
 class ServerInfoServicer:
@@ -76,6 +78,7 @@ class ServerInfoServicer:
             known_answers=self._sources.known_answers(),
             kernels=_encode_totals(by_kernel),
             principals=_encode_totals(by_principal),
+            loops=self._sources.loops(),
         )
 
     def GetServerInfo(  # noqa: N802
