@@ -25,10 +25,13 @@ PAIRS = [
     (aio.AsyncClient, shardcall.Client),
     (aio.AsyncCompiledKernel, shardcall.CompiledKernel),
     (aio.AsyncRemoteArray, shardcall.RemoteArray),
+    (aio.AsyncTracedFunction, shardcall.TracedFunction),
 ]
-WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit"}
+TRANSFORMING = {"jit", "value_and_grad", "grad", "checkpoint", "vmap"}
+AWAITED_ALONE = {"__call__", "repeat", "traced_function"}  # no coroutines in traced functions
+WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit", *TRANSFORMING}
 COMPUTING = {
-    *("xp", "jit", "value_and_grad", "grad", "jvp", "vjp", "checkpoint", "vmap"),
+    *("jvp", "vjp"),
     *("at", "sort"),
     "bucket",
     *(name for kind in (ArrayOperators, StandardMethods) for name in vars(kind) if not name.startswith("_")),
@@ -104,7 +107,8 @@ def test_methods_take_the_same_arguments_and_say_the_same(awaited, plain):
     for name, method in functions(awaited).items():
         if name in {"__enter__", "__exit__", "close"} or method is theirs[name]:  # of both, such as a kernel's
             continue
-        assert inspect.iscoroutinefunction(method) is (name not in WITHOUT_WAITING), name
+        waits = name not in WITHOUT_WAITING and (awaited is not aio.AsyncTracedFunction or name not in AWAITED_ALONE)
+        assert inspect.iscoroutinefunction(method) is waits, name
         assert inspect.signature(method) == inspect.signature(theirs[name]), name
         assert method.__doc__ == theirs[name].__doc__, name
 

@@ -189,3 +189,36 @@ def test_a_private_server_ends_with_its_client() -> None:
     address = asyncio.run(use())
     with pytest.raises(sc.ServerUnavailableError):
         sc.connect(address)
+
+
+def test_functions_are_traced_and_awaited(server: ServerProcess) -> None:
+    async def use(client: aio.AsyncClient) -> None:
+        @client.jit(static="power")
+        def powers(state, power):
+            return {"u": state["u"] ** power, "n": state["n"] + 1}
+
+        @client.jit
+        def summed(u):
+            once = powers({"u": u, "n": 0}, 2)  # a part of this program, and not awaited
+            return client.xp.fori_loop(0, 2000, lambda i, s: s + 1, once["u"].sum())
+
+        u = await client.put(np.arange(8.0), mesh={"x": 4})
+        made = await powers({"u": u, "n": 0}, 3)
+        assert isinstance(made["u"], aio.AsyncRemoteArray)
+        assert np.array_equal(await made["u"].get(), np.arange(8.0) ** 3)
+        assert float(await (await summed(u)).get()) == 140 + 2000
+        assert len(await summed.plan(u)) == 2
+        doubled = client.jit(lambda v: v * 2)
+        assert np.array_equal(await (await doubled.repeat(u, times=5)).get(), np.arange(8.0) * 32)
+        loss = client.jit(lambda w: (w * w).sum())
+        value, gradient = await client.value_and_grad(loss)(u)
+        assert float(await value.get()) == 140
+        each = await client.vmap(client.grad(loss))(np.ones((3, 2)))
+        assert np.array_equal(await each.get(), np.full((3, 2), 2.0))
+        assert np.array_equal(await gradient.get(), np.arange(8.0) * 2)
+        with pytest.raises(sc.InvalidOperandError, match="y has shape"):
+            await client.jit(lambda v: v + np.ones(3))(u)
+        with pytest.raises(RuntimeError, match="xp of an asynchronous client"):
+            _ = client.xp
+
+    with_client(server, use)

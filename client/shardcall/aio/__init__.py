@@ -13,5 +13,14 @@ from shardcall.aio.client import AsyncClient
 from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.connecting import Connecting, connect, local
 from shardcall.aio.remote_array import AsyncRemoteArray
+from shardcall.aio.traced import AsyncTracedFunction
 
-__all__ = ["AsyncClient", "AsyncCompiledKernel", "AsyncRemoteArray", "Connecting", "connect", "local"]
+__all__ = [
+    "AsyncClient",
+    "AsyncCompiledKernel",
+    "AsyncRemoteArray",
+    "AsyncTracedFunction",
+    "Connecting",
+    "connect",
+    "local",
+]

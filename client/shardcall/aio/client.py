@@ -17,6 +17,7 @@ from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
 from shardcall.aio.remote_array import AsyncRemoteArray, Running, delete_unseen, running, submit
 from shardcall.aio.threads import Threads
+from shardcall.aio.traced import namespace_of, tracing
 from shardcall.client import Client
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_method import kernel_method
@@ -35,8 +36,9 @@ def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteAr
 class AsyncClient(Asynchronous[Client], KernelMethods[Running[AsyncRemoteArray]]):
     """A `shardcall.Client` whose methods are awaited, `profile` by ``async with``; made by `connect` or `local`.
 
-    `submit` is not awaited; where that of `shardcall.Client` waits, it blocks the event loop. Any number of tasks may
-    use a client at once, in several event loops.
+    `submit` is not awaited; where that of `shardcall.Client` waits, it blocks the event loop. Nor are `jit` and the
+    transformations of functions, but the calls of what they return; `xp` is for these functions. Any number of tasks
+    may use a client at once, in several event loops.
     """
 
     def __init__(self, wrapped: Client, threads: Threads) -> None:
@@ -60,6 +62,12 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Running[AsyncRemoteArray]]
     server_info = awaited(Client.server_info)
     usage = awaited(Client.usage)
     profile = profile
+    jit = tracing(Client.jit)
+    value_and_grad = tracing(Client.value_and_grad)
+    grad = tracing(Client.grad)
+    checkpoint = tracing(Client.checkpoint)
+    vmap = tracing(Client.vmap)
+    xp = property(namespace_of, doc=Client.xp.__doc__)
 
     @property
     def address(self) -> str:
