@@ -317,9 +317,15 @@ def test_long_loops_are_one_call(client):
 
 def test_loops_that_are_refused(client):
     u = put(client, U)
+    same = client.jit(lambda u: u)
     for times in (-1, 2.5):
-        with pytest.raises(sc.InvalidParameterError, match=f"times={times}; give an integer"):
-            client.jit(lambda u: u).repeat(u, times=times)
+        refused = pytest.raises(sc.InvalidParameterError, match=f"times of repeat is {times}; give an integer")
+        with refused:
+            same.repeat(u, times=times)
+        with refused:
+            client.jit(lambda u, times=times: same.repeat(u, times=times))(u)
+    with pytest.raises(sc.InvalidParameterError, match=r"times of repeat is .*float64.*; give an integer"):
+        client.jit(lambda u: same.repeat(u, times=u.sum()))(u)
     with pytest.raises(sc.TracingError, match=r"another structure than that of its argument u"):
         client.jit(lambda u: (u, u)).repeat(u, times=2)
     with pytest.raises(sc.TracingError, match=r"returns float64\[13,9\] where its argument u has float32\[13,9\]"):

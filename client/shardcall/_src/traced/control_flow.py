@@ -90,7 +90,7 @@ class ControlFlow:
         if trace is None:
             traced = self._alone(lambda lower, upper, init: self.fori_loop(lower, upper, body, init), body)
             return traced(_plain(lower), _plain(upper), init)
-        lower, upper = _bound("lower", lower), _bound("upper", upper)
+        lower, upper = checked_bound("lower of fori_loop", lower), checked_bound("upper of fori_loop", upper)
         first, structure = self._state(trace, "fori_loop", init)
         index = trace.value(_as_index(lower), "lower")
         with self._body(trace) as inner:
@@ -259,8 +259,12 @@ def _plain(number: Any) -> Any:
     return operator.index(number) if isinstance(number, np.integer) else number
 
 
-def _bound(name: str, bound: Any) -> Any:
-    """Checks a bound of fori_loop.
+def checked_bound(name: str, bound: Any) -> Any:
+    """Returns a bound of a loop.
+
+    Args:
+        name: its name in errors, such as "upper of fori_loop".
+        bound: the bound.
 
     Raises:
         InvalidParameterError: for one that is no integer.
@@ -273,7 +277,8 @@ def _bound(name: str, bound: Any) -> Any:
         is_integer = type(number) is int and -(2**62) <= number <= 2**62
     if not is_integer:
         raise InvalidParameterError(
-            f"{name} of fori_loop is {number!r}; give an integer from -2**62 to 2**62, or an array of one", field=name
+            f"{name} is {number!r}; give an integer from -2**62 to 2**62, or an array of one",
+            field=name.partition(" ")[0],
         )
     return bound
 

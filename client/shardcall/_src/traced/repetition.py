@@ -25,7 +25,7 @@ def checked_count(times: SupportsIndex) -> int:
     except TypeError:
         count = -1
     if not 0 <= count <= 1 << 62:
-        raise InvalidParameterError(f"times={times!r}; give an integer from 0 to 2**62", field="times")
+        raise InvalidParameterError(f"times of repeat is {times!r}; give an integer from 0 to 2**62", field="times")
     return count
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, mark_lost, snapshot
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.traced.control_flow import checked_bound
+from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.references import References
 from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
@@ -134,8 +136,10 @@ class TracedFunction:
             ShardcallError: of the class that fits, for invalid arguments.
         """
         if self._active.trace is not None:
+            is_value = isinstance(times, TracedNumber | RemoteArray)
+            count = checked_bound("times of repeat", times if is_value else checked_count(times))
             return self._client._control_flow.fori_loop(
-                0, times, lambda _, state: self._function(state, *args, **kwargs), x
+                0, count, lambda _, state: self._function(state, *args, **kwargs), x
             )
         state = as_arrays(x)
         if (count := checked_count(times)) == 0:
