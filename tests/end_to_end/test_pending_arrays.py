@@ -10,7 +10,7 @@ from end_to_end.processes import until
 from end_to_end.raw_stream import item, opened, prepare
 
 import shardcall as sc
-from shardcall import aio
+from shardcall import ArrayLostError, aio
 
 pytestmark = pytest.mark.one_transport("submitted calls wait for their answers without a stream")
 
@@ -163,3 +163,25 @@ def test_the_array_of_a_dropped_object_of_another_client_is_deleted_after_the_ca
             np.testing.assert_array_equal(h + other.put(x), x * 2)
             np.testing.assert_array_equal(own.submit("add", h, other.put(x)), x * 2)
         until(lambda: len(other.list()) == 0)
+
+
+def test_results_of_one_element_come_with_the_answer(own, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a call of its own")
+
+    monkeypatch.setattr(own._remote_arrays._transport, "get_array", refuse)
+    x = own.put(np.arange(12.0).reshape(4, 3), mesh={"x": 2}, spec=("x", None))
+    assert float(x.sum()) == 66
+    assert (x.max() - 1).get() == 10
+    for name in ("bool", "int4", "uint8", "bfloat16", "float16", "float64", "complex128"):
+        one = own.submit("reshard", np.ones((1, 1), name), mesh={"x": 2}, out_specs=[("x", None)])
+        assert one.get().shape == (1, 1)
+        assert one.get().dtype == name
+        assert complex(one) == 1
+    kept = own.call("negative", np.float32(2), keep=True).array
+    assert kept.item() == -2
+    with pytest.raises(AssertionError):
+        own.submit("negative", np.ones(3)).get()
+    kept.delete()
+    with pytest.raises(ArrayLostError):
+        kept.get()

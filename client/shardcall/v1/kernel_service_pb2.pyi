@@ -448,6 +448,11 @@ class Result(_message.Message):
     STREAMED_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
     RESIDENT_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    value: _builtins.bytes
+    """The bytes of a result on the mesh that has at most 16 of them, so that it
+    can be read without another call. Empty if the server does not send them.
+    """
     @_builtins.property
     def type(self) -> _array_pb2.ArrayType:
         """The type."""
@@ -476,10 +481,11 @@ class Result(_message.Message):
         streamed: Global___StreamedTensor | None = ...,
         segment: Global___SegmentRegion | None = ...,
         resident: Global___ResidentArray | None = ...,
+        value: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "resident", b"resident", "segment", b"segment", "source", b"source", "streamed", b"streamed", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "resident", b"resident", "segment", b"segment", "source", b"source", "streamed", b"streamed", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "resident", b"resident", "segment", b"segment", "source", b"source", "streamed", b"streamed", "type", b"type", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["inline", "streamed", "segment", "resident"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015

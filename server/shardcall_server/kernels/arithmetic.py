@@ -222,7 +222,11 @@ def tanh(x: jax.Array) -> jax.Array:
 
 
 def _exp_parts(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns p, a and b for which the exponential of x, between 0 and 64, is p * (a + b) / (a - b); p is a power of 2."""
+    """Returns p, a and b for which the exponential of x is p * (a + b) / (a - b), and p a power of 2.
+
+    Args:
+        x: numbers between 0 and 64.
+    """
     info = np.finfo(x.dtype)
     exponent = lax.stop_gradient(jnp.rint(x * (1 / _LN_2)))
     high, low = _LN_2_PARTS[x.dtype.itemsize]

@@ -22,6 +22,7 @@ from shardcall_server.mesh.profiling import phase
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
+_VALUE_BYTES = 16  # one element of any type
 _MOMENT_S = 100e-6  # about a switch of threads
 _is_ready = methodcaller("is_ready")
 
@@ -146,9 +147,10 @@ class Executor:
             begun = max(launch.began, self._last_ready)
             self._last_ready = ready
         is_complete = launch.loop is None or self._finish_slice(launch, launch.loop, answer)
-        if is_complete and not launch.kept:
+        if is_complete:
             with phase("gather", launch.message, launch.program):
-                answer.inline_results.extend(self._gather_all(launch, on_gathered))
+                results = self._values(launch) if launch.kept else self._gather_all(launch, on_gathered)
+                answer.inline_results.extend(results)
         # Before the answer: with it, the front end may hand the memory to another call.
         launch.arrays, launch.targets = (), ()
         answer.place_seconds, answer.execute_seconds = launch.placement_s, ready - begun
@@ -236,6 +238,15 @@ class Executor:
                 inline.append(self._in_answer(array, kind))
             before += kind.nbytes
         return inline
+
+    def _values(self, launch: Launch) -> list[bytes]:
+        """Returns the bytes of resident results that have few, none for the others; nothing if all have many."""
+        kinds = launch.program.resolved.problem.results
+        have_few = [0 < kind.nbytes <= _VALUE_BYTES for kind in kinds]
+        if not self._is_one_process or not any(have_few):
+            return []
+        each = zip(launch.arrays, kinds, have_few, strict=False)
+        return [self._in_answer(array, kind) if has_few else b"" for array, kind, has_few in each]
 
     def _in_answer(self, array: jax.Array, kind: ArrayType) -> bytes:
         return in_answer(array, kind, self._copier, is_complete=self._is_one_process)

@@ -1047,7 +1047,9 @@ class Executed(_message.Message):
     def inline_results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The bytes of the results whose destination is the answer. In a mesh of
         several processes, the blocks that this process returns, as in
-        `ResultDestination.blocks`.
+        `ResultDestination.blocks`. If all results stay on the mesh, of which one
+        process has all devices: for each result its bytes if they are at most 16,
+        otherwise nothing.
         """
 
     @_builtins.property

@@ -41,7 +41,7 @@ from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer, Kept, array_answer
 from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import pack, stream_requests
-from shardcall._src.types import mesh, specs
+from shardcall._src.types import arrays, mesh, specs
 from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.errors import (
     ArrayLostError,
@@ -163,6 +163,9 @@ class RemoteArrays(SubmittedArrays):
 
         with self.using([array], ["the array"], until):
             self.pending.raise_failure()
+            placed = array._version.placed if isinstance(array, RemoteArray) else None
+            if placed is not None and placed.value:
+                return arrays.from_bytes(placed.value, placed.placement.type)
             return with_shared_memory(
                 self._shared_memory, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get
             )

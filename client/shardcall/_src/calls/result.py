@@ -20,7 +20,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_a
 from shardcall._src.display.drawing import Drawing
 from shardcall._src.functions.element_types import DType
 from shardcall._src.markup import page
-from shardcall._src.transfer.download import Answer, broken
+from shardcall._src.transfer.download import Answer, Kept, broken
 from shardcall._src.types import arrays, mesh, timing
 from shardcall._src.types.arrays import HasType, NDArray
 from shardcall._src.types.errors import InvalidOperandError
@@ -240,7 +240,8 @@ def placement_of(index: int, answer: Answer) -> MeshPlacement:
         raise broken(f"result {index} stays on the mesh, and the plan does not describe it")
     over = mesh.from_proto(call_plan.mesh)
     device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
-    return MeshPlacement(placement, over, device_bytes)
+    result = answer.results[index]
+    return MeshPlacement(placement, over, device_bytes, result.value if isinstance(result, Kept) else b"")
 
 
 def from_answer(answer: Answer, results: tuple[object, ...], round_trip_s: float) -> Result[Any]:

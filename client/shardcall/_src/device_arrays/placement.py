@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardcall._src.types.arrays import Array
 from shardcall._src.types.mesh import Mesh
@@ -34,8 +34,10 @@ class MeshPlacement:
         placement: the type, spec, padded shape and block shape.
         mesh: the mesh, with its device ids.
         device_bytes: the bytes on all devices, each copy counted.
+        value: the bytes of a small array, if the answer of the call that made it has them.
     """
 
     placement: ArrayPlacement
     mesh: Mesh
     device_bytes: int
+    value: bytes = field(default=b"", compare=False, repr=False)

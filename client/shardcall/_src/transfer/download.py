@@ -26,10 +26,17 @@ _Message: TypeAlias = CallMessage | ArrayMessage
 
 @dataclass(frozen=True)
 class Kept:
-    """A result that stays on the mesh."""
+    """A result that stays on the mesh.
+
+    Attributes:
+        type: the shape and element type.
+        handle: the id of the array on the server.
+        value: the bytes of a small one, if the answer has them.
+    """
 
     type: Array
     handle: bytes
+    value: bytes = b""
 
 
 class Answer(NamedTuple):
@@ -183,7 +190,9 @@ def _complete(index: int, result: kernel_service_pb2.Result, buffer: ResultBuffe
             raise broken(f"result {index} came with {len(data)} of {kind.nbytes} bytes")
         return arrays.from_bytes(data, kind)
     if source == "resident":
-        return Kept(kind, result.resident.handle)
+        if len(result.value) not in (0, kind.nbytes):
+            raise broken(f"result {index} came with {len(result.value)} of {kind.nbytes} bytes")
+        return Kept(kind, result.resident.handle, result.value)
     if source == "segment":
         return _in_buffer(index, result, kind, buffer)
     raise broken(f"result {index} is streamed, in an answer of one message")

@@ -121,7 +121,7 @@ async def commit(
                 raise
             launched(kept)
         try:
-            await running.answer()
+            values = (await running.answer()).executed.inline_results
         finally:
             await check()  # that an operand was not computed explains more
         if launched is None:
@@ -137,9 +137,11 @@ async def commit(
         computed.set_result(None)
     return [
         kernel_service_pb2.Result(
-            type=resident.placement.type, resident=kernel_service_pb2.ResidentArray(handle=resident.handle)
+            type=resident.placement.type,
+            resident=kernel_service_pb2.ResidentArray(handle=resident.handle),
+            value=values[i] if values else b"",
         )
-        for resident in kept
+        for i, resident in enumerate(kept)
     ]
 
 
