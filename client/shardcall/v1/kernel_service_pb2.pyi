@@ -450,9 +450,7 @@ class Result(_message.Message):
     RESIDENT_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     value: _builtins.bytes
-    """The bytes of a result on the mesh that has at most 16 of them, so that it
-    can be read without another call. Empty if the server does not send them.
-    """
+    """The bytes of a result on the mesh, if they are at most 16. MAY be empty."""
     @_builtins.property
     def type(self) -> _array_pb2.ArrayType:
         """The type."""

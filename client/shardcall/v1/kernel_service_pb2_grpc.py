@@ -29,9 +29,8 @@ if _version_not_supported:
 class KernelServiceStub(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
-    A kernel is a pure function. A call leaves a compiled program in the cache
-    and, if the caller asks for it, its results on the mesh; it has no other
-    effect.
+    A kernel is a pure function. A call leaves a compiled program in the cache and,
+    if the caller asks for it, its results on the mesh, and has no other effect.
 
     Method rules: the option `rules` of each method gives the scope that it needs,
     whether it needs a call slot, and its behavior while the mesh restarts.
@@ -122,9 +121,8 @@ class KernelServiceStub(object):
 class KernelServiceServicer(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
-    A kernel is a pure function. A call leaves a compiled program in the cache
-    and, if the caller asks for it, its results on the mesh; it has no other
-    effect.
+    A kernel is a pure function. A call leaves a compiled program in the cache and,
+    if the caller asks for it, its results on the mesh, and has no other effect.
 
     Method rules: the option `rules` of each method gives the scope that it needs,
     whether it needs a call slot, and its behavior while the mesh restarts.
@@ -203,9 +201,8 @@ class KernelServiceServicer(object):
     def Plan(self, request, context):
         """Plans a call from the types of its operands. The kernel does not run.
 
-        A call whose key is new is compiled, because its collectives and its memory
-        are properties of the compiled program. `cache` reports whether the program
-        existed.
+        A call whose key is new is compiled, since its collectives and its memory are
+        those of the compiled program. `cache` reports whether the program existed.
 
         Preconditions: the arrays that `handles` names are on the mesh.
         Guarantees: the same call, executed now, does what the plan describes.
@@ -350,9 +347,8 @@ def add_KernelServiceServicer_to_server(servicer, server):
 class KernelService(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
-    A kernel is a pure function. A call leaves a compiled program in the cache
-    and, if the caller asks for it, its results on the mesh; it has no other
-    effect.
+    A kernel is a pure function. A call leaves a compiled program in the cache and,
+    if the caller asks for it, its results on the mesh, and has no other effect.
 
     Method rules: the option `rules` of each method gives the scope that it needs,
     whether it needs a call slot, and its behavior while the mesh restarts.

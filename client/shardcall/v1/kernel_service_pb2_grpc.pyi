@@ -16,9 +16,8 @@ GRPC_VERSION: str
 class KernelServiceStub:
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
-    A kernel is a pure function. A call leaves a compiled program in the cache
-    and, if the caller asks for it, its results on the mesh; it has no other
-    effect.
+    A kernel is a pure function. A call leaves a compiled program in the cache and,
+    if the caller asks for it, its results on the mesh, and has no other effect.
 
     Method rules: the option `rules` of each method gives the scope that it needs,
     whether it needs a call slot, and its behavior while the mesh restarts.
@@ -90,9 +89,8 @@ class KernelServiceStub:
     Plan: _grpc.UnaryUnaryMultiCallable[_kernel_service_pb2.PlanRequest, _kernel_service_pb2.PlanResponse]
     """Plans a call from the types of its operands. The kernel does not run.
 
-    A call whose key is new is compiled, because its collectives and its memory
-    are properties of the compiled program. `cache` reports whether the program
-    existed.
+    A call whose key is new is compiled, since its collectives and its memory are
+    those of the compiled program. `cache` reports whether the program existed.
 
     Preconditions: the arrays that `handles` names are on the mesh.
     Guarantees: the same call, executed now, does what the plan describes.
@@ -172,9 +170,8 @@ class KernelServiceStub:
 class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
-    A kernel is a pure function. A call leaves a compiled program in the cache
-    and, if the caller asks for it, its results on the mesh; it has no other
-    effect.
+    A kernel is a pure function. A call leaves a compiled program in the cache and,
+    if the caller asks for it, its results on the mesh, and has no other effect.
 
     Method rules: the option `rules` of each method gives the scope that it needs,
     whether it needs a call slot, and its behavior while the mesh restarts.
@@ -262,9 +259,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _kernel_service_pb2.PlanResponse:
         """Plans a call from the types of its operands. The kernel does not run.
 
-        A call whose key is new is compiled, because its collectives and its memory
-        are properties of the compiled program. `cache` reports whether the program
-        existed.
+        A call whose key is new is compiled, since its collectives and its memory are
+        those of the compiled program. `cache` reports whether the program existed.
 
         Preconditions: the arrays that `handles` names are on the mesh.
         Guarantees: the same call, executed now, does what the plan describes.

@@ -1045,11 +1045,9 @@ class Executed(_message.Message):
     """The time for assembling results from their shards."""
     @_builtins.property
     def inline_results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """The bytes of the results whose destination is the answer. In a mesh of
-        several processes, the blocks that this process returns, as in
-        `ResultDestination.blocks`. If all results stay on the mesh, of which one
-        process has all devices: for each result its bytes if they are at most 16,
-        otherwise nothing.
+        """The bytes of the results whose destination is the answer, or that stay on
+        the mesh and have at most 16. In a mesh of several processes, the blocks
+        that this process returns, as in `ResultDestination.blocks`.
         """
 
     @_builtins.property
