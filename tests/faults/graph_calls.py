@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from end_to_end.messages import mesh, spec
-from faults.bad_input_rows import call
+from faults.bad_input_rows import call, inline_operand
 from kernels.derivative_cases import CASES
 from kernels.graphs import GraphWriter, heat_step
 from kernels.random_graphs import RandomGraph
@@ -17,7 +17,7 @@ from kernels.random_graphs import RandomGraph
 from shardcall._src.functions.element_types import is_inexact
 from shardcall._src.graphs.graph import Value, from_text, to_text
 from shardcall._src.types.element_types import to_element_type
-from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
+from shardcall.v1 import kernel_service_pb2
 
 _MOST_RESULTS = 4
 _MESHES: tuple[dict[str, int], ...] = ({"x": 8}, {"a": 4, "b": 2}, {"x": 3}, {"x": 1})
@@ -43,27 +43,18 @@ class GraphCall:
     mesh: dict[str, int] = field(default_factory=lambda: {"x": 1})
     in_specs: tuple[tuple[str | None, ...] | None, ...] = ()
 
-    def message(self, **fields: Any) -> kernel_pb2.KernelCall:
-        """The call in the contract's words.
-
-        Args:
-            fields: further fields of it.
-        """
-        in_specs = [spec(*entries) if entries is not None else {} for entries in self.in_specs]
-        parameters = {"graph": self.text, **self.parameters}
-        return call("graph", parameters, mesh=mesh(**self.mesh), in_specs=in_specs, **fields)
-
-    def types(self) -> list[array_pb2.ArrayType]:
-        """The types of its operands."""
-        return [array_pb2.ArrayType(element_type=to_element_type(x.dtype), shape=x.shape) for x in self.operands]
-
     def execution(self) -> kernel_service_pb2.ExecuteRequest:
         """The request that runs it."""
+        asked = call(
+            "graph",
+            {"graph": self.text, **self.parameters},
+            mesh=mesh(**self.mesh),
+            in_specs=[spec(*entries) if entries is not None else {} for entries in self.in_specs],
+        )
         operands = [
-            kernel_service_pb2.Operand(type=kind, inline={"data": np.ascontiguousarray(x).tobytes()})
-            for kind, x in zip(self.types(), self.operands, strict=True)
+            inline_operand(x.shape, np.ascontiguousarray(x).tobytes(), to_element_type(x.dtype)) for x in self.operands
         ]
-        return kernel_service_pb2.ExecuteRequest(call=self.message(), operands=operands)
+        return kernel_service_pb2.ExecuteRequest(call=asked, operands=operands)
 
 
 def valid_call(chance: random.Random) -> GraphCall:

@@ -83,7 +83,7 @@ def _of_json(chance: random.Random, made: GraphCall) -> GraphCall:
     """Changes a part of the JSON, or how it is written."""
     try:
         data = json.loads(made.text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _of_text(chance, made)
     parts = list(_containers(data))
     if not parts:
