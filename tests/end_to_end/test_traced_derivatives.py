@@ -164,7 +164,7 @@ REFUSED = [
     (lambda client, u: client.grad(lambda u: u.sum(), has_aux=True)(u), "does not return a pair"),
     (lambda client, u: client.grad(lambda u: u.sum())(u.astype(int)), "argument 0 of .* no derivatives"),
     (lambda client, u: client.grad(lambda u: u.sum(), argnums=2)(u), "argnums has 2"),
-    (lambda client, u: client.grad(lambda u: np.nextafter(u, 1.0).sum())(u).get(), "nextafter: .* no derivative"),
+    (lambda client, u: client.grad(lambda u: np.nextafter(u, 1.0).sum())(u).get(), "nextafter at .* no derivative"),
     (lambda client, u: client.jvp(np.sin, (u,), (u[:2],)), r"tangent or cotangent .* float64\[2\]"),
     (lambda client, u: client.jvp(np.sin, (u,), (u, u)), "another structure"),
     (lambda client, u: client.vjp(np.sin, u)[1](u[:2]), r"tangent or cotangent .* float64\[2\]"),
@@ -186,14 +186,24 @@ def test_loops_without_derivatives_are_refused_while_traced(client):
     def repeated(x, n):
         return xp.fori_loop(0, n, lambda _, x: x * 2, x)
 
-    message = r"(halved|repeated) .* loop at .*test_traced_derivatives.py:\d+: .* such as a while_loop; give fori_loop"
+    def in_a_branch(x):
+        return xp.cond(x > 1, halved, lambda x: x, x)
+
+    def in_a_loop(x):
+        return client.vmap(lambda x: xp.fori_loop(0, 2, lambda _, x: halved(x), x) * x)(x[None]).sum()
+
+    message = r"(halved|repeated|in_a_.*) .* loop at .*test_traced_derivatives.py:\d+: .* such as a while_loop; give"
     for call in (
         lambda: client.grad(halved)(x),
         lambda: client.grad(repeated)(x, 3),
         lambda: client.jvp(halved, (x,), (x,)),
         lambda: client.vjp(halved, x)[1](x),
+        lambda: client.grad(in_a_branch)(x),
+        lambda: client.grad(in_a_loop)(x),
     ):
         with pytest.raises(sc.TracingError, match=message):
             call()
     assert client.grad(lambda x: [halved(x * 2), x * 3][1])(x) == 3
     assert client.grad(lambda x, y: x * halved(y))(x, np.float64(4.0)) == 1
+    assert client.grad(lambda x, y: x * in_a_branch(y))(x, np.float64(4.0)) == 1
+    assert client.grad(lambda x: x * xp.cond(x > 1, lambda n: n // 2, lambda n: n, x.astype(int)))(x) == 1

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from shardcall._src.functions.element_types import is_float, is_inexact
-from shardcall._src.graphs.graph import WITHOUT_DERIVATIVE, Node, Value, is_dynamic, parameters_of
+from shardcall._src.graphs.graph import WITHOUT_DERIVATIVE, Node, parameters_of
 from shardcall._src.traced.inner_trace import InnerTrace, required_leaf
 from shardcall._src.traced.trace import Trace
 from shardcall._src.traced.traced_array import TracedArray
+from shardcall._src.traced.traced_graph import find_dynamic_loop
 from shardcall._src.traced.tracing import ActiveTrace, name_of
 from shardcall._src.types.arrays import Array
 from shardcall._src.types.errors import InvalidParameterError, TracingError
@@ -243,7 +244,10 @@ class InnerCall:
         operands = [self._operand(i) for i in inputs]
         at = {self._inner.inputs[i].leaf: position for position, i in enumerate(inputs)}
         used = [i for i in wrt if i in at]
-        self._check_loops(used)
+        if (line := find_dynamic_loop(graph, self._inner.bodies, [at[i] for i in used])) is not None:
+            raise TracingError(
+                f"{self.name} cannot be differentiated, because of the loop at {line}: {WITHOUT_DERIVATIVE}"
+            )
         more = duals(used) if used else ()
         values: dict[str, Any] = {"graph": graph}
         if used or not wrt:
@@ -253,26 +257,6 @@ class InnerCall:
         return Node(
             "graph", tuple(each._traced.value for each in (*operands, *more)), parameters_of([*values.items()])
         ), used
-
-    def _check_loops(self, wrt: Sequence[int]) -> None:
-        """Checks that loops have derivatives, as the server does, which sees loops within other bodies, too."""
-        inner = self._inner
-        needed = {result._traced.value.node for result in self._results}
-        for i, node in reversed([*enumerate(inner.nodes)]):
-            if i in needed:
-                needed |= {value.node for value in node.operands if value is not None}
-        active = {Value(-1, i) for i, item in enumerate(inner.inputs) if item.leaf in wrt}
-        for i, node in enumerate(inner.nodes):
-            made = [Value(i, k) for k, kind in enumerate(inner.types[i]) if is_inexact(kind.dtype)]
-            if i not in needed or active.isdisjoint(node.operands) or not made:
-                continue
-            parameters = dict(node.parameters)
-            if is_dynamic(node.kernel, parameters.get("carried"), parameters.get("count")):
-                raise TracingError(
-                    f"{self.name} cannot be differentiated, because of the loop at {inner.lines[i]}: "
-                    f"{WITHOUT_DERIVATIVE}"
-                )
-            active.update(made)
 
     def _operand(self, index: int) -> TracedArray:
         """Returns the array of the outer trace that an input of the graph is."""

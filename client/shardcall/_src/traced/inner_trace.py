@@ -36,7 +36,7 @@ class InnerTrace(Trace):
     def __init__(self, outer: Trace) -> None:
         super().__init__(outer._client, outer.name)
         self.outer = outer
-        self.body_lines = outer.body_lines
+        self.bodies = outer.bodies
         self.operands: list[TracedArray | None] = []
 
     @contextmanager
@@ -95,7 +95,7 @@ class InnerTrace(Trace):
         """
         form = CanonicalForm(Graph(tuple(self.nodes), tuple(result._traced.value for result in results)))
         text, used = to_text(form.graph), list(form.inputs)
-        self.body_lines[text] = self.lines_of(form)
+        self.bodies[text] = self.graph_of(form)
         check_limits(self.name, node_count(form.graph), [self.inputs[i] for i in used], len(results), len(text))
         return text, used
 

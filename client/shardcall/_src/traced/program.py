@@ -16,9 +16,9 @@ from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.graphs.canonical import CanonicalForm
 from shardcall._src.graphs.graph import MOST_CHARACTERS, MOST_ITEMS, MOST_NODES, Graph, Value, node_count, to_text
 from shardcall._src.graphs.stages import Stage, is_stage, result_of, stages_of
-from shardcall._src.traced.call_lines import Lines, located
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
+from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located
 from shardcall._src.types.arrays import Array
 from shardcall._src.types.errors import ShardcallError, TracingError
 from shardcall._src.types.pytrees import Structure
@@ -43,7 +43,8 @@ class TracedProgram:
         structure: the structure of what the function returns.
         constants: what the inputs are, for comparing traces.
         versions: the arrays on the mesh among the inputs, which are not kept there by the program.
-        lines: the file and line of each call, by the texts of the graphs of the stages and of those in them.
+        graph: its calls.
+        bodies: the graphs that they run, by their texts.
     """
 
     name: str
@@ -56,7 +57,8 @@ class TracedProgram:
     structure: Structure
     constants: tuple[Hashable, ...]
     versions: tuple[weakref.ref[ArrayVersion] | None, ...]
-    lines: Lines
+    graph: TracedGraph
+    bodies: Bodies
 
     @cached_property
     def key(self) -> str:
@@ -77,7 +79,12 @@ class TracedProgram:
 
     def located(self, stage: int, error: ShardcallError) -> ShardcallError:
         """Returns an error of a stage whose message names the lines of calls, where that of the server names nodes."""
-        return located(error, self.stages[stage].graph, self.lines)
+        calls, part = self.graph.calls, self.stages[stage]
+        if part.nodes:
+            calls = [calls[i] for i in part.nodes]
+        elif part.graph in self.bodies:
+            calls = self.bodies[part.graph].calls
+        return located(error, calls, self.bodies)
 
     def repeated(self, carried: tuple[int, ...]) -> TracedProgram:
         """Returns a program that runs this one several times; its last operand is the number of iterations.
@@ -144,27 +151,22 @@ def program_of(
     if not is_body and any(map(is_stage, graph.nodes)):
         stages = stages_of(graph)
         returned = [result_of(value, stages) for value in graph.results]
-    olds = {new: old for old, new in form.indices.items()}
-    own = trace.lines_of(form)
-    of_stages = {stage.graph: [own[i] for i in stage.nodes] for stage in stages if stage.nodes}
-
-    def type_of(value: Value) -> Array:
-        return inputs[value.number].kind if value.node < 0 else trace.types[olds[value.node]][value.number]
-
+    traced = trace.graph_of(form)
     keys = list(trace.keys)
     versions = (None if item.version is None else weakref.ref(item.version) for item in inputs)
     return TracedProgram(
         trace.name,
         text,
         tuple(stages),
-        tuple(tuple(map(type_of, stage.results)) for stage in stages),
+        tuple(tuple(map(traced.type_of, stage.results)) for stage in stages),
         tuple(returned),
         tuple(replace(item, version=None) for item in inputs),
         tuple(result.type for result in results),
         structure,
         tuple(keys[i] for i in used),
         tuple(versions),
-        {**trace.body_lines, **of_stages, text: own},
+        traced,
+        trace.bodies,
     )
 
 

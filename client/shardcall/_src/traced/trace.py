@@ -22,6 +22,7 @@ from shardcall._src.graphs.canonical import CanonicalForm
 from shardcall._src.graphs.graph import Node, NodeSpec, Value, parameters_of
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
+from shardcall._src.traced.traced_graph import TracedGraph
 from shardcall._src.types import parameters, specs
 from shardcall._src.types.arguments import bind, operand_name
 from shardcall._src.types.arrays import Array, NDArray
@@ -83,7 +84,7 @@ class Trace:
         name: the name of the function, with its file and line.
         nodes: the calls.
         lines: the file and line of each.
-        body_lines: those of the calls in graphs that a call runs, by the texts of these.
+        bodies: the graphs that calls run, by their texts.
         inputs: what they take that is no result of another.
         keys: what the inputs are; equal ones are one input.
         types: the types of the results of each call.
@@ -100,7 +101,7 @@ class Trace:
         self.has_open_body = False
         self.nodes: list[Node] = []
         self.lines: list[str] = []
-        self.body_lines: dict[str, Sequence[str]] = {}
+        self.bodies: dict[str, TracedGraph] = {}
         self.inputs: list[Input] = []
         self.keys: dict[Hashable, int] = {}
         self.is_closed = False
@@ -237,10 +238,16 @@ class Trace:
                 "from would keep its elements; write u[0] += 1, or u = u.at[0].add(1), or v = v + 1 for a new array"
             )
 
-    def lines_of(self, form: CanonicalForm) -> list[str]:
-        """Returns the file and line of each node of the form of these calls; of equal ones that of one."""
-        lines = {new: self.lines[old] for old, new in form.indices.items()}
-        return [lines[i] for i in range(len(form.nodes))]
+    def graph_of(self, form: CanonicalForm) -> TracedGraph:
+        """Returns the graph of a form of these calls; of equal ones the line is that of one."""
+        olds = {new: old for old, new in form.indices.items()}
+        indices = [olds[i] for i in range(len(form.nodes))]
+        return TracedGraph(
+            form.nodes,
+            [self.inputs[i].kind for i in form.inputs],
+            [self.types[i] for i in indices],
+            [self.lines[i] for i in indices],
+        )
 
     def _operands(self, kernel: str, items: Sequence[Any]) -> list[TracedArray | None]:
         """Returns the operands of a call, without those left out at its end."""

@@ -1,0 +1,99 @@
+"""Graphs as they were traced: the types of their values, and the lines of the caller's code that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardcall._src.functions.element_types import is_inexact
+from shardcall._src.graphs.graph import Node, Value, bodies_of, is_dynamic
+from shardcall._src.graphs.node_names import without_node
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.errors import ShardcallError, with_message
+
+
+@dataclass(frozen=True)
+class TracedGraph:
+    """A graph in its canonical form.
+
+    Attributes:
+        nodes: its nodes.
+        inputs: the types of its inputs.
+        types: the types of the results of each node.
+        lines: the file and line of each node.
+    """
+
+    nodes: Sequence[Node]
+    inputs: Sequence[Array]
+    types: Sequence[Sequence[Array]]
+    lines: Sequence[str]
+
+    @property
+    def calls(self) -> list[tuple[Node, str]]:
+        """The nodes, each with its line."""
+        return [*zip(self.nodes, self.lines, strict=True)]
+
+    def type_of(self, value: Value) -> Array:
+        """Returns the type of a value."""
+        return self.inputs[value.number] if value.node < 0 else self.types[value.node][value.number]
+
+
+Bodies = Mapping[str, TracedGraph]
+"""Graphs that nodes run, by their texts."""
+
+
+def located(error: ShardcallError, calls: Sequence[tuple[Node, str]], bodies: Bodies) -> ShardcallError:
+    """Returns an error of a program whose message names the line of a call where the server's names its node.
+
+    Args:
+        error: the error.
+        calls: the nodes of the program, each with its line.
+        bodies: the graphs that they run.
+    """
+    message, where, within = error.message, "", [calls]
+    while (named := without_node(message)) is not None:
+        index, message = named
+        # The server does not say which branch of a cond it is, so there may be several calls.
+        at = [each[index] for each in within if index < len(each)]
+        if not at:
+            return error
+        where = f"{_name(at[0][0])} at {' or '.join(sorted({line for _, line in at}))}: "
+        within = [bodies[text].calls for node, _ in at for text in bodies_of(node)]
+    return with_message(error, where + message) if where else error
+
+
+def _name(node: Node) -> str:
+    """Returns the name of what the caller wrote."""
+    own = "loop" if node.kernel == "graph" else node.kernel
+    return str(dict(node.parameters).get("transform", own))
+
+
+def find_dynamic_loop(text: str, bodies: Bodies, inputs: Sequence[int]) -> str | None:
+    """Returns the line of a loop that has no derivative with respect to inputs of a graph; None if there is none.
+
+    The server refuses the same.
+
+    Args:
+        text: the text of the graph.
+        bodies: that graph and those in it.
+        inputs: the inputs.
+    """
+    graph = bodies[text]
+    active = {Value(-1, i) for i in inputs if is_inexact(graph.inputs[i].dtype)}
+    for i, node in enumerate(graph.nodes):
+        made = [Value(i, k) for k, kind in enumerate(graph.types[i]) if is_inexact(kind.dtype)]
+        depends = [k for k, value in enumerate(node.operands) if value in active]
+        if not depends or not made:
+            continue
+        parameters = dict(node.parameters)
+        if is_dynamic(node.kernel, parameters.get("carried"), parameters.get("count")):
+            return graph.lines[i]
+        is_plain = node.kernel == "vmap" or (node.kernel == "graph" and not parameters.get("carried"))
+        for body in bodies_of(node):
+            # In a loop what depends on an input may become any other one.
+            within = [k for k in range(len(bodies[body].inputs)) if not is_plain or k in depends]
+            line = find_dynamic_loop(body, bodies, within)
+            if line is not None:
+                return line
+        active.update(made)
+    return None
