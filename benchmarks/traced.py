@@ -2,8 +2,9 @@
 
     python benchmarks/traced.py [--rounds N] [--output FILE.md]
 
-Arrays are on the mesh before, results are read where they are one number and waited for elsewhere. Every figure of a
-table comes from one run, in interleaved rounds. It judges claims at the end and gates nothing.
+Arrays are on the mesh before, results are read where they are one number and waited for elsewhere. The floor is JAX
+with functions as accurate as the server's where JAX's own are less, and JAX again elsewhere. Every figure of a table
+comes from one run, in interleaved rounds. It judges claims at the end and gates nothing.
 """
 
 from __future__ import annotations
@@ -33,18 +34,25 @@ _LAUNCH_S, _FROM_DISK_S = 0.015, 0.6
 
 def ratios(address: str, rounds: int) -> tuple[list[list[str]], list[Claim]]:
     """Returns a row for each job, and the claims."""
-    rows, claims = [["job", "size", "shardcall", "JAX", "round trip", "ratio"]], []
+    rows, claims = [["job", "size", "shardcall", "JAX", "floor", "round trip", "÷ JAX", "÷ floor"]], []
     environment = client_environment(tuned=True)
     ours = Child("peers.traced_client", address, environment=environment)
     jax = Child("peers.traced_jax", environment=environment)
     for title, job, size, limit, has_round_trip in _ROWS:
-        requests = {"ours": (ours, job), "JAX": (jax, job), "round trip": (ours, "round_trip")}
+        floor = "chain_floor" if job == "chain" else job
+        requests = {
+            "ours": (ours, job),
+            "JAX": (jax, job),
+            "floor": (jax, floor),
+            "round trip": (ours, "round_trip"),
+        }
         samples = run_rounds(requests, size, rounds, f"{title}, {size}²")
         if errors := [f"{name}: {one.error}" for name, one in samples.items() if one.error]:
             sys.exit("; ".join(errors))
-        took, peer, round_trip = (statistics.median(one.seconds) for one in samples.values())
-        ratio = took / (peer + round_trip * has_round_trip)
-        rows.append([title, f"{size}²", *map(milliseconds, (took, peer, round_trip)), f"{ratio:.2f}"])
+        took, peer, least, round_trip = (statistics.median(one.seconds) for one in samples.values())
+        ratio, to_floor = (took / (each + round_trip * has_round_trip) for each in (peer, least))
+        times = map(milliseconds, (took, peer, least, round_trip))
+        rows.append([title, f"{size}²", *times, f"{ratio:.2f}", f"{to_floor:.2f}"])
         claims.append(at_most(f"{title}, {size}², ÷ JAX{' + a round trip' * has_round_trip}", limit, ratio))
     counted = ours.ask("bytes", 100)
     claims.append(
