@@ -9,6 +9,7 @@ from kernels.graphs import GraphWriter, heat_step
 
 from shardcall._src.graphs.graph import to_text
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.calls import check_parameters
 from shardcall_server.kernels.graph_loop import MOST_ITERATIONS
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.library import kernels
@@ -137,6 +138,34 @@ def test_loops_that_are_refused(refused):
     assert _matches(refused(GRAPH, x, times, graph=text, carried=(0, -1)), "2 inputs and 1 operands came.*and times")
     assert _matches(refused(GRAPH, graph=text, carried=(0, -1)), "2 inputs and 0 operands")
     assert _matches(refused(GRAPH, x, x, times, graph=text, carried="x"), "sequence of integers")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "most"),
+    [
+        ("matmul", [(2048, 2048)] * 2, 122),
+        ("convolve", [(1 << 20,), (1024,)], 963),
+        ("inv", [(1000, 1000)], 136),
+        ("negative", [(2048, 2048)], 4092),
+    ],
+)
+def test_loops_in_programs_are_limited_by_their_work(kernel, shapes, most):
+    write = GraphWriter()
+    body = write.text(write(kernel, *map(write.x, range(len(shapes)))))
+    operands = [ArrayType(shape, np.dtype("f8")) for shape in shapes]
+
+    def work(count):
+        write = GraphWriter()
+        inputs = [write.x(i) for i in range(len(shapes))]
+        text = write.text(write("graph", *inputs, graph=body, carried=(-1,), count=count))
+        signature = GRAPH.validate(tuple(operands), check_parameters(GRAPH, {"graph": text}))
+        return GRAPH.work_bytes(tuple(operands), signature)
+
+    once, many = work(1), work(2)
+    assert abs((1 << 38) // (many - once) - most) <= 1
+    assert work(most - 2) < 1 << 38
+    with pytest.raises(CallError, match="the loop would take about as long as reading and writing"):
+        work(most + 2)
 
 
 def _matches(error, pattern):

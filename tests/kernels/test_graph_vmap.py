@@ -114,7 +114,7 @@ def test_what_is_refused(refused):
     loop = inner.text(inner("graph", inner.x(0), inner.x(1), graph=body, carried=(0,), count=1000))
     many = ArrayType((1 << 14, 1 << 10), np.dtype("f4"))
     error = message(many, ArrayType((), np.dtype("f4")), graph=loop, size=1 << 14)
-    assert "node 0, vmap: the loop would read and write" in error
+    assert "node 0, vmap: the loop would take" in error
     inner = GraphWriter()
     first = inner("roll", inner.x(0), shift=1, axis=0)
     inner.nodes[-1] = inner.nodes[-1]._replace(strategy="gspmd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import jax
@@ -147,6 +148,10 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
                     field=name,
                 )
         return Signature(CollectiveMatMulParameters(axis_name), (products.product_type(lhs, rhs),))
+
+    def product_count(self, operands: OperandTypes, signature: Signature[CollectiveMatMulParameters]) -> int:
+        """Returns the multiplications."""
+        return math.prod(required(operands[0]).shape) * required(operands[1]).shape[-1]
 
     def default_in_specs(
         self,

@@ -10,8 +10,8 @@ from dataclasses import replace
 from shardcall_server.kernels import gathered_products, partial_sums, products
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionSharding
 from shardcall_server.kernels.kernel import Kernel, Problem
-from shardcall_server.kernels.layout import MeshAxes, Spec, Specs
-from shardcall_server.kernels.signature import ParametersT
+from shardcall_server.kernels.layout import MeshAxes, OperandTypes, Spec, Specs
+from shardcall_server.kernels.signature import ParametersT, Signature
 
 
 class ContractionKernel(Kernel[ParametersT]):
@@ -21,6 +21,11 @@ class ContractionKernel(Kernel[ParametersT]):
     @abstractmethod
     def contraction_of(problem: Problem[ParametersT]) -> Contraction:
         """Returns the contraction that a problem asks for."""
+
+    def product_count(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
+        """Returns the multiplications of a product of matrices; those of batches are some more."""
+        shapes = (array.shape for array in (*operands, *signature.results) if array is not None)
+        return math.isqrt(math.prod(map(math.prod, shapes)))
 
     def default_out_specs(self, problem: Problem[ParametersT], strategy: str) -> Specs:
         """Returns the spec that an explicit strategy produces; for ``gspmd`` that of ``all_gather``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -291,6 +292,11 @@ class Convolve(StencilKernel[ConvolveParameters]):
         count = Window.of(x.shape[axis], v.shape[0], mode, axis).count
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         return Signature(ConvolveParameters(mode, axis), (ArrayType(shape, dtype),))
+
+    def product_count(self, operands: OperandTypes, signature: Signature[ConvolveParameters]) -> int:
+        """Returns the multiplications."""
+        x, v = map(required, operands)
+        return math.prod(x.shape) * math.prod(v.shape)
 
     def is_quick(self, problem: Problem[ConvolveParameters]) -> bool:
         """Returns True if v is short: every row of the result is a sum of as many products."""

@@ -23,7 +23,7 @@ _MOST_SPAN_BYTES = 1 << 50
 _MOST_GRAPHS = 64
 
 MOST_WORK_BYTES = 1 << 38
-"""The most bytes that the calls of a loop read and write in one launch, which nothing can interrupt."""
+"""The most bytes of work (`Kernel.work_bytes`) of the calls of a loop in one launch, which nothing can interrupt."""
 
 Kernels = Mapping[str, Kernel]
 
@@ -148,8 +148,9 @@ def _checked_work(kernel: Kernel, node: Node, operands: OperandTypes, signature:
     if (is_loop(node) or is_batched_loop) and work_bytes > MOST_WORK_BYTES:
         raise CallError(
             Reason.NOT_SUPPORTED,
-            f"the loop would read and write about {work_bytes:,} bytes in one launch, and at most {MOST_WORK_BYTES:,} "
-            "are allowed; make it the outermost loop, which runs in slices, or compute less in an iteration",
+            f"the loop would take about as long as reading and writing {work_bytes:,} bytes in one launch, and at most "
+            f"{MOST_WORK_BYTES:,} are allowed; make it the outermost loop, which runs in slices, or compute less in an "
+            "iteration",
             field="graph",
         )
     return work_bytes

@@ -35,6 +35,7 @@ from shardcall_server.kernels.signature import (
 
 ValueT = TypeVar("ValueT")
 
+_PRODUCTS_PER_BYTE = 4  # in the same time, on a processor
 _LEAST_WORK_BYTES = 1 << 16  # of a call without elements: its start takes as long as that
 
 
@@ -171,8 +172,13 @@ class Kernel(ABC, Generic[ParametersT]):
         return True
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
-        """Returns an estimate of the bytes that a call reads and writes, which its time is proportional to at least."""
-        return sum(array.nbytes for array in (*operands, *signature.results) if array is not None) + _LEAST_WORK_BYTES
+        """Returns an estimate of the bytes that are read and written in the time that a call takes at least."""
+        nbytes = sum(array.nbytes for array in (*operands, *signature.results) if array is not None)
+        return nbytes + self.product_count(operands, signature) // _PRODUCTS_PER_BYTE + _LEAST_WORK_BYTES
+
+    def product_count(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
+        """Returns an estimate of the multiplications of a call; 0, the default, if there are few for each element."""
+        return 0
 
     def is_reproducible(self, problem: Problem[ParametersT]) -> bool:
         """Returns True if a call's results are the same bits on every mesh, in every layout and by every strategy.

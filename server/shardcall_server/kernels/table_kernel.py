@@ -51,6 +51,10 @@ class TableKernel(Kernel[Any]):
             )
         return Signature(self.parameter_class(**values) if values else None, types, checks)
 
+    def product_count(self, operands: OperandTypes, signature: Signature[Any]) -> int:
+        """Returns the multiplications of a function of matrices."""
+        return self.row.products(required(operands[0]).shape) if self.row.products else 0
+
     def default_in_specs(
         self, operands: OperandTypes, parameters: Any, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:

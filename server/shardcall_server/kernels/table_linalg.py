@@ -6,6 +6,7 @@ computed by one device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import jax
@@ -23,6 +24,7 @@ Compute = Callable[[ResultBlock, jax.Array], tuple[jax.Array, ...]]
 """Computes the results of matrices of the type that they are computed in, and bool [batch] where they failed."""
 
 _MATRICES = "The matrices [..., M, N], of float32 or wider; integers and bool are computed in float64."
+_SWEEPS = 8  # of all elements for each row: between those of an inverse and of singular values
 _SQUARE = "The matrices [..., N, N], of float32 or wider; integers and bool are computed in float64."
 
 
@@ -173,6 +175,10 @@ def _qr(block: ResultBlock, x: jax.Array) -> tuple[jax.Array, ...]:
     return q, r
 
 
+def _products(shape: tuple[int, ...]) -> int:
+    return _SWEEPS * math.prod(shape) * min(shape[-2:])
+
+
 def _row(
     name: str,
     summary: str,
@@ -193,6 +199,7 @@ def _row(
         (lambda call: tuple(range(len(call.x)))) if keeps_shape else None,
         batch_check=BatchCheck(0, failure, lambda call: len(call.x) - 2) if failure else None,
         needs_complete_axes=True,
+        products=_products,
         reproducibility=Reproducibility.NOT_PROMISED,
     )
 
@@ -222,6 +229,7 @@ def rows() -> tuple[Row, ...]:
             main=1,
             batch_check=BatchCheck(0, singular, _batch_axes),
             needs_complete_axes=True,
+            products=_products,
             reproducibility=Reproducibility.NOT_PROMISED,
         ),
         _row("det", "The determinants of matrices, as numpy.linalg.det.", _det),

@@ -157,6 +157,7 @@ class Row:
         batch_check: the check of what the body computes, which returns True where it failed after its results.
         needs_complete_axes: True for functions whose computation is much longer than a copy of the operands: where
             an axis that they need complete is sharded, one device computes the result, not every device.
+        products: returns an estimate of the multiplications by the shape of the first operand; None if there are few.
         exchanged: the strategy for operands that are sharded along axes that a block needs rows of other blocks of.
         reproducibility: as `Kernel.reproducibility`.
     """
@@ -175,6 +176,7 @@ class Row:
     checks: tuple[IndexCheck, ...] | Callable[[Call], tuple[IndexCheck, ...]] = ()
     batch_check: BatchCheck | None = None
     needs_complete_axes: bool = False
+    products: Callable[[tuple[int, ...]], int] | None = None
     exchanged: Exchanged | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
 
