@@ -208,6 +208,7 @@ def test_functions_are_traced_and_awaited(server: ServerProcess) -> None:
         assert np.array_equal(await made["u"].get(), np.arange(8.0) ** 3)
         assert float(await (await summed(u)).get()) == 140 + 2000
         assert len(await summed.plan(u)) == 2
+        assert len(summed._wrapped._programs) == 1  # not traced again, though it refers to the client
         doubled = client.jit(lambda v: v * 2)
         assert np.array_equal(await (await doubled.repeat(u, times=5)).get(), np.arange(8.0) * 32)
         loss = client.jit(lambda w: (w * w).sum())

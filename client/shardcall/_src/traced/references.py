@@ -29,6 +29,9 @@ _PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(...), range, np.generic, np.dtype),
     *(Mesh, Array, PartitionSpec),
 )
+_CLIENTS = "shardcall.aio.client", "shardcall.namespace"
+"""The modules of clients, beside those that submit calls, and of their functions of arrays."""
+
 _UNSEEN = frozenset(("globals", "vars", "getattr", "eval", "exec", "__dict__", "__globals__", "import_module"))
 """The names by which code may refer to what its own names do not show."""
 
@@ -98,7 +101,7 @@ class References:
             return self._of(function(value))
         if isinstance(value, np.random.Generator | np.random.RandomState):
             self.generators.append(value)
-        if isinstance(value, Submission) or type(value).__module__.startswith("shardcall.namespace"):
+        if isinstance(value, Submission) or type(value).__module__.startswith(_CLIENTS):
             return "client", id(value)
         return ("fixed", id(value)) if _is_fixed(value) else self._opaque()
 
