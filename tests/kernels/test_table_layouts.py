@@ -1,5 +1,6 @@
 """The rows of the table that move elements give NumPy's results, bit for bit, in every layout."""
 
+import itertools
 import re
 
 import numpy as np
@@ -57,6 +58,14 @@ def test_results_are_sharded_as_the_call_says(run, values, name):
     for out_spec in ([None] * ndim, ["a", *[None] * (ndim - 1)], [*[None] * (ndim - 1), ("b", "a")]):
         how = {"mesh": {"a": 2, "b": 2}, "in_specs": specs(shapes, ("a", "b", None)), "out_specs": [out_spec]}
         assert_same_bits(run(KERNELS[name], *operands, **how, padding=np.nan, **parameters), wanted)
+
+
+@pytest.mark.parametrize("name", ["stack", pytest.param("concatenate", marks=pytest.mark.long)])
+def test_each_operand_may_be_sharded_otherwise(run, values, name):
+    x, y = values.normal((13, 9), np.float32), values.normal((13, 9), np.float32)
+    for specs in itertools.permutations([(None, None), (None, "a"), ("b", "a")], 2):
+        made = run(KERNELS[name], x, y, axis=1, mesh={"a": 4, "b": 2}, in_specs=specs, padding=float("nan"))
+        assert_same_bits(made, getattr(np, name)([x, y], axis=1))
 
 
 @pytest.mark.parametrize(("kind", "name"), pairs_of(ELEMENT_TYPES, [*MOVES]), ids=str)

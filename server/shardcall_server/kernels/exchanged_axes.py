@@ -30,10 +30,13 @@ def exchanged_refusal(row: Row, problem: Problem) -> str | None:
     inner = _exchanged(row, problem)
     if inner is None:
         return "no other axis of the operand is long enough to be sharded instead, over the same mesh axes"
-    for k, (spec, needed) in enumerate(zip(inner.in_specs, local_specs(row, inner).operands, strict=True)):
-        if spec is not None and spec != needed and any(spec):
+    each = zip(problem.in_specs, inner.in_specs, local_specs(row, inner).operands, strict=True)
+    for k, (own, spec, needed) in enumerate(each):
+        if own is None or spec is None:
+            continue
+        if _moved_axes(own, spec) is None or (spec != needed and any(spec)):
             name = FUNCTIONS[row.name].operand_name(k)
-            return f"{name} is sharded as {format_spec(spec)}, and it serves {format_spec(required(needed))}"
+            return f"{name} is sharded as {format_spec(own)}, and it serves {format_spec(required(needed))}"
     return None
 
 
