@@ -180,6 +180,16 @@ def test_equal_elements_share_a_gradient(run):
     np.testing.assert_allclose(made, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("transform", ["jvp", "vjp"])
+def test_tangents_may_be_sharded_otherwise(run, transform):
+    write = GraphWriter()
+    text = write.text(write("sin", write.x(0)))
+    x, dual = np.random.default_rng(3).normal(size=(2, 13, 9))
+    how = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b"), (None, "a")], "padding": float("nan")}
+    made = run(GRAPH, x, dual, graph=text, transform=transform, wrt=(0,), **how)
+    np.testing.assert_allclose(made[1] if transform == "jvp" else made, np.cos(x) * dual, rtol=1e-12)
+
+
 def test_what_has_no_derivative_is_refused_by_name(refused):
     write = GraphWriter()
     x = ArrayType((4,), np.dtype("f8"))

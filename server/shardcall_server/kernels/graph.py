@@ -235,12 +235,16 @@ class GraphKernel(Kernel[GraphParameters]):
                 most,
             )
 
-        (plan,), own = self.plans(problem), problem.parameters
+        (plan,), own, operands = self.plans(problem), problem.parameters, tuple(map(required, problem.operands))
         inner = transformed(inner, own.transform, own.wrt, plan.results, specs, problem.mesh)
-        made = self._made_specs(problem)
+        duals, made = transformed_specs(own.transform, own.wrt, plan.in_specs, specs, plan.results)
+        in_specs = duals if own.transform else problem.in_specs
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-            return all_resharded(inner(*arrays), problem.results, made, problem.out_specs, problem.mesh, mesh)
+            placed = all_resharded(
+                arrays, operands, tuple(map(required, problem.in_specs)), in_specs, problem.mesh, mesh
+            )
+            return all_resharded(inner(*placed), problem.results, made, problem.out_specs, problem.mesh, mesh)
 
         return program
 
