@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardcall._src.calls.result import Result
     from shardcall._src.device_arrays.bucketed_array import BucketedArray
     from shardcall._src.device_arrays.plan import Plan
+    from shardcall._src.device_arrays.plan_steps import PlanStep
     from shardcall._src.device_arrays.remote_array import RemoteArray
     from shardcall._src.display.drawing import Drawing
     from shardcall._src.display.progress import Progress
@@ -108,6 +109,7 @@ _HOMES = {
     "ParameterTypeError": "_src.types.errors",
     "PartitionSpec": "_src.types.specs",
     "Plan": "_src.device_arrays.plan",
+    "PlanStep": "_src.device_arrays.plan_steps",
     "ProgramRefusedError": "_src.types.errors",
     "Progress": "_src.display.progress",
     "ProtocolError": "_src.types.errors",
@@ -164,6 +166,7 @@ __all__ = [
     "ParameterTypeError",
     "PartitionSpec",
     "Plan",
+    "PlanStep",
     "ProgramRefusedError",
     "Progress",
     "ProtocolError",

@@ -616,6 +616,7 @@ class Plan(_message.Message):
     STRATEGY_TIMINGS_FIELD_NUMBER: _builtins.int
     TRANSFERS_FIELD_NUMBER: _builtins.int
     REPRODUCIBLE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     kernel: _builtins.str
     """The kernel's name."""
     strategy: _builtins.str
@@ -671,6 +672,10 @@ class Plan(_message.Message):
         program may move none. Operands that are not on the mesh are not listed.
         """
 
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanStep]:
+        """The steps of a graph of kernel calls; none of other kernels."""
+
     def __init__(
         self,
         *,
@@ -688,14 +693,131 @@ class Plan(_message.Message):
         strategy_timings: _abc.Iterable[Global___StrategyTiming] | None = ...,
         transfers: _abc.Iterable[Global___Transfer] | None = ...,
         reproducible: _builtins.bool = ...,
+        steps: _abc.Iterable[Global___PlanStep] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "reproducible", b"reproducible", "results", b"results", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings", "transfers", b"transfers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "reproducible", b"reproducible", "results", b"results", "steps", b"steps", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings", "transfers", b"transfers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Plan: _TypeAlias = Plan  # noqa: Y015
+
+@_typing.final
+class PlanStep(_message.Message):
+    """A kernel call that is a step of a program."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KERNEL_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    OPERANDS_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    BYTES_PER_DEVICE_FIELD_NUMBER: _builtins.int
+    FLOPS_PER_DEVICE_FIELD_NUMBER: _builtins.int
+    BODIES_FIELD_NUMBER: _builtins.int
+    kernel: _builtins.str
+    """The kernel's name."""
+    strategy: _builtins.str
+    """The strategy."""
+    bytes_per_device: _builtins.int
+    """The bytes of the operands and results on one device."""
+    flops_per_device: _builtins.float
+    """The multiplications and additions of products and decompositions of matrices
+    on one device, by their shapes; 0 for steps that have few for each element.
+    """
+    @_builtins.property
+    def operands(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArrayPlacement]:
+        """The operands that are present, as the step takes them: one whose source has
+        another spec is moved first.
+        """
+
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanSource]:
+        """The source of each of these operands."""
+
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArrayPlacement]:
+        """The results."""
+
+    @_builtins.property
+    def bodies(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanSteps]:
+        """The graphs that the step runs: the body of a loop, or the branches of a false
+        and of a true condition.
+        """
+
+    def __init__(
+        self,
+        *,
+        kernel: _builtins.str = ...,
+        strategy: _builtins.str = ...,
+        operands: _abc.Iterable[Global___ArrayPlacement] | None = ...,
+        sources: _abc.Iterable[Global___PlanSource] | None = ...,
+        results: _abc.Iterable[Global___ArrayPlacement] | None = ...,
+        bytes_per_device: _builtins.int = ...,
+        flops_per_device: _builtins.float = ...,
+        bodies: _abc.Iterable[Global___PlanSteps] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "bytes_per_device", b"bytes_per_device", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "operands", b"operands", "results", b"results", "sources", b"sources", "strategy", b"strategy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanStep: _TypeAlias = PlanStep  # noqa: Y015
+
+@_typing.final
+class PlanSteps(_message.Message):
+    """The steps of a graph that a step runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanStep]:
+        """The steps."""
+
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[Global___PlanStep] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanSteps: _TypeAlias = PlanSteps  # noqa: Y015
+
+@_typing.final
+class PlanSource(_message.Message):
+    """A value of a graph."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """The index of the step whose result it is; unset for an operand of the graph."""
+    index: _builtins.int
+    """The index of the result, or of the operand."""
+    def __init__(
+        self,
+        *,
+        step: _builtins.int | None = ...,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "index", b"index", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___PlanSource: _TypeAlias = PlanSource  # noqa: Y015
 
 @_typing.final
 class CacheAnswer(_message.Message):

@@ -260,9 +260,13 @@ def nodes_of(plan: GraphPlan) -> Iterator[PlannedNode]:
     """Yields the nodes of a plan, those of the graphs that they run included."""
     for node in plan.nodes:
         yield node
-        if isinstance(node.kernel, _RunsGraphs):
-            for within in node.kernel.plans(node.problem):
-                yield from nodes_of(within)
+        for within in plans_within(node.kernel, node.problem):
+            yield from nodes_of(within)
+
+
+def plans_within(kernel: Kernel, problem: Problem) -> Sequence[GraphPlan]:
+    """Returns the plans of the graphs that a call runs; none for a kernel that runs none."""
+    return kernel.plans(problem) if isinstance(kernel, _RunsGraphs) else ()
 
 
 def _present(specs: Specs) -> list[Spec]:

@@ -69,6 +69,6 @@ class Arrivals:
         self._resident_arrays.keep(put.array_id, put.type, array)
         return link_pb2.ArrayPut(
             mesh=encode_mesh(put.mesh, put.device_ids),
-            placement=describe_placement(put.type, placement, put.spec, put.mesh),
+            placement=describe_placement(put.type, placement.padded, put.spec, put.mesh),
             place_seconds=time.monotonic() - began,
         )

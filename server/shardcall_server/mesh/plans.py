@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from shardcall._src.functions.function import REQUIRED
 from shardcall.v1 import kernel_pb2
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
 from shardcall_server.compilation.program import Placement, Program
+from shardcall_server.kernels.element_types import held_type
+from shardcall_server.kernels.graph_plan import GraphPlan, PlannedNode, plans_within
 from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import Signature
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_server.mesh.requests import encode_parameter
 
@@ -51,6 +56,40 @@ def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Pla
         key_digest=key.digest(),
         key=[kernel_pb2.KeyPart(label=label, value=value) for label, value in key.parts()],
         reproducible=resolved.kernel.is_reproducible(problem),
+        steps=[step for graph in plans_within(resolved.kernel, problem) for step in _steps(graph)],
+    )
+
+
+def _steps(graph: GraphPlan) -> list[kernel_pb2.PlanStep]:
+    """Returns the steps of a graph."""
+    return [_step(node) for node in graph.nodes]
+
+
+def _step(node: PlannedNode) -> kernel_pb2.PlanStep:
+    problem, count = node.problem, len(node.operands)
+    kinds = [kind for kind in (*problem.operands, *problem.results) if kind is not None]
+    specs = [spec for spec in (*problem.in_specs, *node.out_specs) if spec is not None]
+    arrays = [
+        describe_placement(kind, padded_shape(kind.shape, spec, problem.mesh), spec, problem.mesh)
+        for kind, spec in zip(kinds, specs, strict=True)
+    ]
+    block_bytes = (
+        math.prod(placed.block_shape) * held_type(kind.dtype).itemsize
+        for placed, kind in zip(arrays, kinds, strict=True)
+    )
+    signature = Signature(problem.parameters, problem.results, problem.checks)
+    return kernel_pb2.PlanStep(
+        kernel=node.kernel.name,
+        strategy=node.strategy.name,
+        operands=arrays[:count],
+        sources=[
+            kernel_pb2.PlanSource(step=None if value.node < 0 else value.node, index=value.number)
+            for value in node.operands
+        ],
+        results=arrays[count:],
+        bytes_per_device=sum(block_bytes),
+        flops_per_device=2 * node.kernel.product_count(problem.operands, signature) / problem.mesh.device_count,
+        bodies=[kernel_pb2.PlanSteps(steps=_steps(graph)) for graph in plans_within(node.kernel, problem)],
     )
 
 
@@ -61,16 +100,25 @@ def _placement(
         return kernel_pb2.ArrayPlacement()
     if spec is None:
         spec = chosen_spec(placement, array.ndim)
-    return describe_placement(array, placement, spec, program.resolved.problem.mesh)
+    return describe_placement(array, placement.padded, spec, program.resolved.problem.mesh)
 
 
-def describe_placement(array: ArrayType, placement: Placement, spec: Spec, mesh: MeshAxes) -> kernel_pb2.ArrayPlacement:
-    """Returns the placement of an array on a mesh."""
+def describe_placement(
+    array: ArrayType, padded: tuple[int, ...], spec: Spec, mesh: MeshAxes
+) -> kernel_pb2.ArrayPlacement:
+    """Returns the placement of an array on a mesh.
+
+    Args:
+        array: the type of the array.
+        padded: the shape on the devices.
+        spec: the spec.
+        mesh: the mesh.
+    """
     return kernel_pb2.ArrayPlacement(
         type=encode_array_type(array),
         spec=encode_spec(spec),
-        padded_shape=placement.padded,
-        block_shape=block_shape(placement.padded, spec, mesh),
+        padded_shape=padded,
+        block_shape=block_shape(padded, spec, mesh),
     )
 
 

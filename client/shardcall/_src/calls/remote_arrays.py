@@ -15,11 +15,11 @@ from shardcall._src.calls.array_deletion import delete
 from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.calls.result import placement_of
 from shardcall._src.calls.submitted_arrays import SubmittedArrays
-from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, Where
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.lease import LEASE_ID_BYTES, Lease
 from shardcall._src.device_arrays.placement import MeshPlacement
+from shardcall._src.device_arrays.plan_steps import placement_from_proto
 from shardcall._src.device_arrays.remote_array import (
     SHORT_TIMEOUT_S,
     RemoteArray,
@@ -328,7 +328,7 @@ class RemoteArrays(SubmittedArrays):
     def _described(
         self, owner: Owner, answer: array_service_pb2.ArrayDescription, *, committed: bool = True
     ) -> RemoteArray:
-        placement = plan.placement(answer.placement)
+        placement = placement_from_proto(answer.placement)
         if placement is None:
             raise download.broken("an array has no element type")
         over = mesh.from_proto(answer.mesh)

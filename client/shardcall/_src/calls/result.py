@@ -16,6 +16,7 @@ from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_operators import ArrayOperators
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.plan import Plan
+from shardcall._src.device_arrays.plan_steps import placement_from_proto
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.display.drawing import Drawing
 from shardcall._src.functions.element_types import DType
@@ -235,7 +236,7 @@ def placement_of(index: int, answer: Answer) -> MeshPlacement:
         ProtocolError: if the plan does not describe it.
     """
     call_plan = kernel_pb2.Plan.FromString(answer.plan)
-    placement = plan.placement(call_plan.results[index]) if index < len(call_plan.results) else None
+    placement = placement_from_proto(call_plan.results[index]) if index < len(call_plan.results) else None
     if placement is None:
         raise broken(f"result {index} stays on the mesh, and the plan does not describe it")
     over = mesh.from_proto(call_plan.mesh)

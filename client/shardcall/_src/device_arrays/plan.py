@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 from shardcall._src.device_arrays.placement import ArrayPlacement
+from shardcall._src.device_arrays.plan_steps import (
+    PlacedCall,
+    PlanStep,
+    numbered,
+    placement_from_proto,
+    steps_from_protos,
+)
 from shardcall._src.device_arrays.resharding import Transfer
 from shardcall._src.display.drawing import Drawing, element
 from shardcall._src.markup import page
-from shardcall._src.types import arrays, mesh, specs
-from shardcall._src.types.blocks import BlockGrid, block_grid
-from shardcall._src.types.errors import InvalidOperandError, ProtocolError
+from shardcall._src.types import mesh, specs
+from shardcall._src.types.errors import ProtocolError
 from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.sizes import human
-from shardcall._src.types.tracebacks import shortened
 from shardcall.v1 import kernel_pb2
 
 _WIDTH = 100
 _MOST_DRAWN = 4
+_MOST_DRAWN_STEPS = 16
+_MOST_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(PlacedCall):
     """Everything about a call but its values.
 
     Attributes:
@@ -78,6 +85,7 @@ class Plan:
             property of the call, not of the program. Arrays that come with the call are placed, not moved.
         reproducible: True if the results of this call are the same bits on every mesh, in every layout and by every
             strategy.
+        steps: the calls of kernels that a traced function, or another graph, consists of; none of other kernels.
     """
 
     kernel: str
@@ -97,41 +105,10 @@ class Plan:
     from_disk: bool = False
     transfers: tuple[Transfer, ...] = ()
     reproducible: bool = False
+    steps: tuple[PlanStep, ...] = ()
 
-    @shortened
-    def visualize(self, which: int | str = 0) -> Drawing:
-        """Draws the blocks of an operand or result with the devices that hold them.
-
-        Args:
-            which: the index of an operand, or ``"operand 1"``, ``"result 0"``, ``"result"``.
-
-        Returns:
-            A drawing: ``print(plan.visualize())`` shows text, the cell of a notebook a picture.
-
-        Raises:
-            InvalidOperandError: if there is no such array.
-        """
-        title, placement = self._find(which)
-        moved = "".join(f", moved {t.origin}" for t in self.transfers if title == f"operand {t.operand}")
-        return Drawing(f"{title}: {placement.type} {placement.spec} on {self.mesh.short}{moved}", self.blocks(which))
-
-    @shortened
-    def blocks(self, which: int | str = 0) -> BlockGrid:
-        """Returns the blocks of an operand or result with the devices that hold them; ``which`` as for `visualize`."""
-        _, placement = self._find(which)
-        return block_grid(placement.type.shape, placement.spec, self.mesh)
-
-    def _find(self, which: int | str) -> tuple[str, ArrayPlacement]:
-        arrays_by_title: dict[str, ArrayPlacement | None] = {
-            **{f"operand {i}": operand for i, operand in enumerate(self.operands)},
-            **{f"result {i}": result for i, result in enumerate(self.results)},
-        }
-        title = f"operand {which}" if isinstance(which, int) else which if " " in which else f"{which} 0"
-        placement = arrays_by_title.get(title)
-        if placement is None:
-            titles = ", ".join(name for name, item in arrays_by_title.items() if item is not None)
-            raise InvalidOperandError(f"the plan has no {which!r}; there are: {titles}", field="which")
-        return title, placement
+    def _moved(self, title: str) -> str:
+        return "".join(f", moved {t.origin}" for t in self.transfers if title == f"operand {t.operand}")
 
     def __repr__(self) -> str:
         types = ", ".join("None" if operand is None else str(operand.type) for operand in self.operands)
@@ -145,7 +122,13 @@ class Plan:
         titles = [f"operand {i}" for i, item in enumerate(self.operands) if item is not None]
         titles = [*titles[:_MOST_DRAWN], *(f"result {i}" for i in range(len(self.results[:_MOST_DRAWN])))]
         drawings = page.beside(*(drawn(self.visualize(title)) for title in titles))
-        return page.page(f"{self.kernel} on {self.mesh.short}", page.facts(facts(self)), drawings)
+        parts = [page.facts(facts(self)), drawings]
+        if self.steps:
+            every = [*numbered(self.steps)]
+            rows = [(number, str(step)) for number, step in every]
+            pictures = (drawn(step.visualize("result")) for _, step in every[:_MOST_DRAWN_STEPS])
+            parts += [page.listing(["step", "call"], rows), page.beside(*pictures)]
+        return page.page(f"{self.kernel} on {self.mesh.short}", *parts)
 
     def __str__(self) -> str:
         origin = describe_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
@@ -154,6 +137,7 @@ class Plan:
             f"  strategy     {self.strategy}: {self.strategy_reason}",
             *(f"  operand {i}    {_line(item)}" for i, item in enumerate(self.operands) if item is not None),
             *(f"  result {i}     {_line(item)}" for i, item in enumerate(self.results)),
+            *_step_lines(self.steps),
             *(f"  transfer     {transfer}" for transfer in self.transfers),
             *(f"  collectives  {c.count} × {c.kind}, {c.bytes_per_device:,} bytes a device" for c in self.collectives),
             f"  bits         {_bits(self)}",
@@ -186,6 +170,12 @@ def drawn(drawing: Drawing) -> Element:
     return page.scrolled(element(drawing))
 
 
+def _step_lines(steps: Sequence[PlanStep]) -> list[str]:
+    every = [*numbered(steps)]
+    lines = [f"  {f'step {number}':<12} {step}" for number, step in every[:_MOST_STEPS]]
+    return [*lines, f"  {'':<12} {len(every) - _MOST_STEPS} more, in plan.steps"] if len(every) > _MOST_STEPS else lines
+
+
 def _bits(plan: Plan) -> str:
     return "the same on every mesh" if plan.reproducible else "may differ from mesh to mesh"
 
@@ -197,12 +187,12 @@ def describe_origin(*, cache_hit: bool, from_disk: bool) -> str:
 
 def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
     """Returns the plan in a message."""
-    over, operands = mesh.from_proto(message.mesh), tuple(map(placement, message.operands))
+    over, operands = mesh.from_proto(message.mesh), tuple(map(placement_from_proto, message.operands))
     return Plan(
         kernel=message.kernel,
         mesh=over,
         operands=operands,
-        results=tuple(result for item in message.results if (result := placement(item))),
+        results=tuple(result for item in message.results if (result := placement_from_proto(item))),
         strategy=message.strategy,
         strategy_reason=message.strategy_reason,
         collectives=tuple(Collective(c.kind, c.count, c.bytes_per_device) for c in message.collectives),
@@ -216,6 +206,7 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
         strategy_timings={timing.strategy: timing.seconds for timing in message.strategy_timings},
         transfers=tuple(_transfer(item, over, operands) for item in message.transfers),
         reproducible=message.reproducible,
+        steps=steps_from_protos(message.steps, over),
     )
 
 
@@ -245,19 +236,6 @@ def transfer_to_proto(transfer: Transfer) -> kernel_pb2.Transfer:
         spec=specs.to_proto(transfer.from_spec).spec,
         received_bytes=transfer.received_bytes,
         through_host=transfer.through_host,
-    )
-
-
-def placement(message: kernel_pb2.ArrayPlacement) -> ArrayPlacement | None:
-    """Returns the placement in a message; None for an operand left out."""
-    kind = arrays.from_proto(message.type)
-    if kind is None:
-        return None
-    return ArrayPlacement(
-        type=kind,
-        spec=specs.from_proto(message.spec),
-        padded_shape=tuple(message.padded_shape),
-        block_shape=tuple(message.block_shape),
     )
 
 

@@ -92,7 +92,7 @@ class Graph:
 
 
 def bodies_of(node: Node) -> list[str]:
-    """Returns the texts of the graphs that a node runs."""
+    """Returns the texts of the graphs that a node runs, of branches that of a false condition first."""
     names = BODIES.get(node.kernel, ())
     return [value for name, value in node.parameters if name in names and isinstance(value, str)]
 

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.graphs.canonical import CanonicalForm
-from shardcall._src.graphs.graph import MOST_CHARACTERS, MOST_ITEMS, MOST_NODES, Graph, Value, node_count, to_text
+from shardcall._src.graphs.graph import MOST_CHARACTERS, MOST_ITEMS, MOST_NODES, Graph, Node, Value, node_count, to_text
 from shardcall._src.graphs.stages import Stage, is_stage, result_of, stages_of
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
-from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located
+from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
 from shardcall._src.types.arrays import Array
 from shardcall._src.types.errors import ShardcallError, TracingError
 from shardcall._src.types.pytrees import Structure
@@ -79,12 +80,17 @@ class TracedProgram:
 
     def located(self, stage: int, error: ShardcallError) -> ShardcallError:
         """Returns an error of a stage whose message names the lines of calls, where that of the server names nodes."""
+        return located(error, self._calls(stage), self.bodies)
+
+    def with_lines(self, stage: int, plan: Plan) -> Plan:
+        """Returns the plan of a stage with the lines of its steps."""
+        return replace(plan, steps=with_lines(plan.steps, self._calls(stage), self.bodies))
+
+    def _calls(self, stage: int) -> list[tuple[Node, str]]:
         calls, part = self.graph.calls, self.stages[stage]
         if part.nodes:
-            calls = [calls[i] for i in part.nodes]
-        elif part.graph in self.bodies:
-            calls = self.bodies[part.graph].calls
-        return located(error, calls, self.bodies)
+            return [calls[i] for i in part.nodes]
+        return self.bodies[part.graph].calls if part.graph in self.bodies else calls
 
     def repeated(self, carried: tuple[int, ...]) -> TracedProgram:
         """Returns a program that runs this one several times; its last operand is the number of iterations.

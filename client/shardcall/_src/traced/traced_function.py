@@ -188,7 +188,7 @@ class TracedFunction:
                 )
             except ShardcallError as error:
                 raise program.located(i, error) from None
-            plans.append(plan)
+            plans.append(program.with_lines(i, plan))
         return plans[0] if len(plans) == 1 else tuple(plans)
 
     def traced_function(self) -> Callable[..., Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from shardcall._src.device_arrays.plan_steps import PlanStep
 from shardcall._src.functions.element_types import is_inexact
 from shardcall._src.graphs.graph import Node, Value, bodies_of, is_dynamic
 from shardcall._src.graphs.node_names import without_node
@@ -60,6 +61,24 @@ def located(error: ShardcallError, calls: Sequence[tuple[Node, str]], bodies: Bo
         where = f"{_name(at[0][0])} at {' or '.join(sorted({line for _, line in at}))}: "
         within = [bodies[text].calls for node, _ in at for text in bodies_of(node)]
     return with_message(error, where + message) if where else error
+
+
+def with_lines(steps: Sequence[PlanStep], calls: Sequence[tuple[Node, str]], bodies: Bodies) -> tuple[PlanStep, ...]:
+    """Returns the steps of a plan with the lines of their calls.
+
+    Args:
+        steps: the steps.
+        calls: the nodes that they are, each with its line.
+        bodies: the graphs that the nodes run.
+    """
+    located_steps = []
+    for step, (node, line) in zip(steps, calls, strict=True):
+        within = (
+            with_lines(body, bodies[text].calls, bodies) if text in bodies else body
+            for body, text in zip(step.bodies, bodies_of(node), strict=True)
+        )
+        located_steps.append(replace(step, line=line, bodies=tuple(within)))
+    return tuple(located_steps)
 
 
 def _name(node: Node) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardcall._src.device_arrays import plan, resharding
+from shardcall._src.device_arrays.plan_steps import placement_from_proto
 from shardcall._src.device_arrays.resharding import Transfer
 from shardcall._src.types import mesh
 from shardcall.v1 import kernel_pb2
@@ -48,7 +49,7 @@ def _transfers(program: kernel_pb2.Plan, operands: Sequence[OperandSource], read
         # Equal messages are the usual case, and comparing them costs a hundredth of the rest.
         if resident is None or (resident.mesh == program.mesh and resident.placement == required):
             continue
-        placed, wanted = plan.placement(resident.placement), plan.placement(required)
+        placed, wanted = placement_from_proto(resident.placement), placement_from_proto(required)
         assert placed is not None
         assert wanted is not None
         over, to = mesh.from_proto(resident.mesh), mesh.from_proto(program.mesh)
