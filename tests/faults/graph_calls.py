@@ -86,7 +86,8 @@ def _differentiated(chance: random.Random) -> GraphCall:
     how = {"transform": transform, "wrt": tuple(wrt)}
     operands = (*inputs, *duals)
     if chance.random() < 0.5:
-        return GraphCall(to_text(graph), operands, how, drawn.mesh, tuple(drawn.in_specs[i] for i in used))
+        specs = (*(drawn.in_specs[i] for i in used), *(drawn.spec(x.ndim) for x in duals))
+        return GraphCall(to_text(graph), operands, how, drawn.mesh, specs)
     return _of_node("graph", operands, {"graph": to_text(graph), **how}, chance)
 
 
