@@ -208,5 +208,6 @@ def _assigning(what: str) -> TypeError:
 
 def _unsupported(what: str) -> TypeError:
     return TypeError(
-        f"{what} does not run on the mesh; to run it in this process, pass array.get() in place of the array"
+        f"{what} does not run on the mesh; to run it in this process, pass array.get() in place of the array, not in a "
+        "traced function"
     )

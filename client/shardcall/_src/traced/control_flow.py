@@ -331,7 +331,7 @@ def _checked(
         if value.type != begin.type:
             raise TracingError(
                 f"the body of {name} in {inner.name} returns {value.type} for {path}, which is {begin.type} before the "
-                "first iteration; let both be of one type, for example by astype"
+                "first iteration; let both be of one type: begin with 0.0 in place of 0, or use astype"
             )
         leaves.append(value)
     return leaves

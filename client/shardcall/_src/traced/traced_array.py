@@ -20,12 +20,19 @@ MOST_ROWS = 64
 """The most iterations of a loop over an array, each of which becomes part of the program."""
 
 _PACKAGE = __name__.partition(".")[0]
-_BRANCH = "use np.where or xp.cond in place of if, return what the caller is to see, or name an argument in static=…"
+_BRANCH = (
+    "use np.where or xp.cond in place of if, xp.while_loop in place of while, & and | in place of and and or, "
+    "np.maximum in place of max; return what the caller is to see, or name an argument in static=…"
+)
 _CONVERSION = "compute with the array as it is, or return it from the function and convert what a call of that returns"
-_JOIN = "use the array as it is; xp.stack and xp.concatenate join several"
+_JOIN = (
+    "use the array as it is; xp.stack and xp.concatenate join several, and an array that elements are assigned to has "
+    "to be of the program, such as xp.zeros_like(u)"
+)
 _SIZE = (
-    "keep all elements, as xp.where(mask, x, 0) does, or return x from the function and compute this of what a call "
-    "of that returns"
+    "keep all elements, as xp.where(mask, x, 0) does; take rows from a computed index by np.take(x, i + np.arange(n), "
+    "axis=0); write t = t + u for an array of this process; or return x from the function and compute this of what a "
+    "call of that returns"
 )
 
 
@@ -86,7 +93,8 @@ class TracedResult:
         if self.trace.is_closed:
             raise TracingError(
                 f"an array of the trace of {self.trace.name} was used after it: it stands for no values; return it "
-                "from the function, and use what a call of the function returns"
+                "from the function, and use what a call of the function returns. In place of a list that the body of a "
+                "loop fills, use xp.scan"
             )
         raise TracingError(
             f"{what} needs values of an array, which are not known while {self.trace.name} is traced; {instead}"
