@@ -1,5 +1,6 @@
 """The values that a function refers to: equal states as long as none has changed."""
 
+import enum
 import functools
 import inspect
 import math
@@ -170,6 +171,58 @@ def test_attributes_of_modules_are_followed_and_nothing_else_of_them(monkeypatch
     assert state(lambda u: vars_of(own)) is None
 
 
+def test_subclasses_of_numbers_may_change_unseen():
+    class Degrees(float):
+        def __repr__(self):
+            return f"{float(self):.1f}"
+
+    angle = Degrees(1.01)
+    assert state(lambda u: u * angle) is None
+    assert References(by_module, [angle]).state is None
+
+
+def test_values_of_enumerations_are_followed():
+    array = np.ones(3)
+
+    class Constants(enum.Enum):
+        W = array
+
+    constant = Constants.W
+
+    def f(u):
+        return u * constant.value
+
+    before = state(f)
+    array[0] = 5
+    assert state(f) != before
+
+
+def test_attributes_of_traced_functions_are_followed():
+    class Traced:
+        def __init__(self):
+            self.scale = 2
+
+        def traced_function(self):
+            return by_module
+
+    traced = Traced()
+
+    def f(u):
+        return u * traced.scale
+
+    before = state(f)
+    traced.scale = 3
+    assert None is not state(f) != before
+
+
+def test_wrappers_of_functools_are_followed():
+    @functools.singledispatch
+    def prepared(x):
+        return x * 2
+
+    assert state(lambda u: prepared(u) + 1) is None
+
+
 def test_code_that_imports_other_modules_has_no_state():
     def f(u):
         import numpy.linalg
@@ -181,11 +234,16 @@ def test_code_that_imports_other_modules_has_no_state():
 
         return u * scale
 
+    relative = {"__name__": "package.part", "__package__": "package"}
+    exec("def h(u):\n    from .math import scale\n    return u * scale\n", relative)
     assert state(f) is not None
     assert state(g) is None
+    assert state(relative["h"]) is None
 
 
 def test_code_that_finds_values_by_their_names_may_refer_to_any():
     name = "SCALE"
     assert state(lambda u: u * globals()[name]) is None
     assert state(lambda u: u * getattr(u, name)) is None
+    assert state(lambda u: u * __import__("package").scale) is None
+    assert state(lambda u: u * np.load("file.npy")) is None

@@ -207,3 +207,11 @@ def test_loops_without_derivatives_are_refused_while_traced(client):
     assert client.grad(lambda x, y: x * halved(y))(x, np.float64(4.0)) == 1
     assert client.grad(lambda x, y: x * in_a_branch(y))(x, np.float64(4.0)) == 1
     assert client.grad(lambda x: x * xp.cond(x > 1, lambda n: n // 2, lambda n: n, x.astype(int)))(x) == 1
+
+
+def test_cotangents_belong_to_the_arguments_that_the_results_were_computed_from(client):
+    here, there = np.arange(3.0), client.put(np.arange(3.0))
+    _, product = client.vjp(lambda x, y: x * x + y * y, here, there)
+    here[1] = there[1] = 100
+    for gradient in product(np.ones(3)):
+        assert np.array_equal(gradient.get(), 2 * np.arange(3.0))

@@ -390,3 +390,16 @@ def test_a_plan_of_an_edited_function_states_what_differs(client):
     plan = client.jit(lambda u: np.arctan(u * 3.25).sum(axis=1)).plan(u)
     assert not plan.cache_hit
     assert "graph" in plan.explanation
+
+
+def test_parameters_that_are_equal_and_of_other_types_are_other_calls(client):
+    u = client.put(np.arange(12.0).reshape(4, 3))
+    assert np.array_equal(client.jit(lambda u: np.roll(u, 1, 0))(u).get(), np.roll(u.get(), 1, 0))
+    with pytest.raises(sc.ShardcallError, match="True"):
+        client.jit(lambda u: np.roll(u, True, 0))(u)
+
+
+def test_more_specs_than_results_are_refused(client):
+    u = np.ones(3)
+    with pytest.raises(sc.InvalidParameterError, match=r"out_specs has 2 specs, and .* returns 1 arrays"):
+        client.jit(lambda u: u * 2, out_specs=[None, sc.P("x")])(u)

@@ -194,7 +194,11 @@ def test_a_change_of_a_view_is_refused(client, u):
         v *= 2
         return u
 
-    for f in (increased, assigned, scaled, lambda u: _set_in_a_part(u * 2)):
+    def sorted_part(u):
+        u[0].sort()
+        return u
+
+    for f in (increased, assigned, scaled, sorted_part, lambda u: _set_in_a_part(u * 2)):
         with pytest.raises(sc.TracingError, match=r"assigns to a part of an array at .*test_tracing_traps.py:\d+"):
             client.jit(f)(u)
 
@@ -230,6 +234,15 @@ def test_assignments_that_the_caller_would_not_see_are_refused(client, u):
         w[0] = 1
         return v
 
+    def sorting(v):
+        w.sort()
+        return v
+
+    with pytest.raises(sc.TracingError, match=r"not its own.*a = a\.copy\(\)"):
+        client.jit(sorting)(u)
+    assert np.array_equal(w.get(), U)
+    with pytest.raises(sc.TracingError, match=r"argument v, .*v = v\.copy\(\)"):
+        client.jit(lambda v: v.sort())(u)
     with pytest.raises(sc.TracingError, match=r"argument v, .*v = v\.copy\(\)"):
         client.jit(to_argument)(u)
     with pytest.raises(sc.TracingError, match=r"not its own.*a = a\.copy\(\)"):
@@ -292,6 +305,13 @@ def test_random_numbers_of_this_process_are_refused(client, u):
     ):
         with pytest.raises(sc.TracingError, match=r"np\.random.*client\.xp\.normal\(seed"):
             client.jit(f)(u)
+
+    class Model:
+        rng = np.random.default_rng(0)
+
+    model = Model()
+    with pytest.raises(sc.TracingError, match=r"np\.random"):
+        client.jit(lambda u: client.xp.fori_loop(0, 3, lambda _, s: s + model.rng.normal(), u))(u)
     fixed = client.jit(lambda u: u + np.random.default_rng(3).normal(size=9))
     assert np.array_equal(fixed(u).get(), U + np.random.default_rng(3).normal(size=9))
     drawn = client.jit(lambda seed: client.xp.normal(seed, 5))

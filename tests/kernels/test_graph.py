@@ -369,3 +369,17 @@ def test_equal_nodes_are_traced_once(run, monkeypatch):
     made = run(GRAPH, RANDOM.normal(size=(16, 3)), graph=write.text(value), mesh={"x": 8})
     assert made.shape == (16, 3)
     assert counts == {"tanh": 1, "add": 2}  # the last one is not kept from its neighbors
+
+
+def test_equal_calls_of_other_layouts_are_other_steps(run):
+    write, x = GraphWriter(), RANDOM.normal(size=(13, 9))
+    results = []
+    for spec in ((("x",), ()), ((), ("x",)), ((), ())):
+        moved = write("reshard", write.x(0))
+        write.nodes[-1] = write.nodes[-1]._replace(out_specs=(spec,))
+        added = write("add", moved, moved)
+        results += [added, write("tanh", added), write("cumsum", added, axis=0)]
+    text = write.text(*results)
+    made = run(GRAPH, x, graph=text, mesh={"x": 4}, padding=float("nan"))
+    for i, expected in enumerate([x + x, np.tanh(x + x), np.cumsum(x + x, axis=0)] * 3):
+        np.testing.assert_allclose(made[i], expected, rtol=1e-12, atol=1e-12)

@@ -292,12 +292,13 @@ _PARTITIONED: Mapping[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "collective_matmul": _matmul,
     "einsum": _einsum,
-    "convolve": _convolve,
     "astype": _as_type,
 }
 """The functions of other kernels, which the compiler partitions."""
 
 _REPLICATED: Mapping[str, Callable[..., Any]] = {
+    # XLA's derivative with respect to v is a multiple where x is replicated over one of several axes (jaxlib 0.10.1).
+    "convolve": _convolve,
     "interp": _interp,
     "permutation": _permuted,
     "cholesky": _linalg("cholesky", "upper"),

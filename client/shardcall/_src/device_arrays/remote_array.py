@@ -147,7 +147,16 @@ class RemoteArray(Described, ArrayProtocols):
             raise
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        new = find_remote_array(self._owner.xp.setitem(self, key, value))
+        self._assign(self._owner.xp.setitem(self, key, value), value)
+
+    def _assign(self, made: Any, value: Any = None) -> None:
+        """Makes the object stand for an array that was computed from it.
+
+        Args:
+            made: the array.
+            value: the array that it was computed from, too.
+        """
+        new = find_remote_array(made)
         assert new is not None
         if new._is_traced and not self._is_traced:
             raise TracingError(
@@ -158,7 +167,7 @@ class RemoteArray(Described, ArrayProtocols):
 
     def sort(self, axis: int = -1) -> None:
         """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.sort``."""
-        self._become(self._owner.xp.sort(self, axis)._version)
+        self._assign(self._owner.xp.sort(self, axis))
 
     @property
     def _functions(self) -> Any:

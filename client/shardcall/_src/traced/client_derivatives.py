@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from shardcall._src.traced.derivatives import (
     Transformed,
 )
 from shardcall._src.traced.vectorized import Vectorized
+from shardcall._src.types.pytrees import flatten
 from shardcall._src.types.tracebacks import shortened
 
 
@@ -85,7 +87,10 @@ class ClientDerivatives(ClientTracing):
             returns a tuple of the products of these and the derivatives for each argument.
         """
         product = self._transformed(ReverseDerivative(self._active, function))
-        return self.jit(function)(*primals), lambda cotangents: product(primals, cotangents)
+        leaves, structure = flatten(primals)
+        # The caller may assign to elements of its arguments before it has cotangents.
+        kept = structure.with_leaves([copy.copy(leaf) for leaf in leaves])
+        return self.jit(function)(*kept), lambda cotangents: product(kept, cotangents)
 
     @shortened
     def checkpoint(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
 from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import ShardcallError, TracingError
+from shardcall._src.types.errors import InvalidParameterError, ShardcallError, TracingError
 from shardcall._src.types.pytrees import Structure
 from shardcall._src.types.sizes import human
 
@@ -75,6 +75,12 @@ class TracedProgram:
         """
         if not out_specs:
             return None
+        if len(out_specs) > len(self.returned):
+            raise InvalidParameterError(
+                f"out_specs has {len(out_specs)} specs, and {self.name} returns {len(self.returned)} arrays; give at "
+                "most one for each",
+                field="out_specs",
+            )
         specs = dict(zip(self.returned, out_specs, strict=False))
         return [specs.get(Value(stage, i)) for i in range(len(self.stages[stage].results))]
 

@@ -25,15 +25,17 @@ _FIXED = frozenset(
 )
 """The packages whose modules, functions and classes stay as they are."""
 
-_PLAIN = (
-    *(bool, int, float, complex, str, bytes, type(None), type(...), range, np.generic, np.dtype),
-    *(Mesh, Array, PartitionSpec),
-)
+_PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), type(...), range, Mesh, Array, PartitionSpec))
 _CLIENTS = "shardcall.aio.client", "shardcall.namespace"
 """The modules of clients, beside those that submit calls, and of their functions of arrays."""
 
-_UNSEEN = frozenset(("globals", "vars", "getattr", "eval", "exec", "__dict__", "__globals__", "import_module"))
-"""The names by which code may refer to what its own names do not show."""
+_UNSEEN = frozenset(
+    (
+        *("globals", "vars", "getattr", "eval", "exec", "__dict__", "__globals__", "import_module", "__import__"),
+        *("open", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"),
+    )
+)
+"""The names by which code may refer to what its own names do not show: variables, modules and files."""
 
 _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"))
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
@@ -75,7 +77,7 @@ class References:
         self._items += 1
         if self._items > _MOST_ITEMS:
             return self._opaque()
-        if issubclass(kind, _PLAIN):
+        if kind in _PLAIN or issubclass(kind, np.generic | np.dtype):
             return kind, repr(value)  # 0.0 is equal to -0.0, and 1 to True
         if isinstance(value, RemoteArray):
             return kind, _serial_of(value._version)
@@ -96,9 +98,10 @@ class References:
         if isinstance(value, functools.partial):
             return "partial", *map(self._of, (value.func, value.args, value.keywords))
         if isinstance(value, enum.Enum):
-            return "fixed", id(value)
+            return "enum", id(value), self._of(value.value)
         if (function := getattr(type(value), "traced_function", None)) is not None:
-            return self._of(function(value))
+            attributes = {name: each for name, each in vars(value).items() if not name.startswith("_")}
+            return self._of((function(value), attributes))
         if isinstance(value, np.random.Generator | np.random.RandomState):
             self.generators.append(value)
         if isinstance(value, Submission) or type(value).__module__.startswith(_CLIENTS):
@@ -107,7 +110,8 @@ class References:
 
     def _function(self, function: types.FunctionType) -> Hashable:
         code = function.__code__
-        if str(function.__globals__.get("__name__")).partition(".")[0] in _FIXED:
+        package = str(function.__globals__.get("__name__")).partition(".")[0]
+        if package in _FIXED and not (package == "functools" and function.__closure__):  # as of singledispatch
             return "fixed", id(function)
         used = _used_by(code)
         self.names.update(used.names)
@@ -166,7 +170,8 @@ def _used_by(code: types.CodeType) -> _Used:
     instructions = [each for each in dis.get_instructions(code) if each.opname not in _PADDING]
     for i, each in enumerate(instructions):
         if each.opname == "IMPORT_NAME":
-            imported.add(each.argval.partition(".")[0])
+            is_absolute = i >= 2 and instructions[i - 2].argval == 0  # the number of dots before the name
+            imported.add(each.argval.partition(".")[0] if is_absolute else ".")
         elif each.opname in _LOADS:
             behind = itertools.takewhile(lambda x: x.opname in _ATTRIBUTES, itertools.islice(instructions, i + 1, None))
             loads.setdefault(each.argval, set()).add(tuple(attribute.argval for attribute in behind))

@@ -178,7 +178,7 @@ class TracedArray(RemoteArray):
             part._base = self
         return part
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def _assign(self, made: Any, value: Any = None) -> None:
         if self._argument:
             raise TracingError(
                 f"{self._traced.trace.name} assigns to elements of its argument {self._argument}, which its caller "
@@ -190,7 +190,7 @@ class TracedArray(RemoteArray):
                 "from outside of it, which only what it returns can change; begin with a copy(), and return or carry it"
             )
         self._traced.trace.remove_update(value, self)
-        super().__setitem__(key, value)
+        super()._assign(made, value)
         if self._base is not None:
             self._traced.trace.add_update(self, self._base, line_of_caller())
 

@@ -22,7 +22,13 @@ from shardcall._src.types.pytrees import Structure, flatten
 NUMBERS = (int, float, complex)
 """The classes of numbers that take the element type of the array beside them."""
 
-_UNSTEADY = frozenset(("random", "default_rng", "RandomState", "time", "perf_counter", "monotonic", "now", "urandom"))
+_UNSTEADY = frozenset(
+    (
+        *("random", "default_rng", "RandomState", "time", "perf_counter", "monotonic", "now", "urandom"),
+        *("normal", "uniform", "integers", "standard_normal", "rand", "randn", "randint", "random_sample", "gauss"),
+        *("choice", "shuffle", "permutation", "exponential", "poisson", "binomial"),
+    )
+)
 """Names in the code of functions that may compute something else each time."""
 
 
