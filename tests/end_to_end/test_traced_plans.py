@@ -85,3 +85,11 @@ def test_derivatives_batches_and_loops_in_slices_have_steps(client):
     assert step.bodies[0][0].results[0].type == sc.Array(4, "float64")
     sliced = client.jit(lambda u, n: np.cos(client.xp.fori_loop(0, n, lambda _, s: s * 0.5, u)))
     assert [[each.kernel for each in plan.steps] for plan in sliced.plan(u, 5)] == [["multiply"], ["cos"]]
+
+
+def test_a_plan_of_an_edited_function_states_what_differs(client):
+    u = sc.Array((13, 9), np.float64)
+    client.jit(lambda u: np.arctan(u * 3.25).sum(axis=0))(np.ones((13, 9))).get()
+    plan = client.jit(lambda u: np.arctan(u * 3.25).sum(axis=1)).plan(u)
+    assert not plan.cache_hit
+    assert "graph" in plan.explanation
