@@ -229,6 +229,9 @@ def test_a_function_is_traced_once_for_each_structure_and_type(client, monkeypat
     f(put(client, LARGE), {"a": 1.0})
     f(put(client, U.astype("f4")), {"a": 1.0})
     assert len(traces) == 4
+    gradient = client.grad(lambda u: (u * u).sum())
+    assert np.array_equal(gradient(u).get(), gradient(u).get())
+    assert len(traces) == 5
 
 
 def _counted(function, made):

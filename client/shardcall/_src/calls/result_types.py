@@ -58,6 +58,7 @@ def _key(call: CallRequest) -> Hashable:
 
 
 def types_by_table(call: CallRequest) -> tuple[Array, ...] | None:
+    """Returns the type of each result of a call by the table of functions; None if that does not have them."""
     function = FUNCTIONS.get(call.message.kernel)
     if function is None:
         return None

@@ -90,6 +90,8 @@ class References:
             return kind, value.dtype, value.shape, value.tobytes()
         if kind in (tuple, list):
             return kind, *map(self._of, value)
+        if kind is frozenset:
+            return kind, frozenset(map(self._of, value))
         if kind is dict:
             return kind, *((self._of(key), self._of(item)) for key, item in value.items())
         return self._object(value)
