@@ -11,7 +11,7 @@ from shardcall_worker.v1 import link_pb2, loop_pb2
 
 _MOST_ITERATIONS = 1 << 62
 _MOST_GROWTH = 16  # from one slice to the next: the first iterations may be quicker than others
-_SHARE_BESIDE_OTHERS = 0.1  # of the time of a slice, while other calls are launched between two
+_SHARE_BESIDE_OTHERS = 0.02  # of the time of a slice, from another launch on for as long as a slice
 _ids = itertools.count(1)
 
 
@@ -35,6 +35,7 @@ class LoopSlices:
         self.began = time.monotonic()
         self.ran = self.left = 0
         self._grants = grants
+        self._alone_from = 0.0
         self._program = program
         self._slice_s = slice_s
         self._id = next(_ids)
@@ -48,9 +49,12 @@ class LoopSlices:
 
         Args:
             executed: the answer to that slice.
-            grants: the number of launches so far. If there were others in between, the slice is shorter.
+            grants: the number of launches so far. If there were others lately, the slice is shorter.
         """
-        is_alone, self._grants = grants <= self._grants + 1, grants
+        now = time.monotonic()
+        if grants > self._grants + 1:
+            self._alone_from = now + self._slice_s
+        is_alone, self._grants = now >= self._alone_from, grants
         ran, self.left = executed.progress.ran, executed.progress.left
         self.ran += ran
         if ran:
