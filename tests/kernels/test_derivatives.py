@@ -230,3 +230,12 @@ def test_what_does_not_depend_on_the_argument_may_be_anything(run):
     )
     (made,) = gradient(run, write, write("sum", rounded), np.array([1.0, -2, 3]), np.zeros(3))
     assert np.array_equal(made, [1, 0, 1])
+
+
+def test_a_strategy_whose_derivative_the_compiler_has_wrong_is_refused(run):
+    write = GraphWriter()
+    rolled = write("roll", write.x(0), shift=1, axis=0)
+    write.nodes[-1] = write.nodes[-1]._replace(strategy="gspmd")
+    with pytest.raises(CallError, match="node 0, roll: strategy 'gspmd' cannot be differentiated") as raised:
+        gradient(run, write, write("sum", rolled), X)
+    assert raised.value.reason == Reason.STRATEGY_UNSUPPORTED

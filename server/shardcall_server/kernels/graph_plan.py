@@ -202,6 +202,10 @@ def check_derivatives(plan: GraphPlan, active: set[Value]) -> None:
         if why := refusal(node.kernel, node.problem, depends):
             refused = CallError(Reason.INVALID_PARAMETER, f"it cannot be differentiated: {why}")
             raise _of_node(i, node.kernel.name, refused)
+        if node.kernel.name == "roll" and node.strategy.name == "gspmd" and node.problem.parameters.axis is not None:
+            # XLA's derivative is wrong where the operand is replicated over one of several axes (jaxlib 0.10.1).
+            message = "strategy 'gspmd' cannot be differentiated along an axis; leave the strategy out"
+            raise _of_node(i, node.kernel.name, CallError(Reason.STRATEGY_UNSUPPORTED, message))
         if isinstance(node.kernel, _RunsGraphs):
             is_plain = node.kernel.name == VMAP or (node.kernel.name == GRAPH and not node.problem.parameters.carried)
             for within in node.kernel.plans(node.problem):
