@@ -383,3 +383,14 @@ def test_equal_calls_of_other_layouts_are_other_steps(run):
     made = run(GRAPH, x, graph=text, mesh={"x": 4}, padding=float("nan"))
     for i, expected in enumerate([x + x, np.tanh(x + x), np.cumsum(x + x, axis=0)] * 3):
         np.testing.assert_allclose(made[i], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("kernel", "parameters"), [("shift", {"shift": 2}), ("pad", {"pad_width": (1, 1)})])
+def test_long_chains_that_the_compiler_cannot_take_are_refused(refused, kernel, parameters):
+    write = GraphWriter()
+    value = write.x(0)
+    for _ in range(65):
+        value = write(kernel, value, **parameters)
+    error = refused(GRAPH, ArrayType((5,), np.dtype("i8")), graph=write.text(value))
+    assert error.reason is Reason.NOT_SUPPORTED
+    assert error.message.startswith(f"node 64, {kernel}: 65 calls of pad and shift take each other's results")

@@ -21,6 +21,10 @@ from shardcall_server.kernels.stencils import StencilKernel
 
 _MOST_SPAN_BYTES = 1 << 50
 _MOST_GRAPHS = 64
+_MOST_IN_A_CHAIN = 64
+
+_CHAINED = frozenset(("shift", "pad"))
+"""The kernels of which XLA cannot compile long chains: it ends the process, or takes minutes (jaxlib 0.10.1)."""
 
 MOST_WORK_BYTES = 1 << 38
 """The most bytes of work (`Kernel.work_bytes`) of the calls of a loop in one launch, which nothing can interrupt."""
@@ -122,6 +126,7 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
     types = {Value(-1, i): kind for i, kind in enumerate(inputs)}
     checks: list[ValueCheck] = []
     work_bytes = 0
+    _check_chains(graph)
     for i, node in enumerate(graph.nodes):
         kernel = _kernel(kernels, i, node)
         operands = [None if value is None else _type(types, value) for value in node.operands]
@@ -140,6 +145,20 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
     for value in graph.results:
         _type(types, value)
     return GraphTypes(types, tuple(checks), work_bytes)
+
+
+def _check_chains(graph: Graph) -> None:
+    lengths: list[int] = []
+    for i, node in enumerate(graph.nodes):
+        before = max((lengths[value.node] for value in node.operands if value and 0 <= value.node < i), default=0)
+        lengths.append(before + 1 if node.kernel in _CHAINED else 0)
+        if lengths[i] > _MOST_IN_A_CHAIN:
+            why = (
+                f"{lengths[i]} calls of {' and '.join(sorted(_CHAINED))} take each other's results, and at most "
+                f"{_MOST_IN_A_CHAIN} are allowed, since the compiler does not end with more; write a loop, such as "
+                "xp.fori_loop, or call the parts one by one"
+            )
+            raise _of_node(i, node.kernel, CallError(Reason.NOT_SUPPORTED, why))
 
 
 def _checked_work(kernel: Kernel, node: Node, operands: OperandTypes, signature: Signature) -> int:
