@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         ShardingError,
         TracingError,
         UnknownParameterError,
+        ViewWarning,
     )
     from shardcall._src.types.kernels import KernelDescription, KernelTable
     from shardcall._src.types.mesh import Mesh
@@ -125,6 +126,7 @@ _HOMES = {
     "TracingError": "_src.types.errors",
     "UnknownParameterError": "_src.types.errors",
     "Usage": "_src.types.usage",
+    "ViewWarning": "_src.types.errors",
     "connect": "connection",
     "local": "local_server",
 }
@@ -182,6 +184,7 @@ __all__ = [
     "TracingError",
     "UnknownParameterError",
     "Usage",
+    "ViewWarning",
     "__version__",
     "connect",
     "local",

@@ -105,10 +105,15 @@ def test_binary_operators_reflected_and_assigning(made, name):
         return
     assert hasattr(type(ours), f"__{name}__")
     assert hasattr(type(ours), f"__r{name}__")
-    before = ours
-    ours = getattr(operator, f"i{name}")(ours, other)
-    same(ours, function(x, y))
-    same(before, x)
+    change = getattr(operator, f"i{name}")
+    try:
+        expected = change(x.copy(), y)
+    except TypeError:  # of floats in an array of integers
+        with pytest.raises(TypeError, match="in place makes float64"):
+            change(ours, other)
+        return
+    assert change(ours, other) is ours
+    same(ours, expected)
 
 
 def test_assignments_to_elements(made):
@@ -186,9 +191,3 @@ def test_operators_that_assign_keep_the_type_as_numpy_does(own, value):
         x += value
     h += value
     same(h, x)
-
-
-def test_operators_that_assign_take_the_type_of_the_result_where_numpy_refuses(own):
-    k = own.put(K)
-    k /= 2
-    same(k, K / 2)

@@ -11,7 +11,8 @@ from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
+from shardcall._src.device_arrays.views import ARRAYS, VIEWS
 from shardcall._src.types import arrays
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.mesh import MeshLike
@@ -61,7 +62,12 @@ class NamespaceBase(KernelMethods[Submitted]):
             return call_bucketed(self, name, operands, arguments)
         if arguments.get("axis", 0) is None and is_flattened(name, operands, arguments):
             return call_flattened(self, name, operands, arguments)
-        return self._client.submit(name, *operands, **arguments)
+        made = self._client.submit(name, *operands, **arguments)
+        if name in VIEWS and isinstance(x := find_remote_array(operands[0]), RemoteArray) and not x._is_scalar:
+            made._become_view(x)
+        elif name in ARRAYS:
+            made._is_ndarray = True
+        return made
 
     def _of(self, a: OperandLike) -> Any:
         """Returns the functions of an array: these for one on the mesh, else NumPy's, whose results move silently."""

@@ -92,7 +92,7 @@ class SelectionNamespace(IndexingNamespace):
             if (wrong := here[(here < -size) | (here >= size)]).size:
                 raise IndexError(f"index {wrong[0]} is out of bounds for axis {along} with size {size}")
         made = self.call("put_along_axis", x, as_values(values, x.dtype), here, axis=along)
-        array._become((made if made.shape == array.shape else self.reshape(made, array.shape))._version)
+        array._assign(made if made.shape == array.shape else self.reshape(made, array.shape))
 
     def lexsort(self, keys: Any, axis: int = -1) -> Any:
         """Returns the indices that sort by several keys, of which the last counts most, as ``numpy.lexsort``."""

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
-from shardcall._src.calls.call_sites import line_of_caller
 from shardcall._src.calls.result import placement_of
+from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.download import Answer

@@ -13,7 +13,6 @@ import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest
-from shardcall._src.calls.call_sites import call_site
 from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import (
     RecordedGraph,
@@ -25,6 +24,7 @@ from shardcall._src.calls.recorded_graph import (
 from shardcall._src.calls.recorded_sending import RecordedSending
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.device_arrays.array_version import Owner
+from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
 from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
 from shardcall._src.graphs.graph import parameters_of

@@ -333,7 +333,9 @@ class RemoteArrays(SubmittedArrays):
             raise download.broken("an array has no element type")
         over = mesh.from_proto(answer.mesh)
         placed = MeshPlacement(placement, over, answer.device_bytes)
-        return self._made(owner, answer.handle, placed, committed)
+        made = self._made(owner, answer.handle, placed, committed)
+        made._is_ndarray = True
+        return made
 
     def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer, *, committed: bool) -> RemoteArray:
         return self._made(owner, result.handle, placement_of(index, answer), committed)

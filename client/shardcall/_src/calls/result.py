@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays import plan
-from shardcall._src.device_arrays.array_operators import ArrayOperators
+from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperators
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.plan_steps import placement_from_proto
@@ -223,6 +224,23 @@ class Result(ArrayOperators, Generic[Item_co]):
         where = ".array" if len(self.arrays) == 1 else ".arrays"
         took = f"{self.timing.round_trip * 1e3:.1f} ms"
         return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}{kept}; see {where}>"
+
+
+def _augmented(name: str) -> Callable[[Result[Any], Any], Any]:
+    """Returns the method of an augmented assignment, which changes the only result."""
+    change = getattr(operator, name)
+
+    @shortened
+    def method(self: Result[Any], other: Any, /) -> Any:
+        array = self._single
+        made = change(array, _array_of(other))
+        return self if made is array else made
+
+    return method
+
+
+for _name in AUGMENTED:
+    setattr(Result, f"__{_name}__", _augmented(_name))
 
 
 def _values(array: NDArray) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -19,6 +19,24 @@ _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
 BinaryMethod: TypeAlias = Callable[[Any, Any], Any]
 UnaryMethod: TypeAlias = Callable[[Any], Any]
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
+
+
+AUGMENTED: Mapping[str, str] = {
+    "iadd": "add",
+    "isub": "subtract",
+    "imul": "multiply",
+    "itruediv": "divide",
+    "ifloordiv": "floor_divide",
+    "imod": "remainder",
+    "ipow": "power",
+    "imatmul": "matmul",
+    "iand": "bitwise_and",
+    "ior": "bitwise_or",
+    "ixor": "bitwise_xor",
+    "ilshift": "left_shift",
+    "irshift": "right_shift",
+}
+"""The augmented assignments, by their names in Python's module ``operator``, and what they compute."""
 
 
 def can_be_operand(value: object) -> bool:
@@ -67,10 +85,7 @@ def _unary(name: str) -> Callable[[ArrayOperators], Any]:
 
 @shorten_methods
 class ArrayOperators:
-    """Operators, methods and attributes of an array, by the functions of a namespace with NumPy's names.
-
-    Results are new arrays. An operator that assigns (``a += b``) makes the variable refer to a new array.
-    """
+    """Operators, methods and attributes of an array, by the functions of a namespace with NumPy's names."""
 
     # As of a numpy.ndarray, whose comparison is elementwise too.
     __hash__: ClassVar[None] = None  # type: ignore[assignment]

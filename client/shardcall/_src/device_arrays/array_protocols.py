@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardcall._src.device_arrays.array_operators import ArrayOperators, BinaryMethod, can_be_operand
+from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperators, BinaryMethod, can_be_operand
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.standard_methods import StandardMethods
 from shardcall._src.types.tracebacks import shorten
 
 
-def assigning(name: str) -> BinaryMethod:
-    """Returns the method of an operator that assigns: the result has the array's type where that is of its kind."""
+def _augmented(name: str) -> BinaryMethod:
+    """Returns the method of an augmented assignment, which changes the object as NumPy does."""
 
     def method(self: ArrayProtocols, other: Any, /) -> Any:
         try:
             if not can_be_operand(other):
                 return NotImplemented
-            made, dtype = getattr(self._functions, name)(self, other), self.dtype
-            is_kept = made.dtype != dtype and np.can_cast(made.dtype, dtype, "same_kind")
-            return made.astype(dtype) if is_kept else made
+            made = getattr(self._functions, name)(self, other)
+            if self._is_scalar:
+                return made
+            self._assign(_as_result(name, made, self), is_operator=True)
+            return self
         except Exception as error:
             shorten(error)
             raise
 
     return method
+
+
+def _as_result(name: str, made: Any, array: ArrayProtocols) -> Any:
+    """Returns what an operator computes in the element type of the array that it changes.
+
+    Raises:
+        ValueError: for another shape.
+        TypeError: for a type that NumPy does not convert silently.
+    """
+    if made.shape != array.shape:
+        raise ValueError(
+            f"{name} in place makes an array of shape {made.shape}, and the one that it changes is of shape "
+            f"{array.shape}; write a = a + b, with the operator, for a new array"
+        )
+    if made.dtype == array.dtype:
+        return made
+    if not np.can_cast(made.dtype, array.dtype, "same_kind"):
+        raise TypeError(
+            f"{name} in place makes {made.dtype.name}, and the array that it changes is of {array.dtype.name}; write "
+            "a = a + b, with the operator, for a new array"
+        )
+    return made.astype(array.dtype)
 
 
 class ArrayProtocols(ArrayOperators, StandardMethods):
@@ -39,19 +64,20 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
         def __len__(self) -> int: ...
         def __copy__(self) -> Any: ...
 
-    __iadd__: ClassVar[BinaryMethod] = assigning("add")
-    __isub__: ClassVar[BinaryMethod] = assigning("subtract")
-    __imul__: ClassVar[BinaryMethod] = assigning("multiply")
-    __itruediv__: ClassVar[BinaryMethod] = assigning("divide")
-    __ifloordiv__: ClassVar[BinaryMethod] = assigning("floor_divide")
-    __imod__: ClassVar[BinaryMethod] = assigning("remainder")
-    __ipow__: ClassVar[BinaryMethod] = assigning("power")
-    __imatmul__: ClassVar[BinaryMethod] = assigning("matmul")
-    __iand__: ClassVar[BinaryMethod] = assigning("bitwise_and")
-    __ior__: ClassVar[BinaryMethod] = assigning("bitwise_or")
-    __ixor__: ClassVar[BinaryMethod] = assigning("bitwise_xor")
-    __ilshift__: ClassVar[BinaryMethod] = assigning("left_shift")
-    __irshift__: ClassVar[BinaryMethod] = assigning("right_shift")
+    @abstractmethod
+    def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
+        """Makes the object stand for an array that was computed from it.
+
+        Args:
+            made: the array.
+            value: the values that were assigned to elements.
+            is_operator: True for an augmented assignment, such as ``+=``.
+        """
+
+    @property
+    def _is_scalar(self) -> bool:
+        """True where NumPy has a scalar, which an augmented assignment leaves as it is."""
+        return False
 
     def __getitem__(self, key: Any) -> Any:
         return self._functions.getitem(self, key)
@@ -93,3 +119,7 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
         except Exception as error:
             shorten(error)
             raise
+
+
+for _name, _function in AUGMENTED.items():
+    setattr(ArrayProtocols, f"__{_name}__", _augmented(_function))

@@ -120,7 +120,9 @@ class BucketedArray(Described, ArrayProtocols):
         return np.asarray(self.padded.__array__(copy=copy)[self._valid], dtype=dtype)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        made = self._functions.setitem(self, key, value)
+        self._assign(self._functions.setitem(self, key, value), value)
+
+    def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
         if not isinstance(made, BucketedArray):
             made = self.of(made, self.bucket.axis)
         self.padded = made.padded

@@ -16,6 +16,7 @@ from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.placement import MeshPlacement
+from shardcall._src.device_arrays.views import is_view, warn_of_lost_write
 from shardcall._src.display.drawing import element
 from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -46,6 +47,8 @@ class RemoteArray(Described, ArrayProtocols):
     """
 
     _is_traced = False
+    _is_ndarray = False  # where NumPy's result without axes is an array and no scalar
+    _bases: tuple[weakref.ref[RemoteArray], ...] = ()  # the arrays that it is a view of, the nearest first
 
     def __init__(self, version: ArrayVersion) -> None:
         self._owner = version.owner  # keeps the client, and a server of `local`, open
@@ -146,24 +149,50 @@ class RemoteArray(Described, ArrayProtocols):
             shorten(error)
             raise
 
+    def __getitem__(self, key: Any) -> Any:
+        part = super().__getitem__(key)
+        if isinstance(part, RemoteArray) and is_view(key, part.ndim):
+            part._become_view(self)
+        return part
+
     def __setitem__(self, key: Any, value: Any) -> None:
         self._assign(self._owner.xp.setitem(self, key, value), value)
 
-    def _assign(self, made: Any, value: Any = None) -> None:
-        """Makes the object stand for an array that was computed from it.
-
-        Args:
-            made: the array.
-            value: the array that it was computed from, too.
-        """
+    def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
         new = find_remote_array(made)
         assert new is not None
         if new._is_traced and not self._is_traced:
             raise TracingError(
-                "a traced function assigns to elements of an array that is not its own, which would not change; "
-                "begin with a copy, a = a.copy(), and return it"
+                "a traced function changes an array that is not its own, which would keep its elements; begin with a "
+                "copy, a = a.copy(), and return it"
             )
+        if (base := self._base) is not None:
+            self._report_lost_write(base, is_operator=is_operator)
         self._become(new._version)
+
+    @property
+    def _base(self) -> RemoteArray | None:
+        """The array that the object is a view of in NumPy; None if it is none, and after that array was dropped."""
+        return next((base for reference in self._bases if (base := reference()) is not None), None)
+
+    def _become_view(self, base: RemoteArray) -> None:
+        """Notes that the object is a view of another array in NumPy."""
+        self._bases = (weakref.ref(base), *base._bases)
+        self._is_ndarray = True
+
+    def _report_lost_write(self, base: RemoteArray, *, is_operator: bool) -> None:
+        """Warns of a write that NumPy would make to another array, too."""
+        warn_of_lost_write(base.type, is_operator=is_operator)
+
+    @property
+    def _is_scalar(self) -> bool:
+        return not self.ndim and not self._is_ndarray
+
+    def flatten(self, order: str = "C") -> Self:
+        """Returns the elements in one axis, in row-major order, as a copy."""
+        flat = self.ravel(order)
+        flat._bases = ()
+        return flat
 
     def sort(self, axis: int = -1) -> None:
         """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.sort``."""

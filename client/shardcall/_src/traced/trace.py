@@ -11,9 +11,9 @@ import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.calls.call_sites import line_of_caller
 from shardcall._src.calls.result_types import ResultTypes, types_by_table
 from shardcall._src.device_arrays.array_version import ArrayVersion, Where
+from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import check_there, find_remote_array
 from shardcall._src.functions.element_types import DType
@@ -33,12 +33,6 @@ from shardcall.v1 import mesh_pb2
 _MOST_CALLS = 4096  # of which a program has fewer: those that results need
 _SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
 _OWN_AXES = ("stack", "expand_dims")  # their axes count from the last of the result
-_VIEWS = frozenset(
-    (
-        *("getitem", "transpose", "reshape", "expand_dims", "squeeze", "broadcast_to", "flip", "diagonal"),
-        *("real", "imag"),
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -157,10 +151,7 @@ class Trace:
             made = _node(call), self._types(call)
         node, types = made
         operand_values = tuple(None if value is None else value._traced.value for value in values)
-        results = self.add(node._replace(operands=operand_values), types)
-        if name in _VIEWS and values[0] is not None:
-            results[0]._base = values[0]
-        return results
+        return self.add(node._replace(operands=operand_values), types)
 
     def add(self, node: Node, types: Sequence[Array]) -> tuple[TracedArray, ...]:
         """Adds a call as a node; returns its results.
@@ -219,11 +210,11 @@ class Trace:
         return self._input(("remote array", id(version)), Input(version.type, version=version))
 
     def add_update(self, result: Any, base: Any, line: str) -> None:
-        """Adds the result of an operator that assigns to a view."""
+        """Adds a view that was changed."""
         self._updates.append((result, base, line))
 
     def remove_update(self, result: Any, base: Any) -> None:
-        """Removes one whose result is assigned to the view's array."""
+        """Removes a view that is assigned to its array, as ``a[key] += b`` does."""
         self._updates = [each for each in self._updates if each[0] is not result or each[1] is not base]
 
     def check_updates(self) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NoReturn, Protocol, Self
+from collections.abc import Iterator
+from typing import Any, NoReturn, Protocol
 
-from shardcall._src.calls.call_sites import line_of_caller
-from shardcall._src.device_arrays.array_operators import BinaryMethod
-from shardcall._src.device_arrays.array_protocols import assigning
+from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.functions.indexing import is_basic
 from shardcall._src.graphs.graph import Value
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.types.errors import ShardcallError, TracingError
@@ -50,10 +47,10 @@ class ArrayTrace(Protocol):
     has_open_body: bool
 
     def add_update(self, result: Any, base: Any, line: str) -> None:
-        """Adds the result of an operator that assigns to a view."""
+        """Adds a view that was changed."""
 
     def remove_update(self, result: Any, base: Any) -> None:
-        """Removes one whose result is assigned to the view's array."""
+        """Removes a view that is assigned to its array, as ``a[key] += b`` does."""
 
 
 class TracedResult:
@@ -101,28 +98,14 @@ class TracedResult:
         )
 
 
-def _assigning(name: str) -> Callable[[TracedArray, Any], Any]:
-    compute = assigning(name)
-
-    def method(self: TracedArray, other: Any) -> Any:
-        result = compute(self, other)
-        if self._base is not None and isinstance(result, TracedArray):
-            self._traced.trace.add_update(result, self._base, line_of_caller())
-        return result
-
-    return method
-
-
 class TracedArray(RemoteArray):
     """An array of a function that is being traced; has a type, and no values.
 
     Attributes:
-        _base: the array that it is a view of by NumPy's rules; None if it is none.
         _argument: the name of the argument that it is; empty if it is none.
     """
 
     _is_traced = True
-    _base: TracedArray | None = None
     _argument = ""
 
     @property
@@ -172,27 +155,23 @@ class TracedArray(RemoteArray):
             self._traced.refuse("a condition of if, while, and, or, not, in")
         return super().__bool__()  # which raises NumPy's error
 
-    def __getitem__(self, key: Any) -> Any:
-        part = super().__getitem__(key)
-        if isinstance(part, TracedArray) and all(map(is_basic, key if isinstance(key, tuple) else (key,))):
-            part._base = self
-        return part
-
-    def _assign(self, made: Any, value: Any = None) -> None:
+    def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
+        trace = self._traced.trace
         if self._argument:
             raise TracingError(
-                f"{self._traced.trace.name} assigns to elements of its argument {self._argument}, which its caller "
-                f"would not see; begin with {self._argument} = {self._argument}.copy() and return it"
+                f"{trace.name} changes its argument {self._argument}, which its caller would not see; begin with "
+                f"{self._argument} = {self._argument}.copy() and return it"
             )
-        if self._traced.trace.has_open_body:
+        if trace.has_open_body:
             raise TracingError(
-                f"a function in {self._traced.trace.name}, such as the body of a loop, assigns to elements of an array "
-                "from outside of it, which only what it returns can change; begin with a copy(), and return or carry it"
+                f"a function in {trace.name}, such as the body of a loop, changes an array from outside of it, which "
+                "only what it returns can change; begin with a copy(), and return or carry it"
             )
-        self._traced.trace.remove_update(value, self)
-        super()._assign(made, value)
-        if self._base is not None:
-            self._traced.trace.add_update(self, self._base, line_of_caller())
+        trace.remove_update(value, self)
+        super()._assign(made, value, is_operator=is_operator)
+
+    def _report_lost_write(self, base: RemoteArray, *, is_operator: bool) -> None:
+        self._traced.trace.add_update(self, base, line_of_caller())
 
     def __iter__(self) -> Iterator[Any]:
         if len(self) > MOST_ROWS:
@@ -202,25 +181,5 @@ class TracedArray(RemoteArray):
             )
         return super().__iter__()
 
-    def flatten(self, order: str = "C") -> Self:
-        """Returns the elements in one axis, a copy as of NumPy."""
-        flat: Self = self.ravel(order)
-        flat._base = None
-        return flat
-
     def __repr__(self) -> str:
         return f"<RemoteArray {self.type}, traced>"
-
-    __iadd__: ClassVar[BinaryMethod] = _assigning("add")
-    __isub__: ClassVar[BinaryMethod] = _assigning("subtract")
-    __imul__: ClassVar[BinaryMethod] = _assigning("multiply")
-    __itruediv__: ClassVar[BinaryMethod] = _assigning("divide")
-    __ifloordiv__: ClassVar[BinaryMethod] = _assigning("floor_divide")
-    __imod__: ClassVar[BinaryMethod] = _assigning("remainder")
-    __ipow__: ClassVar[BinaryMethod] = _assigning("power")
-    __imatmul__: ClassVar[BinaryMethod] = _assigning("matmul")
-    __iand__: ClassVar[BinaryMethod] = _assigning("bitwise_and")
-    __ior__: ClassVar[BinaryMethod] = _assigning("bitwise_or")
-    __ixor__: ClassVar[BinaryMethod] = _assigning("bitwise_xor")
-    __ilshift__: ClassVar[BinaryMethod] = _assigning("left_shift")
-    __irshift__: ClassVar[BinaryMethod] = _assigning("right_shift")

@@ -13,13 +13,13 @@ _MOST_FRAMES = 8
 
 def line_of_caller() -> str:
     """Returns the file and line outside this package and NumPy that the present call comes from."""
-    frame = _frame_of_caller()
+    frame = frame_of_caller()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def call_site() -> tuple[Hashable, tuple[str, int]]:
     """Returns the place in the caller's code of the present call, callers of it included, and its file and line."""
-    frame = _frame_of_caller()
+    frame = frame_of_caller()
     line = frame.f_code.co_filename, frame.f_lineno
     site: list[int] = []
     outer: FrameType | None = frame
@@ -31,7 +31,8 @@ def call_site() -> tuple[Hashable, tuple[str, int]]:
     return tuple(site), line
 
 
-def _frame_of_caller() -> FrameType:
+def frame_of_caller() -> FrameType:
+    """Returns the frame outside this package and NumPy that the present call comes from."""
     frame = sys._getframe(2)
     while frame.f_back is not None and _is_internal(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
