@@ -4,13 +4,18 @@
 PYTHON ?= python3
 ARGS ?=
 LOAD ?= 8
-UV_VERSION := 0.13.8
 
 # A test run starts some 300 servers: where the bytecode of our modules may not be kept, each compiles it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-pip_install = -m pip install --quiet --disable-pip-version-check
 run := .venv/bin/python
+# uv does not read pip's configuration: without an index of its own, it gets pip's (of the environment, else of a file).
+pip_index = $(run) -m pip config list | sed -nE "s/^(:env:|global)\.index-url='(.*)'/\2/p" | head -n 1
+uv = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(pip_index))}" .venv/bin/uv
+# Where uv is killed it leaves packages in part, and takes them for complete later: .venv then lacks the stamp of uv, and is
+# made anew. Where uv fails (status 1 or 2) it has changed nothing. The stamp is moved, since it keeps its time so.
+install = mv $(venv_uv) .venv/.unfinished; $(uv) pip install --quiet --python $(run) $(1); status=$$?; \
+	[ $$status -gt 2 ] || mv .venv/.unfinished $(venv_uv); exit $$status
 # A file's tests stay in one process, so that what they share is made once, and those files begin first that take longest
 # (tests/conftest.py). Many wait, so one process more than there are processors; more than 4 would wait for one long file.
 in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))') --dist loadfile --no-loadscope-reorder
@@ -18,12 +23,14 @@ full := --full --timeout 3600
 
 # An environment is up to date when it holds the stamp of what it was made from and of its path:
 # contents, not times, so that a fresh clone, a switch of branches and a moved folder are all noticed.
-stamp = $(1)/.made-from-$(shell (pwd && cat $(2) 2>/dev/null) | cksum | cut -d ' ' -f 1)
-venv := $(call stamp,.venv,requirements/dev.txt pyproject.toml)
-venv_protos := $(call stamp,.venv-protos,requirements/protos.txt)
-venv_lock := $(call stamp,.venv-lock,Makefile)
-node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
-node_example := $(call stamp,examples/node/node_modules,examples/node/package-lock.json)
+# .venv has three, each for what the one before it lacks: uv, the server, everything.
+stamp = $(1)-$(shell (pwd && cat $(2) 2>/dev/null) | cksum | cut -d ' ' -f 1)
+venv_uv := $(call stamp,.venv/.uv,requirements/uv.txt)
+venv_server := $(call stamp,.venv/.server,requirements/server.txt requirements/build.txt pyproject.toml)
+venv := $(call stamp,.venv/.dev,requirements/dev.txt)
+venv_protos := $(call stamp,.venv-protos/.made-from,requirements/protos.txt)
+node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.json)
+node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-hosts protos lock clean venv venv-protos
@@ -32,9 +39,10 @@ help: ## list the commands
 	@echo 'Start with make demo. All commands:'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
-demo: $(venv) ## start a private server of 8 devices, ask it the first question, compare with NumPy
+demo: $(venv_server) ## start a private server of 8 devices, ask it the first question, compare with NumPy
 	@echo 'Running examples/demo.py'
 	@$(run) examples/demo.py $(ARGS)
+	@printf '\nNext: source .venv/bin/activate, and go on with docs/quickstart.md\n'
 
 cluster-demo: ## make one mesh of four containers, ask it the first question, kill one (needs Docker alone)
 	@$(PYTHON) deploy/cluster_demo.py
@@ -128,19 +136,21 @@ protos: $(venv_protos) ## generate the committed stubs from protos/
 	protos/generate .venv-protos/bin/python
 
 # The other locks follow dev.txt, so that what is tested is what is shipped.
-compile = .venv-lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+compile = $(uv) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command 'make lock' $(ARGS)
-lock: $(venv_lock) ## write requirements/*.txt anew from pyproject.toml (ARGS=--upgrade for newer versions)
-	$(compile) pyproject.toml --extra server --extra otel --group dev --output-file requirements/dev.txt
-	$(compile) pyproject.toml --constraints requirements/dev.txt --output-file requirements/client.txt
-	$(compile) pyproject.toml --constraints requirements/dev.txt --extra server --output-file requirements/server.txt
-	$(compile) pyproject.toml --constraints requirements/dev.txt --extra cuda13 --output-file requirements/server-cuda13.txt
-	$(compile) --group build --constraints requirements/dev.txt --output-file requirements/build.txt
-	$(compile) --group protos --output-file requirements/protos.txt
-	echo 'protobuf<7' | $(compile) pyproject.toml --constraints - --output-file requirements/client-protobuf6.txt
+lock: $(venv_uv) ## write requirements/*.txt anew from pyproject.toml (ARGS=--upgrade for newer versions)
+	@echo 'Writing requirements/*.txt'
+	@$(compile) pyproject.toml --extra server --extra otel --group dev --output-file requirements/dev.txt
+	@$(compile) pyproject.toml --constraints requirements/dev.txt --output-file requirements/client.txt
+	@$(compile) pyproject.toml --constraints requirements/dev.txt --extra server --output-file requirements/server.txt
+	@$(compile) pyproject.toml --constraints requirements/dev.txt --extra cuda13 --output-file requirements/server-cuda13.txt
+	@$(compile) --group build --constraints requirements/dev.txt --output-file requirements/build.txt
+	@$(compile) --group protos --output-file requirements/protos.txt
+	@$(compile) --group uv --output-file requirements/uv.txt
+	@echo 'protobuf<7' | $(compile) pyproject.toml --constraints - --output-file requirements/client-protobuf6.txt
 
 clean: ## remove the environments and everything built
-	rm -rf .venv .venv-protos .venv-lock protos/node_modules examples/node/node_modules dist build
+	rm -rf .venv .venv-protos protos/node_modules examples/node/node_modules dist build
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -148,27 +158,33 @@ venv: $(venv)
 
 venv-protos: $(venv_protos)
 
-$(venv):
+$(venv_uv):
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("shardcall needs Python 3.11 or newer, and \
 	this is %d.%d; name another one with PYTHON=python3.12" % sys.version_info[:2])'
-	@echo 'Setting up .venv from requirements/dev.txt (one to five minutes, once)'
-	@test -x .venv/bin/python || $(PYTHON) -m venv --clear .venv
-	@rm -f .venv/.made-from-*
-	@$(run) $(pip_install) --require-hashes --requirement requirements/dev.txt
-	@$(run) $(pip_install) --no-deps --no-build-isolation --editable .
+	@echo 'Making .venv'
+	@$(PYTHON) -m venv --clear .venv
+	@$(run) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
+	@touch $@
+
+$(venv_server): $(venv_uv)
+	@echo 'Installing the server into .venv from requirements/server.txt'
+	@rm -f .venv/.server-* .venv/.dev-*
+	@$(call install,--require-hashes --requirement requirements/server.txt --requirement requirements/build.txt)
+	@$(call install,--no-deps --no-build-isolation --editable .)
+	@touch $@
+
+$(venv): $(venv_server)
+	@echo 'Installing what the tests need into .venv from requirements/dev.txt'
+	@rm -f .venv/.dev-*
+	@$(call install,--require-hashes --requirement requirements/dev.txt)
 	@touch $@
 
 # grpcio-tools is pinned to an old protobuf for the sake of the stubs' readers, and cannot share an
 # environment with a current grpcio-health-checking.
-$(venv_protos):
-	@echo 'Setting up .venv-protos from requirements/protos.txt'
-	@$(PYTHON) -m venv --clear .venv-protos
-	@.venv-protos/bin/python $(pip_install) --require-hashes --requirement requirements/protos.txt
-	@touch $@
-
-$(venv_lock):
-	@$(PYTHON) -m venv --clear .venv-lock
-	@.venv-lock/bin/python $(pip_install) uv==$(UV_VERSION)
+$(venv_protos): $(venv_uv)
+	@echo 'Making .venv-protos from requirements/protos.txt'
+	@$(uv) venv --quiet --clear --python $(run) .venv-protos
+	@$(uv) pip install --quiet --python .venv-protos/bin/python --require-hashes --requirement requirements/protos.txt
 	@touch $@
 
 $(node_example):

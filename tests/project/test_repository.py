@@ -55,6 +55,7 @@ def asked_for(lock: str) -> list[Requirement]:
         "protos": groups["protos"],
         "server": server,
         "server-cuda13": [*server, *extras["cuda13"]],
+        "uv": groups["uv"],
     }[lock]
     requirements = [Requirement(line) for line in wanted if isinstance(line, str)]
     return [requirement for requirement in requirements if requirement.name != "shardcall"]
