@@ -33,7 +33,7 @@ node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.
 node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-hosts protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -85,6 +85,9 @@ gpu: $(venv) ## on a machine with a GPU: the accuracy table and the first questi
 
 fuzz: $(venv) ## send the server thousands of wrong requests
 	@$(run) -m pytest $(in_parallel) -m fuzz $(full) $(ARGS)
+
+mutants: $(venv) ## change the source at random and count the changes that the tests notice (ARGS="--count 60 --seed 1")
+	@cd tests && ../$(run) -m mutants $(ARGS)
 
 soak: $(venv) ## load the server for half an hour, with faults, and watch its memory
 	@$(run) -m pytest -m soak $(full) $(ARGS)
