@@ -213,6 +213,12 @@ def streaming(server: ServerProcess) -> Iterator[sc.Client]:
         yield connected
 
 
+@pytest.fixture(params=[True, False], ids=["stream", "unary"])
+def call_stream(request: pytest.FixtureRequest) -> bool:
+    """The argument of `shardcall.connect`: small calls are streamed, or unary RPCs."""
+    return bool(request.param)
+
+
 @pytest.fixture
 def own_server() -> Iterator[Callable[..., ServerProcess]]:
     """Makes servers of a test's own, which it may set up, stop or kill; gone after the test."""

@@ -8,11 +8,8 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import execute, open_channel, operand
-from transports import call_stream, pytest_generate_tests, transport
 
 from shardcall.v1 import kernel_service_pb2_grpc
-
-__all__ = ["call_stream", "pytest_generate_tests", "transport"]
 
 
 @pytest.fixture(scope="session")

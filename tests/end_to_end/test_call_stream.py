@@ -22,8 +22,6 @@ import shardcall as sc
 from shardcall._src.types import arrays
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 
-pytestmark = pytest.mark.one_transport("it tests call streams")
-
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
 X = np.arange(8.0) ** 2
 

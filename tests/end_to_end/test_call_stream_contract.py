@@ -15,7 +15,6 @@ from end_to_end.raw_stream import Stream, delete, item, opened, prepare
 import shardcall as sc
 from shardcall.v1 import array_pb2, call_stream_pb2
 
-pytestmark = pytest.mark.one_transport("it tests call streams")
 X = np.arange(8.0) ** 2
 OMITTED = array_pb2.ArrayType()
 

@@ -18,8 +18,6 @@ from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error
 import shardcall as sc
 from shardcall._src.wire.token_file import own_name
 
-pytestmark = pytest.mark.one_transport("it tests call streams")
-
 X = np.arange(8.0) ** 2
 COLUMN, ROW = np.arange(256.0)[:, None], np.arange(256.0)[None, :]
 TABLE = COLUMN + ROW  # 512 KiB

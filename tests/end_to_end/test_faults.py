@@ -88,9 +88,9 @@ def test_after_a_worker_is_killed_in_a_call_the_call_fails_or_is_repeated_and_th
         until(lambda: holds_nothing(plain))
 
 
-def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(robust):
-    with sc.connect(robust.address) as client:
-        for _ in range(3):
+def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(robust, call_stream):
+    with sc.connect(robust.address, call_stream=call_stream) as client:
+        for _ in range(2):
             (worker,) = robust.worker_pids()
             os.kill(worker, signal.SIGKILL)
             until(lambda worker=worker: worker not in robust.worker_pids())  # the front end has noticed
@@ -111,12 +111,16 @@ def test_health_follows_the_mesh(robust):
 
 
 def test_a_stopped_worker_costs_its_callers_their_deadline_and_causes_no_hang(robust):
-    with sc.connect(robust.address) as client, ThreadPoolExecutor(12) as pool:
+    with (
+        sc.connect(robust.address) as client,
+        sc.connect(robust.address, call_stream=False) as unary,
+        ThreadPoolExecutor(12) as pool,
+    ):
         client.diff(X, axis=0)
         (worker,) = robust.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         began = time.monotonic()
-        calls = [pool.submit(client.diff, X, axis=0, timeout=3.0) for _ in range(12)]
+        calls = [pool.submit(one.diff, X, axis=0, timeout=3.0) for one in (client, unary) * 6]
         for call in calls:
             with pytest.raises(sc.DeadlineExceededError) as caught:
                 call.result(120)

@@ -9,8 +9,6 @@ from end_to_end.processes import until
 import shardcall as sc
 from shardcall._src.calls import recording
 
-pytestmark = pytest.mark.one_transport("calls are recorded where there is a call stream")
-
 U = np.random.default_rng(5).normal(size=(13, 9))
 
 

@@ -9,8 +9,6 @@ import pytest
 import shardcall as sc
 from shardcall._src.calls import fused_programs, recording
 
-pytestmark = pytest.mark.one_transport("calls are recorded where there is a call stream")
-
 _USUAL = ("float64", "int32")
 _ALL = (*_USUAL, "float32", "bool", "complex128", "complex64", "float16", "bfloat16", "int8", "uint8", "uint64")
 _SHAPES = ((13, 9), (64, 64), (5, 1), (0, 4))

@@ -12,8 +12,6 @@ from end_to_end.raw_stream import item, opened, prepare
 import shardcall as sc
 from shardcall import ArrayLostError, aio
 
-pytestmark = pytest.mark.one_transport("submitted calls wait for their answers without a stream")
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pending_arrays.md"
 
 

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from end_to_end.processes import X
+from pairs import pairs_of
 
 import shardcall as sc
 from shardcall import P
 from shardcall._src.rpc.deadline import Deadline
-
-pytestmark = pytest.mark.both_transports
 
 MESH = sc.Mesh(x=8)
 ROWS = P("x", None)
@@ -30,17 +29,23 @@ def _without_what_other_files_lost() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _without_what_others_lost(client, streaming) -> None:
+def _without_what_others_lost(client, streaming, unary) -> None:
     """Arrays whose objects earlier tests have lost, which else go with the next that is made, or with time."""
     gc.collect()
-    for one in (client, streaming):
+    for one in (client, streaming, unary):
         one._remote_arrays._delete_dropped(Deadline(20.0))
 
 
-@pytest.fixture(params=["shared", "streamed"])
-def either(request, client, streaming) -> Iterator[sc.Client]:
+@pytest.fixture(scope="module")
+def unary(server) -> Iterator[sc.Client]:
+    with sc.connect(server.address, shared_memory=False, call_stream=False) as connected:
+        yield connected
+
+
+@pytest.fixture(params=["client", "streaming", "unary"])
+def either(request) -> Iterator[sc.Client]:
     """A client of each transport; each test leaves it without arrays."""
-    chosen = {"shared": client, "streamed": streaming}[request.param]
+    chosen = request.getfixturevalue(request.param)
     yield chosen
     assert chosen.list() == []
 
@@ -98,22 +103,25 @@ def test_an_operand_that_is_there_brings_its_mesh_and_its_spec(either, x):
         assert result.plan.operands[0].spec == P("b", "a")
 
 
-@pytest.mark.parametrize("shape", [(64, 8), (61, 9)], ids=["divided", "padded"])
 @pytest.mark.parametrize(
-    ("over", "spec"),
-    [
-        (MESH, ROWS),
-        (MESH, P(None, "x")),
-        (MESH, P(None, None)),
-        (sc.Mesh(x=1), ROWS),
-        (sc.Mesh(x=3), ROWS),
-        (sc.Mesh(a=2, b=4), P("b", "a")),
-        (sc.Mesh(x=2, device_ids=[7, 5]), ROWS),
-    ],
+    ("put", "wanted", "shape"),
+    pairs_of(
+        [P("x", None), P(None, "x"), P(None, None)],
+        [
+            (MESH, ROWS),
+            (MESH, P(None, "x")),
+            (MESH, P(None, None)),
+            (sc.Mesh(x=1), ROWS),
+            (sc.Mesh(x=3), ROWS),
+            (sc.Mesh(a=2, b=4), P("b", "a")),
+            (sc.Mesh(x=2, device_ids=[7, 5]), ROWS),
+        ],
+        [(64, 8), (61, 9)],  # which the mesh divides, and which it does not
+    ),
     ids=str,
 )
-@pytest.mark.parametrize("put", [P("x", None), P(None, "x"), P(None, None)], ids=str)
-def test_an_operand_that_is_there_may_be_wanted_elsewhere(client, put, over, spec, shape):
+def test_an_operand_that_is_there_may_be_wanted_elsewhere(client, put, wanted, shape):
+    over, spec = wanted
     x = np.random.default_rng(5).standard_normal(shape)
     with client.put(x, mesh=MESH, spec=put) as there:
         same(client.diff(there, axis=0, mesh=over, spec=spec).array, np.diff(x, axis=0))

@@ -20,8 +20,6 @@ from end_to_end.raw_stream import item, opened, prepare
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2_grpc
 
-pytestmark = pytest.mark.one_transport("its fixtures choose the transport")
-
 trace = pytest.importorskip("opentelemetry.trace")
 collector_pb2 = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 

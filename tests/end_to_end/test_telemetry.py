@@ -162,7 +162,6 @@ def test_a_call_is_in_the_log_by_the_id_that_its_client_knows(observed, call_str
     assert compiled["key"] == served["key"]
 
 
-@pytest.mark.one_transport("submitted calls wait for their answers without a stream")
 def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
     running, _, log = observed
     before = len(list(log_lines(log)))

@@ -7,8 +7,6 @@ import pytest
 
 import shardcall as sc
 
-pytestmark = pytest.mark.one_transport("the program is one call, as others")
-
 RANDOM = np.random.default_rng(8)
 X, W, B = RANDOM.normal(size=(13, 5)), RANDOM.normal(size=(5, 7)), RANDOM.normal(size=7)
 

@@ -7,8 +7,6 @@ import pytest
 
 import shardcall as sc
 
-pytestmark = pytest.mark.one_transport("the program is one call, as others")
-
 X = np.arange(9.0).reshape(3, 3)
 
 

@@ -7,8 +7,6 @@ from end_to_end.processes import is_busy, until
 import shardcall as sc
 from shardcall._src.graphs.graph import Graph, Node, Value, to_text
 
-pytestmark = pytest.mark.one_transport("the program is one call, as others")
-
 U = np.random.default_rng(5).normal(size=(13, 9))
 
 

@@ -6,8 +6,6 @@ import pytest
 import shardcall as sc
 from shardcall._src.device_arrays.placement import ArrayPlacement
 
-pytestmark = pytest.mark.one_transport("a plan is one unary call")
-
 AXES = {"x": 4, "y": 2}
 
 

@@ -10,8 +10,6 @@ import pytest
 import shardcall as sc
 from shardcall._src.traced.tracing import Tracing
 
-pytestmark = pytest.mark.one_transport("the program is one call, as others")
-
 U = np.random.default_rng(5).normal(size=(13, 9))
 LARGE = np.random.default_rng(6).normal(size=(64, 64))
 

@@ -5,8 +5,6 @@ import pytest
 
 import shardcall as sc
 
-pytestmark = pytest.mark.one_transport("the program is one call, as others")
-
 RANDOM = np.random.default_rng(11)
 X, Y, W = RANDOM.normal(size=(13, 5)), RANDOM.normal(size=13), RANDOM.normal(size=(5, 7))
 

@@ -7,8 +7,6 @@ import pytest
 
 import shardcall as sc
 
-pytestmark = pytest.mark.one_transport("functions are traced before anything is sent")
-
 U = np.random.default_rng(5).normal(size=(13, 9))
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
 
 import shardcall as sc
-from shardcall import P, aio
-
-pytestmark = pytest.mark.both_transports
+from shardcall import P
 
 MESH = sc.Mesh(a=4, b=2)
 REFUSED = "y holds a negative integer.*float_power"
+
+
+@pytest.fixture
+def client(server, call_stream) -> Iterator[sc.Client]:
+    with sc.connect(server.address, call_stream=call_stream) as connected:
+        yield connected
 
 
 def refused(call):
@@ -59,11 +63,3 @@ def test_results_that_are_sent_in_pieces_are_not_begun(server, shared_memory):
     with sc.connect(server.address, shared_memory=shared_memory) as client:
         refused(lambda: client.power(x, y, mesh=MESH))
         np.testing.assert_array_equal(client.power(x, x, mesh=MESH).array, x, strict=True)
-
-
-def test_asynchronous_calls_are_refused_alike(server):
-    async def call() -> None:
-        async with aio.connect(server.address) as client:
-            await client.power(np.int8([3]), -3)
-
-    refused(lambda: asyncio.run(call()))

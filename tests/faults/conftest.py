@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from transports import call_stream, pytest_generate_tests, transport
-
-__all__ = ["call_stream", "pytest_generate_tests", "transport"]
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,9 @@ class Callers:
         with ExitStack() as stack:
             threads = []
             for number, body in enumerate(bodies):
-                client = stack.enter_context(sc.connect(address, shared_memory=bool(number % 2)))
+                client = stack.enter_context(
+                    sc.connect(address, shared_memory=bool(number % 2), call_stream=bool(number // 2 % 2))
+                )
                 threads.append(threading.Thread(target=self._call, args=[number, client, body]))
             for thread in threads:
                 thread.start()

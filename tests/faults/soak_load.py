@@ -57,7 +57,7 @@ class Load:
         """Works until standard input ends."""
         with (
             sc.connect(self._address) as near,
-            sc.connect(self._address, shared_memory=False) as far,
+            sc.connect(self._address, shared_memory=False, call_stream=False) as far,
             open_channel(self._address) as channel,
         ):
             threads = [

@@ -150,7 +150,6 @@ def test_each_scope_opens_its_own(server):
             watcher.diff(x)
 
 
-@pytest.mark.one_transport("submitted calls wait for their answers without a stream")
 def test_submitted_calls_without_the_scope_fail_alone(server):
     x = np.arange(6.0)
     with sc.connect(server.address, token=token_of("runner")) as runner:

@@ -24,8 +24,6 @@ from faults.bad_input_rows import METHODS, Row
 
 from shardcall.v1 import error_pb2, kernel_service_pb2_grpc
 
-pytestmark = pytest.mark.one_transport("its requests are made by hand")
-
 TABLES = {
     "types": bad_input_rows_types.ROWS,
     "layouts": bad_input_rows_layouts.ROWS,

@@ -23,8 +23,6 @@ from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error
 import shardcall as sc
 from shardcall._src.wire import token_file
 
-pytestmark = pytest.mark.one_transport("it tests call streams")
-
 X = np.arange(8.0) ** 2
 DIFFERENCE = np.diff(X).tolist()
 WINDOW = 1024

@@ -20,8 +20,6 @@ from faults.restarting import RestartingServer
 
 import shardcall as sc
 
-pytestmark = pytest.mark.one_transport("it tests call streams")
-
 CALLERS = 32
 TIMEOUT_S = 120.0
 ALL_LAUNCHED = ("--max-launched-calls", "64")

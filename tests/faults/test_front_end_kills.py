@@ -33,14 +33,20 @@ def restarting() -> Iterator[RestartingServer]:
 
 
 def test_clients_find_the_next_server_at_the_address_and_nothing_is_mistaken(restarting, times, figure):
-    """Half of the clients use shared memory, and one retries nothing."""
+    """Half of the clients use shared memory, half a call stream, and one retries nothing."""
     before, kills = shared_memory_names(), times(20)
     ends: Counter[str] = Counter()
     first_answers: list[float] = []
     with ExitStack() as stack, ThreadPoolExecutor(2 * CLIENTS) as pool:
         clients = [
             stack.enter_context(
-                sc.connect(restarting.address, shared_memory=bool(i % 2), retries=bool(i), connect_timeout=60)
+                sc.connect(
+                    restarting.address,
+                    shared_memory=bool(i % 2),
+                    call_stream=bool(i // 2 % 2),
+                    retries=bool(i),
+                    connect_timeout=60,
+                )
             )
             for i in range(CLIENTS)
         ]

@@ -53,18 +53,21 @@ EFFECTS: dict[str, Callable[[sc.Client], sc.RemoteArray]] = {
 }
 
 
-@pytest.mark.parametrize("effect", EFFECTS.values(), ids=EFFECTS)
-def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, figure, effect):
+@pytest.mark.parametrize(
+    ("effect", "call_stream"),
+    [*((effect, True) for effect in EFFECTS), ("keep a small result", False)],  # the others are never in a call stream
+)
+def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, figure, effect, call_stream):
     rounds = times(30)
     for _ in range(rounds):
         with (
-            sc.connect(proxy.address, token=token_of("owner"), shared_memory=False) as client,
+            sc.connect(proxy.address, token=token_of("owner"), shared_memory=False, call_stream=call_stream) as client,
             ThreadPoolExecutor(1) as pool,
         ):
-            effect(client).delete()  # compiled
+            EFFECTS[effect](client).delete()  # compiled
             connections = proxy.connections
             proxy.lose_answers()
-            call = pool.submit(effect, client)
+            call = pool.submit(EFFECTS[effect], client)
             until(lambda: observer.usage().arrays == 1)
             proxy.cut()
             kept = call.result(120)

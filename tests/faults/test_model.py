@@ -99,7 +99,9 @@ def world() -> Iterator[World]:
     with ExitStack() as stack:
         server = stack.enter_context(RestartingServer())
         clients = [
-            stack.enter_context(sc.connect(server.address, shared_memory=bool(i % 2), connect_timeout=60))
+            stack.enter_context(
+                sc.connect(server.address, shared_memory=bool(i % 2), call_stream=bool(i // 2 % 2), connect_timeout=60)
+            )
             for i in range(CLIENTS)
         ]
         yield World(server, clients)

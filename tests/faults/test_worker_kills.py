@@ -150,7 +150,7 @@ class Callers:
     def call_until_refused(self, number: int) -> None:
         x = np.random.default_rng(number).standard_normal((64, 16))
         expected = np.diff(x, axis=0)
-        with sc.connect(self.address) as client:
+        with sc.connect(self.address, call_stream=bool(number % 2)) as client:
             while not self.stopping.is_set():
                 began = time.monotonic()
                 try:

@@ -133,7 +133,6 @@ def test_a_section_names_the_class_and_the_status(reason: str) -> None:
     assert SECTIONS[reason][0] == f"`{kind.__name__}`, {STATUS_CODES[Reason[reason]].name}"
 
 
-@pytest.mark.one_transport("the messages of both are made by the same code")
 @pytest.mark.parametrize("reason", PROVOKED)
 def test_the_client_raises_the_message_that_the_page_shows(reason: str, client: sc.Client) -> None:
     with pytest.raises(ShardcallError) as caught:
@@ -148,7 +147,6 @@ def test_the_server_has_the_message_that_the_page_shows(reason: str) -> None:
     assert any(len(one.pattern) > len(".*.*") and one.fullmatch(message) for one in templates()[reason])
 
 
-@pytest.mark.one_transport("no call is sent")
 @pytest.mark.parametrize(("kind", "message"), WITHOUT_A_REASON)
 def test_an_error_without_a_reason_has_the_message_that_the_page_shows(
     kind: str, message: str, client: sc.Client
@@ -159,7 +157,6 @@ def test_an_error_without_a_reason_has_the_message_that_the_page_shows(
     assert matches(str(caught.value), message), str(caught.value)
 
 
-@pytest.mark.one_transport("no call is sent")
 @pytest.mark.parametrize(("reason", "message"), REFUSED)
 def test_an_argument_that_the_client_refuses_has_the_class_and_the_reason_of_the_server(
     reason: str, message: str, client: sc.Client

@@ -81,7 +81,6 @@ def source(request: pytest.FixtureRequest) -> Callable[[Block], str]:
     return lambda block: "\n" * block.line + (block.text if request.param else block.text.replace(*SMALLER))
 
 
-@pytest.mark.one_transport("it compares what pages show, under the clients that they make")
 @pytest.mark.parametrize("page", sorted({block.page for block in of_language("python")}), ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(
     page: Path, source: Callable[[Block], str], open_clients: None
