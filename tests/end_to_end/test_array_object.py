@@ -5,6 +5,7 @@ import operator
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 import shardcall as sc
 
@@ -88,13 +89,13 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize(("made", "name"), pairs_of(KINDS, [*USES]), indirect=["made"])
 def test_attributes_and_methods(made, name):
     x, use = USES[name]
     same(use(made(x)), use(x))
 
 
-@pytest.mark.parametrize("name", [*BINARY, *COMPARISONS])
+@pytest.mark.parametrize(("made", "name"), pairs_of(KINDS, [*BINARY, *COMPARISONS]), indirect=["made"])
 def test_binary_operators_reflected_and_assigning(made, name):
     x, y = BINARY.get(name, (F, F.round()))
     function = getattr(operator, name + "_" if name in ("and", "or") else name)

@@ -1,8 +1,6 @@
 """Operators, methods and NumPy's functions of arrays on the mesh, which equal NumPy's of arrays of this process."""
 
 import operator
-import re
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 
 import shardcall as sc
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "arrays.md"
 X = np.random.default_rng(18).normal(size=(13, 6))
 INTEGERS = np.arange(-39, 39).reshape(13, 6)
 
@@ -335,10 +332,3 @@ def test_the_heat_equation_of_a_numpy_program(own):
     same(u, steps(u0))
     assert float(np.abs(u).max()) == pytest.approx(np.abs(steps(u0)).max())
     assert u.spec == sc.P("x", None)
-
-
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
-def test_the_page_runs(block, server, monkeypatch):
-    connect = sc.connect
-    monkeypatch.setattr(sc, "local", lambda devices: connect(server.address))
-    exec(compile(block, "example.py", "exec"), {"sc": sc, "np": np})

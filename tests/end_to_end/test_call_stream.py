@@ -349,11 +349,11 @@ def test_a_repeated_request_gets_the_same_answer(stream, chain):
 
 
 def test_neither_the_idle_limit_nor_the_call_limit_ends_a_stream(own_server):
-    server = own_server("--stream-idle-s", "1", "--max-call-s", "4", devices=1)
+    server = own_server("--stream-idle-s", "1", "--max-call-s", "2", devices=1)
     with opened(server) as stream:
         stream.send(prepare(), item(1, X))
         stream.answer(1)  # late, perhaps
-        time.sleep(5)
+        time.sleep(3)
         stream.send(item(2, X))
         np.testing.assert_array_equal(stream.result(2), np.diff(X))
 

@@ -169,6 +169,7 @@ def test_a_call_short_of_memory_waits_for_the_deletions_ahead_of_it(narrow, comp
         np.testing.assert_array_equal(client.get(second.hex()), X + X)
         assert reason(stream.answer(0)) in {"", "STREAM_REQUIRED"}
         stream.send(delete(second))
+        until(lambda: not client.usage().arrays)  # else its lease would keep it for a minute
 
 
 def test_streams_have_threads_of_their_own_whose_number_is_fixed(narrow):

@@ -1,8 +1,6 @@
 """Arrays of submitted calls, on a real server."""
 
-import re
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +8,7 @@ from end_to_end.processes import until
 from end_to_end.raw_stream import item, opened, prepare
 
 import shardcall as sc
-from shardcall import ArrayLostError, aio
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pending_arrays.md"
+from shardcall import ArrayLostError
 
 
 @pytest.fixture
@@ -128,14 +124,6 @@ def test_threads_have_chains_of_their_own(own):
 
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(chain, range(12))) == [[start + 40.0] * 3 for start in range(12)]
-
-
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
-def test_the_page_runs(block, server, monkeypatch):
-    for module in (sc, aio):
-        connect = module.connect
-        monkeypatch.setattr(module, "local", lambda devices, connect=connect, **how: connect(server.address, **how))
-    exec(compile(block, "example.py", "exec"), {"sc": sc, "np": np})
 
 
 def test_results_that_another_client_waits_for_are_operands(own, server):

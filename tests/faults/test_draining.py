@@ -35,10 +35,13 @@ WORKING = np.ones((32, 32))
 
 @contextmanager
 def connected(address: str, count: int, **options: bool) -> Iterator[list[sc.Client]]:
+    """Clients of which every second one has a call stream; the others send their small calls as unary RPCs."""
     with ExitStack() as stack:
         yield [
-            stack.enter_context(sc.connect(address, shared_memory=False, connect_timeout=60, **options))
-            for _ in range(count)
+            stack.enter_context(
+                sc.connect(address, shared_memory=False, call_stream=bool(i % 2), connect_timeout=60, **options)
+            )
+            for i in range(count)
         ]
 
 
@@ -74,10 +77,10 @@ def is_refused(client: sc.Client) -> bool:
     return False
 
 
-def test_two_hundred_calls_in_flight_are_answered(own_server, call_stream, figure):
+def test_two_hundred_calls_in_flight_are_answered(own_server, figure):
     server = own_server(*ADMITTING, devices=2)
     with (
-        connected(server.address, CLIENTS, retries=False, call_stream=call_stream) as clients,
+        connected(server.address, CLIENTS, retries=False) as clients,
         ThreadPoolExecutor(AT_ONCE) as pool,
     ):
         with in_flight(server, clients, pool) as calls:
@@ -150,21 +153,21 @@ def test_signals_that_another_thread_takes_count_too(own_server):
             last.result(60)
 
 
-def test_new_calls_are_refused_while_the_server_drains(own_server, call_stream, full, figure):
+def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure):
     """Callers that never stop until the server is gone: every outcome is an answer or UNAVAILABLE."""
     met: Counter[str] = Counter()
     for _ in range(20 if full else 1):
         server = own_server(devices=1)
         with (
-            connected(server.address, CLIENTS, retries=False, call_stream=call_stream) as clients,
-            ThreadPoolExecutor(2 * CLIENTS + 1) as pool,
+            connected(server.address, CLIENTS, retries=False) as clients,
+            ThreadPoolExecutor(2 * CLIENTS + 2) as pool,
             ExitStack() as stack,
         ):
             clients[0].diff(X, axis=0)
             (worker,) = server.worker_pids()
             os.kill(worker, signal.SIGSTOP)
-            last = pool.submit(clients[0].diff, X, axis=0, timeout=120)
-            until(lambda clients=clients: clients[0].usage().calls == 1)
+            last = [pool.submit(client.diff, X, axis=0, timeout=120) for client in clients[:2]]
+            until(lambda clients=clients: clients[0].usage().calls == len(clients[:2]))
             refused = [threading.Event() for _ in range(2 * CLIENTS)]
             callers = [
                 pool.submit(_ask_until_it_is_gone, clients[i % CLIENTS], event) for i, event in enumerate(refused)
@@ -173,7 +176,8 @@ def test_new_calls_are_refused_while_the_server_drains(own_server, call_stream, 
             server.process.send_signal(signal.SIGTERM)
             assert all(event.wait(50) for event in refused)
             os.kill(worker, signal.SIGCONT)
-            np.testing.assert_array_equal(last.result(120).array, np.diff(X, axis=0))
+            for one in last:
+                np.testing.assert_array_equal(one.result(120).array, np.diff(X, axis=0))
             for caller in callers:
                 met += caller.result(120)
             assert server.process.wait(120) == 0

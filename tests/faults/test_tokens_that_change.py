@@ -76,19 +76,24 @@ def events(log: Path, says: str) -> list[dict]:
     return [line for line in lines if says in line["event"]]
 
 
-def test_a_token_is_added_and_removed_without_a_restart(served, call_stream):
+def test_a_token_is_added_and_removed_without_a_restart(served):
     server, path = served.server, served.path
     shardcall_token(path, "add", "bob", "--scopes", "run")
     token = shardcall_token(path, "show", "bob").strip()
     until(lambda: is_accepted(server, token))
-    with sc.connect(server.address, token=token, call_stream=call_stream) as client:
-        np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
+    with (
+        sc.connect(server.address, token=token) as client,
+        sc.connect(server.address, token=token, call_stream=False) as unary,
+    ):
+        for one in (client, unary):
+            np.testing.assert_array_equal(one.diff([1.0, 4.0]).array, [3.0])
         assert "bob: run" in shardcall_token(path)
         assert token not in shardcall_token(path)
         assert shardcall_token(path, "remove", "bob") == "removed bob\n"
         until(lambda: not is_accepted(server, token))
-        with pytest.raises(sc.AccessDeniedError, match="was removed"):
-            client.diff([1.0, 4.0])
+        for one in (client, unary):
+            with pytest.raises(sc.AccessDeniedError, match="was removed"):
+                one.diff([1.0, 4.0])
     assert is_accepted(server, token_file.read(str(path))[0].token)
 
 
