@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import ml_dtypes
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 import shardcall as sc
 from shardcall import P
@@ -27,8 +28,7 @@ def bits(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-@pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
-@pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize(("dtype", "mesh"), pairs_of(ELEMENT_TYPES, [MESH, sc.Mesh(x=1)]), ids=str)
 def test_every_element_type_travels_and_is_the_numpy_result(client, dtype, mesh):
     x = np.random.default_rng(0).integers(0, 2 if dtype.name == "bool" else 7, (19, 3)).astype(dtype)
     result = client.diff(x, axis=0, mesh=mesh, spec=P("x", None)).array
@@ -124,7 +124,7 @@ def test_auto_and_the_strategy_it_stands_for_share_a_program(client):
     assert auto.plan.strategy_reason != "asked for"
 
 
-@pytest.mark.parametrize("programs", [30, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("programs", [10, pytest.param(100, marks=pytest.mark.long)])
 def test_equivalent_arguments_always_hit_the_cache(client, programs):
     # The answer for a program that is there comes so soon that it once overtook the question.
     for rows in range(300, 300 + programs):
