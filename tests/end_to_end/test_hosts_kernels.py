@@ -62,7 +62,7 @@ def integers(seed: int, *shape: int) -> np.ndarray:
 X = integers(0, 83, 45)
 
 
-@on_both
+@on_one
 def test_differences(hosts):
     np.testing.assert_array_equal(hosts.diff(X, n=2, axis=0, prepend=1.0, mesh=ROW).array, np.diff(X, 2, 0, prepend=1))
     np.testing.assert_array_equal(hosts.shift(X, 11, axis=0, mode="periodic", mesh=SOME).array, np.roll(X, 11, 0))
