@@ -9,6 +9,8 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -40,6 +42,58 @@ def streaming(streaming_server: ServerProcess) -> Iterator[ServerProcess]:
     """A server that no test ends."""
     with left_empty(streaming_server) as server:
         yield server
+
+
+@dataclass(frozen=True)
+class Own:
+    """A server of one device which tests in turn change, and what they change it by.
+
+    Attributes:
+        server: the server.
+        tokens: its token file.
+        compile_now: what compilations of its kernel ``slow_to_compile`` wait for.
+    """
+
+    server: ServerProcess
+    tokens: Path
+    compile_now: Path
+
+    def add_bob(self) -> token_file.Entry:
+        """Gives a principal "bob" a new token; returns it when the server knows it."""
+        bob = token_file.Entry.make("bob", ["run"])
+        token_file.replace(str(self.tokens), [*self._others(), bob])
+        until(lambda: self._knows(bob))
+        return bob
+
+    def remove_bob(self) -> None:
+        token_file.replace(str(self.tokens), self._others())
+
+    def _others(self) -> list[token_file.Entry]:
+        return [entry for entry in token_file.read(str(self.tokens)) if entry.name != "bob"]
+
+    def _knows(self, entry: token_file.Entry) -> bool:
+        with open_channel(self.server.address, token=entry.token) as channel, RawCallStream(channel) as stream:
+            stream.send(diff_of(8), run(0, X))
+            until(lambda: 0 in stream.answers or stream.rpc.done())
+            return 0 in stream.answers
+
+
+@pytest.fixture(scope="module")
+def own_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
+    folder = tmp_path_factory.mktemp("own")
+    tokens = folder / "state" / "token"
+    token_file.create(str(tokens), token_file.read(os.environ[token_file.FILE_VARIABLE]))
+    flags = ("--token-file", str(tokens), "--max-streamed-bytes", str(MIB), "--lease-s", "1")
+    with pytest.MonkeyPatch.context() as environment:
+        compile_now = slow_kernel.install(folder, environment)
+        with running_server(*flags, devices=1) as running:
+            yield Own(running, tokens, compile_now)
+
+
+@pytest.fixture
+def own(own_for_all: Own) -> Iterator[Own]:
+    with left_empty(own_for_all.server):
+        yield own_for_all
 
 
 @pytest.fixture
@@ -94,8 +148,8 @@ def test_a_reader_that_stalls_uses_bounded_memory_and_blocks_no_other_stream(str
     assert grown < 512 * MIB
 
 
-def test_operands_beyond_the_limit_of_bytes_are_refused_by_its_name(own_server):
-    server = own_server("--max-streamed-bytes", str(MIB), devices=1)
+def test_operands_beyond_the_limit_of_bytes_are_refused_by_its_name(own):
+    server = own.server
     (worker,) = server.worker_pids()
     x = np.arange(64.0 * 1024)
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
@@ -131,9 +185,9 @@ def test_calls_cancelled_at_any_moment_are_answered_once_and_leave_nothing(strea
     assert set(met) <= {"CANCELLED", "OK"}
 
 
-def test_streams_that_end_at_any_moment_leave_nothing(own_server, times):
+def test_streams_that_end_at_any_moment_leave_nothing(own, times):
     """Their calls keep arrays under handles that the client chose."""
-    server, chance = own_server("--lease-s", "1", devices=1), random.Random(18)
+    server, chance = own.server, random.Random(18)
     with open_channel(server.address) as channel, sc.connect(server.address) as client:
         _leave_streams(channel, chance, times(200))
         until(lambda: holds_nothing(client) and not client.usage().calls)
@@ -155,13 +209,8 @@ def _leave_streams(channel: grpc.Channel, chance: random.Random, count: int) -> 
                 stream.half_close()
 
 
-def test_a_compilation_delays_no_other_call_of_its_stream(tmp_path, monkeypatch):
-    compile_now = slow_kernel.install(tmp_path, monkeypatch)
-    with (
-        running_server(devices=1) as server,
-        open_channel(server.address) as channel,
-        RawCallStream(channel) as stream,
-    ):
+def test_a_compilation_delays_no_other_call_of_its_stream(own):
+    with open_channel(own.server.address) as channel, RawCallStream(channel) as stream:
         stream.send(diff_of(8), run(0, X))
         stream.answer(0)
         stream.send(prepare(1, call("slow_to_compile"), (8,)), run(1, X, slot=1))
@@ -171,7 +220,7 @@ def test_a_compilation_delays_no_other_call_of_its_stream(tmp_path, monkeypatch)
                 assert result(stream.answer(number)).tolist() == DIFFERENCE
             assert 1 not in stream.answers
         finally:
-            compile_now.touch()
+            own.compile_now.touch()
         assert result(stream.answer(1)).tolist() == X.tolist()
 
 
@@ -199,15 +248,11 @@ def test_handles_for_results_that_do_not_stay_are_refused_and_nothing_waits_for_
         assert reason(stream.answer(1)) == "ARRAY_LOST"
 
 
-def test_a_removed_token_ends_its_streams_and_no_other(tmp_path, own_server, figure):
-    path = tmp_path / "state" / "token"
-    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
-    bob = token_file.Entry.make("bob", ["run"])
-    token_file.create(str(path), [own, bob])
-    server = own_server("--token-file", str(path), devices=1)
+def test_a_removed_token_ends_its_streams_and_no_other(own, figure):
+    bob = own.add_bob()
     with (
-        open_channel(server.address, token=bob.token) as removed,
-        open_channel(server.address, token=own.token) as kept,
+        open_channel(own.server.address, token=bob.token) as removed,
+        open_channel(own.server.address) as kept,
         RawCallStream(removed) as busy,
         RawCallStream(removed) as idle,
         RawCallStream(kept) as other,
@@ -215,7 +260,7 @@ def test_a_removed_token_ends_its_streams_and_no_other(tmp_path, own_server, fig
         for stream in (busy, idle, other):
             stream.send(diff_of(8), run(0, X))
             stream.answer(0)
-        token_file.replace(str(path), [own])
+        own.remove_bob()
         began = time.monotonic()
         for number in itertools.count(1):
             if busy.rpc.done():
@@ -331,8 +376,8 @@ def test_memory_stays_flat_over_two_hundred_thousand_calls(streaming, channel, t
         assert growth(taken, Allowed()) == []
 
 
-def test_calls_of_a_stream_wait_for_the_mesh(own_server):
-    server = own_server(devices=1)
+def test_calls_of_a_stream_wait_for_the_mesh(own):
+    server = own.server
     (killed,) = server.worker_pids()
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
         stream.send(diff_of(8), run(0, X))

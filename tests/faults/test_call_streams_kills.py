@@ -1,4 +1,4 @@
-"""Processes killed under 32 callers that share one client: no answer is wrong, and no call hangs."""
+"""Processes killed under 32 callers of two clients, one with a call stream: no answer is wrong, and no call hangs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from conftest import ServerProcess
+from conftest import ServerProcess, running_server
 from end_to_end.messages import call, open_channel
-from end_to_end.processes import alive, holds_nothing, until
+from end_to_end.processes import alive, holds_nothing, left_empty, until
 from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
 from faults.restarting import RestartingServer
 
 import shardcall as sc
 
-CALLERS = 32
+CALLERS = 16
+"""Of each client."""
 TIMEOUT_S = 120.0
-ALL_LAUNCHED = ("--max-launched-calls", "64")
+ALL_LAUNCHED = ("--max-launched-calls", "64", "--lease-s", "3")
 """The calls of a chain are launched also if they take longer than short calls do."""
 
 
@@ -76,44 +77,71 @@ class Callers:
         until(lambda: self.right > before + 2 * CALLERS)
 
 
-def test_workers_killed_under_callers_of_one_client(own_server, call_stream, times, figure):
+@contextmanager
+def both(address: str) -> Iterator[list[Callers]]:
+    """Callers of a client with a call stream and of one without; at the end no answer was wrong."""
+    with (
+        sc.connect(address, connect_timeout=60) as streaming,
+        sc.connect(address, call_stream=False, connect_timeout=60) as unary,
+    ):
+        callers = [Callers(streaming), Callers(unary)]
+        yield callers
+        assert [one.wrong for one in callers] == [[], []]
+
+
+def test_workers_killed_under_callers(own_server, times, figure):
     server, kills = own_server("--spare-worker", devices=1), times(20)
-    with sc.connect(server.address, call_stream=call_stream) as client:
-        callers = Callers(client)
-        with callers.calling():
-            callers.answer_again()
+    with both(server.address) as callers, sc.connect(server.address) as client:
+        streaming, unary = callers
+        with streaming.calling(), unary.calling():
+            for one in callers:
+                one.answer_again()
             for _ in range(kills):
                 until(lambda: client.usage().mesh.spare_ready)
                 worker = max(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
                 os.kill(worker, signal.SIGKILL)
                 until(lambda worker=worker: not alive(worker))
-                callers.answer_again()
-        assert callers.wrong == []
-        assert set(callers.failed) <= {"MeshRestartedError"}
+                for one in callers:
+                    one.answer_again()
+        for one in callers:
+            assert set(one.failed) <= {"MeshRestartedError"}
+            figure(f"{kills} kills: {one.right} right, {dict(one.failed)}")
         until(lambda: holds_nothing(client) and not client.usage().calls)
-    figure(f"{kills} kills: {callers.right} right, {dict(callers.failed)}")
 
 
-def test_front_ends_killed_under_callers_of_one_client(call_stream, times, figure):
+def test_front_ends_killed_under_callers(times, figure):
     kills = times(20)
-    with (
-        RestartingServer("--no-spare-worker", devices=1) as server,
-        sc.connect(server.address, call_stream=call_stream, connect_timeout=60) as client,
-    ):
-        callers = Callers(client)
-        with callers.calling():
-            callers.answer_again()
+    with RestartingServer("--no-spare-worker", devices=1) as server, both(server.address) as callers:
+        streaming, unary = callers
+        with streaming.calling(), unary.calling():
+            for one in callers:
+                one.answer_again()
             for _ in range(kills):
                 server.kill()
                 server.start()
-                callers.answer_again()
-        assert callers.wrong == []
-        assert set(callers.failed) <= {"ServerUnavailableError"}
-    figure(f"{kills} kills: {callers.right} right, {dict(callers.failed)}")
+                for one in callers:
+                    one.answer_again()
+        for one in callers:
+            assert set(one.failed) <= {"ServerUnavailableError"}
+            figure(f"{kills} kills: {one.right} right, {dict(one.failed)}")
 
 
-def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(own_server):
-    server: ServerProcess = own_server(*ALL_LAUNCHED, devices=1)
+@pytest.fixture(scope="module")
+def launching() -> Iterator[ServerProcess]:
+    with running_server(*ALL_LAUNCHED, devices=1) as running:
+        yield running
+
+
+@pytest.fixture
+def server(launching: ServerProcess) -> Iterator[ServerProcess]:
+    """A server whose worker each test kills; it has another."""
+    with sc.connect(launching.address) as client:
+        until(lambda: client.usage().mesh.ready)
+    with left_empty(launching):
+        yield launching
+
+
+def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(server):
     (worker,) = server.worker_pids()
     x, lease, handles = np.ones(8), b"lease of the chain", [bytes([i]) * 16 for i in range(1, 34)]
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
@@ -132,8 +160,7 @@ def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_t
         assert result(stream.answer(1001)).tolist() == [0.0] * 7
 
 
-def test_a_submitted_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(own_server):
-    server: ServerProcess = own_server(*ALL_LAUNCHED, devices=1)
+def test_a_submitted_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(server):
     (worker,) = server.worker_pids()
     with sc.connect(server.address, fuse=False) as client:  # the server counts the calls
         x = client.put(np.ones(8))

@@ -141,34 +141,33 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, times, figure, pha
     settles(leaving)
 
 
-def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longer(
-    tmp_path, monkeypatch, times, figure, call_stream
-):
+def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longer(tmp_path, monkeypatch, times, figure):
     compile_now = slow_kernel.install(tmp_path, monkeypatch)
-    x = X[int(call_stream) :]  # of each, one compilation that is not on disk
-    log = tmp_path / "log"
+    x, log = X, tmp_path / "log"
     with (
         running_server(devices=1, log=log) as server,
-        sc.connect(server.address, call_stream=call_stream) as client,
-        sc.connect(server.address, call_stream=call_stream) as patient,
+        sc.connect(server.address) as streaming,
+        sc.connect(server.address, call_stream=False) as unary,
+        sc.connect(server.address) as patient,
         ThreadPoolExecutor(11) as pool,
     ):
         first = pool.submit(patient.call, "slow_to_compile", x, timeout=120)
         until(lambda: patient.usage().calls == 1)
 
-        def hurry(_: int) -> float:
+        def hurry(number: int) -> float:
             began = time.monotonic()
             with pytest.raises(sc.DeadlineExceededError):
-                client.call("slow_to_compile", x, timeout=0.1)
+                (streaming, unary)[number % 2].call("slow_to_compile", x, timeout=0.1)
             return time.monotonic() - began
 
         try:
-            took = list(pool.map(hurry, range(times(50))))
+            took = list(pool.map(hurry, range(times(100))))
         finally:
             compile_now.touch()
         np.testing.assert_array_equal(first.result(120).array, x)
-        assert client.call("slow_to_compile", x).plan.kernel == "slow_to_compile"
-        until(lambda: is_quiet(client))
+        for client in (streaming, unary):
+            assert client.call("slow_to_compile", x).plan.kernel == "slow_to_compile"
+        until(lambda: is_quiet(patient))
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert [event["kernel"] for event in events if event["event"] == "compiled"] == ["slow_to_compile"]
     figure(
