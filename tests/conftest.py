@@ -144,6 +144,14 @@ def start_server(
         )
 
 
+def _cache_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for the servers of all processes of a run, so that each program is compiled once."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps the user's cache and tokens out of the tests, and slow or demanding features out of most.
@@ -152,8 +160,7 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     of the watchdog and of stalled streams set the limits themselves.
     """
     with pytest.MonkeyPatch.context() as environment:
-        folder = tmp_path_factory.mktemp("cache")
-        environment.setenv("SHARDCALL_CACHE_DIR", str(folder))
+        environment.setenv("SHARDCALL_CACHE_DIR", str(_cache_of_the_run(tmp_path_factory)))
         environment.setenv("SHARDCALL_STRATEGY", "fixed")
         # What one test called is not made ready for the next; compiled programs are kept on disk for all.
         environment.setenv("SHARDCALL_WARM_UP_S", "0")

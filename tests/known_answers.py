@@ -37,9 +37,12 @@ print(json.dumps({suite.digest(name).hex(): name for name in suite.known_answers
 
 def give(folder: str | Path) -> None:
     """Copies the verdicts to a server's cache directory that has none."""
-    if not (Path(folder) / FILE_NAME).exists():
-        Path(folder).mkdir(mode=0o700, exist_ok=True)
-        shutil.copy(verdicts(), Path(folder) / FILE_NAME)
+    file = Path(folder) / FILE_NAME
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        copy = file.with_name(f"{FILE_NAME}.{os.getpid()}")
+        shutil.copy(verdicts(), copy)
+        copy.replace(file)  # servers of other processes of the tests may have the folder too
 
 
 @cache
