@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 import shardcall as sc
 
@@ -42,8 +43,7 @@ def numpys(name):
     return FAMILIES[name][0](np, X, Y)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("kind", ["pending", "uncommitted", "local"])
+@pytest.mark.parametrize(("name", "kind"), pairs_of([*FAMILIES], ["pending", "uncommitted", "local"]))
 def test_what_is_not_committed_moves_to_what_is(own, committed, name, kind):
     function, _ = FAMILIES[name]
     x = committed if kind == "local" else own.xp.positive(committed)
@@ -70,8 +70,7 @@ def test_the_first_committed_operand_decides_wherever_it_is(own, committed):
         np.testing.assert_array_equal(made.get(), 1 + X)
 
 
-@pytest.mark.parametrize("where", OTHERS)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("name", "where"), pairs_of([*FAMILIES], [*OTHERS]))
 def test_two_committed_arrays_on_different_devices_are_refused(own, committed, name, where):
     function, kernel = FAMILIES[name]
     other = own.put(Y, mesh=OTHERS[where], spec=sc.P(None, "x"))

@@ -133,17 +133,6 @@ def test_a_stopped_worker_costs_its_callers_their_deadline_and_causes_no_hang(ro
         np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
 
 
-def test_a_front_end_killed_leaves_nothing_behind(own_server):
-    server = own_server(devices=1)
-    (worker,) = server.worker_pids()
-    with sc.connect(server.address) as client:
-        server.process.kill()
-        server.process.wait(60)
-        until(lambda: not alive(worker))
-        with pytest.raises(sc.ServerUnavailableError):
-            client.diff(X, timeout=60)
-
-
 def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(own_server):
     server = own_server()
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:

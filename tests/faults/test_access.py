@@ -59,27 +59,26 @@ def bearer(token: str) -> tuple[str, str]:
     return "authorization", f"Bearer {token}"
 
 
-@pytest.mark.parametrize("method", GUARDED)
-def test_without_a_token_nothing_is_served(server, method):
-    with refused(server.address, method) as error:
-        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
-        assert "SHARDCALL_TOKEN" in error.details()
-        assert "connect(address, token=" in error.details()
-        assert "authorization: Bearer <token>" in error.details()
+def test_without_a_token_nothing_is_served(server):
+    for method in GUARDED:
+        with refused(server.address, method) as error:
+            check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
+            assert "SHARDCALL_TOKEN" in error.details()
+            assert "connect(address, token=" in error.details()
+            assert "authorization: Bearer <token>" in error.details()
 
 
-@pytest.mark.parametrize("method", GUARDED)
-def test_with_a_wrong_token_nothing_is_served(server, method):
-    with refused(server.address, method, bearer(WRONG)) as error:
-        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
-        assert WRONG not in str(error)
+def test_with_a_wrong_token_nothing_is_served(server):
+    for method in GUARDED:
+        with refused(server.address, method, bearer(WRONG)) as error:
+            check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
+            assert WRONG not in str(error)
 
 
-@pytest.mark.parametrize("method", SCOPED)
-def test_a_token_without_the_scope_is_refused(server, method):
-    scope = SCOPED[method]
-    with refused(server.address, method, bearer(token_of(LACKING[scope]))) as error:
-        check(error, DENIED, "SCOPE_MISSING", "", f"needs the scope {scope}")
+def test_a_token_without_the_scope_is_refused(server):
+    for method, scope in SCOPED.items():
+        with refused(server.address, method, bearer(token_of(LACKING[scope]))) as error:
+            check(error, DENIED, "SCOPE_MISSING", "", f"needs the scope {scope}")
 
 
 @pytest.mark.parametrize("method", ["/shardcall.v1.KernelService/Nothing", "/other.Service/Method", "/"])
