@@ -5,7 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 LOAD ?= 8
 
-# A test run starts some 300 servers: where the bytecode of our modules may not be kept, each compiles it anew.
+# A test run starts hundreds of servers: where the bytecode of our modules may not be kept, each compiles it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 run := .venv/bin/python

@@ -50,7 +50,9 @@ def test_a_port_in_use_is_reported_with_its_holder_and_a_remedy(server):
     assert "Traceback" not in said.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+@pytest.mark.parametrize(
+    "host", ["::", *(pytest.param(host, marks=pytest.mark.long) for host in ("0.0.0.0", "192.0.2.7"))]
+)
 def test_an_address_that_others_reach_must_be_asked_for(host):
     said = shardcall("serve", "--port", "0", "--host", host)
     assert said.returncode == 2

@@ -184,7 +184,9 @@ def refusal(*flags: str) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize(("below", "mode"), [("programs", 0o770), ("programs", 0o755), ("", 0o777)])
+@pytest.mark.parametrize(
+    ("below", "mode"), [("programs", 0o770), pytest.param("programs", 0o755, marks=pytest.mark.long), ("", 0o777)]
+)
 def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
