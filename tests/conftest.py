@@ -89,11 +89,12 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(trylast=True)  # after the order was drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs the files that take longest first, so that none is waited for at the end."""
-    folders = ["faults", "end_to_end", "project"]  # the longest first
+    first, last = ["faults", "end_to_end", "project"], ["client", "server"]  # the latter have files of some seconds
 
     def position(item: pytest.Item) -> tuple[bool, int]:
         folder = item.path.parent.name
-        return item.get_closest_marker("soak") is None, folders.index(folder) if folder in folders else len(folders)
+        place = first.index(folder) if folder in first else len(first) + (folder in last)
+        return item.get_closest_marker("soak") is None, place
 
     items.sort(key=position)
 
