@@ -1,13 +1,18 @@
-"""Scenarios of a process that forks, each run by itself: ``python forking.py NAME``; `test_forks.py` runs them."""
+"""Scenarios of a process that forks, for `test_forks.py`: ``python forking.py`` runs each in a process of its own.
+
+Those are forked from one that has imported everything and has no threads, and no connection.
+"""
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -178,28 +183,31 @@ info.limits.max_streamed_calls, info.limits.max_streamed_bytes, info.limits.max_
 with serving() as server:
     server.info, server.call_stream = lambda request, context: info, streams.serve
     print(server.address, flush=True)
-    sys.stdin.readline()
-    print(len(server.requests), len(streams.streams), flush=True)
-    sys.stdin.read()
+    for _ in sys.stdin:
+        print(len(server.requests), len(streams.streams), flush=True)
 """
+
+
+def start_server():
+    """Returns the process of a server, which answers a line with its numbers of RPCs and streams; it ends with us."""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", SERVE], env={**os.environ, "PYTHONPATH": path}, **pipes)
 
 
 @contextlib.contextmanager
 def streaming():
-    """Yields a function that calls and a process of the server, which answers a line with its RPCs and streams."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    with subprocess.Popen([sys.executable, "-c", SERVE], env={**os.environ, "PYTHONPATH": path}, **pipes) as server:
-        client = shardcall.connect(server.stdout.readline().strip(), token="t" * 20)
+    """Yields a client of the server, and a function that returns its numbers of RPCs and streams since then."""
 
-        def served():
-            server.stdin.write("\n")
-            server.stdin.flush()
-            return server.stdout.readline()
+    def count():
+        SERVER["process"].stdin.write("\n")
+        SERVER["process"].stdin.flush()
+        return [int(word) for word in SERVER["process"].stdout.readline().split()]
 
-        yield client, served
-        client.close()
-        server.stdin.close()
+    before = count()
+    client = shardcall.connect(SERVER["address"], token="t" * 20)
+    yield client, lambda: [now - then for now, then in zip(count(), before, strict=True)]
+    client.close()
 
 
 def call(client):
@@ -214,7 +222,7 @@ def a_fork_ends_the_call_stream_and_a_child_opens_its_own():
         call(client)
         in_child(lambda: in_child(lambda: call(client)))
         call(client)
-        assert served() == "0 5\n"
+        assert served() == [0, 5]
         in_child(client.close)
         call(client)
 
@@ -226,7 +234,7 @@ def a_child_forked_amid_calls_makes_single_rpcs():
         with client._call_stream._lock:
             in_child(lambda: call(client))
         call(client)
-        assert served() == "10 1\n"
+        assert served() == [10, 1]
 
 
 def a_fork_handler_that_calls_does_not_wait_for_its_fork():
@@ -280,5 +288,31 @@ DEEDS = {
     )
 }
 
+SERVER = {}
+
+
+def main():
+    """Runs each scenario, and prints a line of JSON for it: its name, and what went wrong."""
+    SERVER["process"] = start_server()
+    SERVER["address"] = SERVER["process"].stdout.readline().strip()
+    for name, deed in DEEDS.items():
+        reading, writing = os.pipe()
+        if not (scenario := os.fork()):
+            os.dup2(writing, sys.stderr.fileno())
+            os.closerange(writing, writing + 1)
+            try:
+                deed()
+                os._exit(0)
+            except BaseException:  # noqa: BLE001  # the test reports every failure
+                traceback.print_exc(file=sys.__stderr__)
+            finally:
+                os._exit(1)
+        os.close(writing)
+        with os.fdopen(reading, errors="replace") as stderr:
+            said = stderr.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(scenario, 0)[1])
+        sys.stdout.write(json.dumps([name, f"exit status {status}: {said}" if status else ""]) + "\n")
+
+
 if __name__ == "__main__":
-    DEEDS[sys.argv[1]]()
+    main()

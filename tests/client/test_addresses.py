@@ -1,10 +1,11 @@
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.access.addresses import default_address, parse_address
 
 
-@pytest.mark.parametrize(
+@rows(
     ("address", "is_local"),
     [
         ("localhost:8470", True),
@@ -26,7 +27,7 @@ def test_addresses_are_parsed_and_classified_as_local_or_remote(address, is_loca
     assert parsed.is_local == is_local
 
 
-@pytest.mark.parametrize(
+@rows(
     ("address", "says"),
     [
         ("", "host:port"),

@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from client.tasks import cancel
+from rows import rows
 
 import shardcall
 from shardcall import aio
@@ -91,7 +92,7 @@ def blocked(server, ended):
     return handler
 
 
-@pytest.mark.parametrize(("awaited", "plain"), PAIRS)
+@rows(("awaited", "plain"), PAIRS)
 def test_both_worlds_have_the_same_names(awaited, plain):
     assert public(awaited) == public(plain) - (COMPUTING - public(awaited))
 
@@ -101,7 +102,7 @@ def test_both_worlds_are_entered_by_the_same_functions():
         assert inspect.signature(getattr(aio, name)) == inspect.signature(getattr(shardcall, name))
 
 
-@pytest.mark.parametrize(("awaited", "plain"), PAIRS)
+@rows(("awaited", "plain"), PAIRS)
 def test_methods_take_the_same_arguments_and_say_the_same(awaited, plain):
     theirs = functions(plain)
     for name, method in functions(awaited).items():
@@ -113,7 +114,7 @@ def test_methods_take_the_same_arguments_and_say_the_same(awaited, plain):
         assert method.__doc__ == theirs[name].__doc__, name
 
 
-@pytest.mark.parametrize(("awaited", "plain"), PAIRS)
+@rows(("awaited", "plain"), PAIRS)
 def test_properties_have_the_same_documentation(awaited, plain):
     ours, theirs = properties(awaited), properties(plain)
     said = {name: item.__doc__ for name, item in theirs.items() if name in ours or name not in COMPUTING}

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import Array, Mesh, P
@@ -47,7 +48,7 @@ def test_duplicate_specs_are_refused():
         bind("matmul", ["a", "b"], {"out_spec": P("x")}, out_specs=[P("x")])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kernel", "field", "name"),
     [
         ("diff", "operand 0", "x"),
@@ -67,7 +68,7 @@ def test_fields_of_the_wire_have_names_that_callers_know(kernel, field, name):
     assert caller_name(kernel, field) == name
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kernel", "operands", "keywords", "field"),
     [
         ("diff", [[[1], [1, 2]]], {}, "x"),
@@ -107,13 +108,13 @@ def test_types_stand_for_arrays_where_no_values_are_needed():
         _ = call.values
 
 
-@pytest.mark.parametrize("arguments", [{"kernel": 3}, {"kernel": "diff", "strategy": None}, {"kernel": "\ud800"}])
+@rows("arguments", [{"kernel": 3}, {"kernel": "diff", "strategy": None}, {"kernel": "\ud800"}])
 def test_names_are_strings_that_travel(arguments):
     with pytest.raises(shardcall.InvalidRequestError):
         prepare(operands=[], keywords={}, **arguments)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("keyword", "says"),
     [({"keep": True}, "submit always stay on the mesh"), ({"out": np.zeros(2)}, "what the call returns")],
 )

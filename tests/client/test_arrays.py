@@ -4,6 +4,7 @@ import copy
 import ml_dtypes
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import Array
@@ -28,7 +29,7 @@ class HasDLPack:
         return self._array.__dlpack_device__()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "expected"),
     [
         (0.0, np.float64(0)),
@@ -74,20 +75,20 @@ def test_a_mask_is_not_lost_in_silence():
         as_operand(np.ma.masked_array([1, 2], [True, False]), "operand 0")
 
 
-@pytest.mark.parametrize("value", [[[1], [1, 2]], [1, [2]]])
+@rows("value", [[[1], [1, 2]], [1, [2]]])
 def test_a_ragged_list_is_refused(value):
     with pytest.raises(shardcall.InvalidOperandError, match=r"operand 1 is no array"):
         as_operand(value, "operand 1")
 
 
-@pytest.mark.parametrize("value", [["text"], [b"text"], [None], [{1: 2}], np.array(["2020"], "M8[s]")])
+@rows("value", [["text"], [b"text"], [None], [{1: 2}], np.array(["2020"], "M8[s]")])
 def test_what_has_no_element_type_is_refused(value):
     with pytest.raises(shardcall.OperandTypeError, match=r"operand 0 has element type") as caught:
         as_operand(value, "operand 0")
     assert caught.value.field == "operand 0"
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**5000], ids=["large", "small", "huge"])
+@rows("value", [2**64, -(2**63) - 1, 10**5000])
 def test_integers_of_more_than_64_bits_are_named_in_the_error(value):
     with pytest.raises(shardcall.OperandTypeError, match=r"^operand 0 is an integer below -2\*\*63 or above"):
         as_operand(value, "operand 0")
@@ -102,7 +103,7 @@ def test_an_abstract_array_has_shape_type_and_size():
     assert eval(repr(kind), {"Array": Array}) == copy.deepcopy(kind) == kind
 
 
-@pytest.mark.parametrize("shape", [-1, (2, -1), "23", (1.5,), None, (2**63,)])
+@rows("shape", [-1, (2, -1), "23", (1.5,), None, (2**63,)])
 def test_what_is_no_shape_is_refused(shape):
     with pytest.raises(shardcall.InvalidOperandError, match=r"shape is"):
         Array(shape, "float64")
@@ -118,7 +119,7 @@ class Own:
     pass
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "said"),
     [
         ((i for i in range(3)), r"x is a generator, which NumPy does not read; give list\(…\), or numpy\.fromiter"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import Mesh, P
@@ -73,7 +74,7 @@ for shape, spec, axes, ids in json.load(sys.stdin):
         assert ours == expected, (shape, spec, axes, ids)
 
 
-@pytest.mark.parametrize(("shape", "spec", "axes", "ids"), LAYOUTS)
+@rows(("shape", "spec", "axes", "ids"), LAYOUTS)
 def test_every_device_holds_one_block_and_every_block_has_a_device(shape, spec, axes, ids):
     mesh = Mesh(axes, device_ids=ids)
     grid = block_grid(shape, spec, mesh)
@@ -90,9 +91,7 @@ def test_spans_of_a_size_that_does_not_divide_leave_padding_out():
     assert [grid.span(0, i) for i in range(2)] == [(0, 0), (0, 0)]
 
 
-@pytest.mark.parametrize(
-    ("spec", "says"), [(P("x", None, None), "3 entries and the array has 2 axes"), (P("q"), "'q', which Mesh")]
-)
+@rows(("spec", "says"), [(P("x", None, None), "3 entries and the array has 2 axes"), (P("q"), "'q', which Mesh")])
 def test_a_spec_that_does_not_fit_is_refused(spec, says):
     with pytest.raises(shardcall.ShardingError, match=says):
         block_grid((4, 4), spec, Mesh(x=2))

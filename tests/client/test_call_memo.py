@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import Mesh, P
@@ -18,7 +19,7 @@ def message(memo, kernel="diff", parameters=(), **options):
     return prepare(kernel, [X], dict(parameters), memo=memo, **options).message
 
 
-@pytest.mark.parametrize(
+@rows(
     "options",
     [
         {},
@@ -28,7 +29,6 @@ def message(memo, kernel="diff", parameters=(), **options):
         {"in_specs": [P(("x", "y")), None], "strategy": "halo"},
         {"out_specs": (P(None, "x"),), "kernel": "echo"},
     ],
-    ids=str,
 )
 def test_calls_that_are_alike_share_a_message_that_says_the_same(options):
     memo = CallMemo()
@@ -81,7 +81,7 @@ ALL_DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize("backwards", [False, True])
+@rows("backwards", [False, True])
 def test_calls_that_differ_have_messages_that_differ(backwards):
     memo = CallMemo()
     said = [message(memo, **options) for options in ALL_DIFFERENT[:: -1 if backwards else 1]]
@@ -89,7 +89,7 @@ def test_calls_that_differ_have_messages_that_differ(backwards):
         assert one.SerializeToString(deterministic=True) != other.SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize("value", [1.0, np.int64(1), np.bool_(True), np.array(1), [1], range(2)], ids=repr)
+@rows("value", [1.0, np.int64(1), np.bool_(True), np.array(1), [1], range(2)])
 def test_only_plain_values_are_cached(value):
     memo = CallMemo()
     message(memo, parameters={"n": value})
@@ -106,10 +106,9 @@ def test_a_list_that_changed_is_sent_as_it_is():
     assert message(memo, in_specs=specs).in_specs[0].spec.entries[0].axis_names == ["y"]
 
 
-@pytest.mark.parametrize(
+@rows(
     "options",
     [{"in_specs": P()}, {"in_specs": [(3,)]}, {"mesh": (("x", 2),)}, {"parameters": {"n": 2**63}}],
-    ids=str,
 )
 def test_what_is_refused_is_refused_again(options):
     memo = CallMemo()

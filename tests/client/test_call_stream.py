@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from client.stream_server import Call, in_threads, until
+from rows import rows
 
 import shardcall
 from shardcall import aio
@@ -50,7 +51,7 @@ def test_a_result_of_the_stream_equals_a_unary_one(client, server):
         assert result.array.flags.owndata
 
 
-@pytest.mark.parametrize(
+@rows(
     "operand",
     [np.arange(6.0).reshape(2, 3).T, np.arange(4, dtype=">i4"), np.float32(3), True, [], np.zeros((3, 0), np.int8)],
 )

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.access.addresses import parse_address
@@ -49,7 +50,7 @@ def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
     assert "Traceback" not in ended.output
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "expected"),
     [
         ("leave out ca_certificate= and tls=, or", "leave out --ca-certificate and --tls, or"),
@@ -92,7 +93,7 @@ def test_tokens_are_printed_to_a_terminal_or_where_they_were_asked_for(run, tmp_
     assert f'token="{own.token}"' in run("token", "--token-file", file).output
 
 
-@pytest.mark.parametrize(
+@rows(
     ("arguments", "says"),
     [(["nobody"], "there is no principal 'nobody'; there are: "), (["a", "--admin"], "leave out NAME, or --admin")],
 )
@@ -121,7 +122,7 @@ def test_the_package_is_the_command():
     assert "Ask a server:" in ended.stdout
 
 
-@pytest.mark.parametrize(
+@rows(
     ("arguments", "says"),
     [
         (["inform"], "shardcall: No such command 'inform'. Did you mean 'info'? (see: shardcall --help)\n"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall as sc
 from shardcall._src.types import server_info
@@ -18,7 +19,7 @@ from shardcall.cli.snapshots import Snapshot
 from shardcall.cli.top import LiveRates, rates
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "kind"),
     [
         ("float64[4096,4096]", sc.Array((4096, 4096), "float64")),
@@ -35,7 +36,7 @@ def test_types(text, kind):
     assert texts.parse_type(text) == kind
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "spec"),
     [
         ("x,-", sc.P("x", None)),
@@ -52,7 +53,7 @@ def test_specs(text, spec):
     assert texts.parse_spec(text) == spec
 
 
-@pytest.mark.parametrize("text", ["x;-", "1,2", "x y", "x.y", "__import__('os')", "(x"])
+@rows("text", ["x;-", "1,2", "x y", "x.y", "__import__('os')", "(x"])
 def test_other_texts_are_no_specs(text):
     with pytest.raises(exits.CommandError, match="name the mesh axis") as caught:
         texts.parse_spec(text)
@@ -65,7 +66,7 @@ def test_meshes():
         texts.parse_mesh("x=0")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "value"),
     [("3", 3), ("-0.5", -0.5), ("(0,1)", (0, 1)), ("[1]", [1]), ("true", True), ("None", None), ("none", None)],
 )
@@ -74,7 +75,7 @@ def test_values(text, value):
     assert texts.parse_value(f"{text}?") == f"{text}?"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "status"),
     [
         (sc.AccessDeniedError(), exits.DENIED),
@@ -86,7 +87,6 @@ def test_values(text, value):
         (sc.DeadlineExceededError(), exits.FAILED),
         (sc.OutOfDeviceMemoryError(), exits.FAILED),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_statuses(error, status):
     assert exits.status_of(error) == status
@@ -124,7 +124,7 @@ class Busy:
         return self.left.pop()
 
 
-@pytest.mark.parametrize("lines", [24, 40])
+@rows("lines", [24, 40])
 def test_top_fits_into_its_terminal_and_outlives_the_server(lines):
     terminal = Console(width=80, height=lines)
     watch = LiveRates(Busy(), "localhost:1")

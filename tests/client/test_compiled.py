@@ -3,6 +3,7 @@ import pickle
 
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import Array, Mesh, P
@@ -39,7 +40,7 @@ def test_a_compiled_kernel_reports_its_attributes(client):
     assert repr(fd) == "<CompiledKernel echo(float64[2,3]) by 'plain'>"
 
 
-@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+@rows("use", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_neither_it_nor_its_client_is_pickled_or_copied(client, use):
     with pytest.raises(TypeError, match=r"a client belongs to its process.*connect again in the other one"):
         use(client)
@@ -81,7 +82,7 @@ def test_other_arrays_are_refused_before_they_are_sent(server, client, operands,
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("operands", "named", "got"),
     [([np.zeros((2, 3)), 0.0], {}, "2 arrays"), ([np.zeros((2, 3))], {"prepend": 0.0}, "1 array and prepend=")],
 )

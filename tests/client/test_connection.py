@@ -4,6 +4,7 @@ import threading
 
 import grpc
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.access.addresses import parse_address
@@ -152,13 +153,19 @@ def test_another_service_has_its_own_error(listening, answer, says):
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_a_silent_port_is_distinguished_by_the_connect_timeout(listening, encrypted):
+def test_a_silent_port_is_distinguished_by_the_connect_timeout(listening, encrypted, monkeypatch):
+    def quickly(open_channel):
+        one_attempt = {"grpc.min_reconnect_backoff_ms": 200}
+        return lambda *arguments, options: open_channel(*arguments, options=[*(dict(options) | one_attempt).items()])
+
+    for name in ("insecure_channel", "secure_channel"):
+        monkeypatch.setattr(grpc, name, quickly(getattr(grpc, name)))
     address = listening(_say_nothing)
     with pytest.raises(shardcall.ServerUnavailableError, match=f"^nothing answered from {address} in time; see"):
         shardcall.connect(address, tls=encrypted or None, connect_timeout=60, retries=False)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("details", "says"),
     [
         ("Cannot check peer: missing selected ALPN property.", "what listens at gpu:8470 speaks no gRPC; see"),
@@ -241,7 +248,7 @@ def test_no_proxy_comes_between_neighbours(server, monkeypatch, closed_port):
         assert client.kernels()
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "5"])
+@rows("timeout", [0, -1, "5"])
 def test_what_is_no_connect_timeout_is_refused(timeout):
     with pytest.raises(shardcall.InvalidParameterError, match=r"timeout is"):
         shardcall.connect("localhost:1", connect_timeout=timeout)

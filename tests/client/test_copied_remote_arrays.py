@@ -4,6 +4,7 @@ import copy
 import gc
 
 import pytest
+from rows import rows
 
 import shardcall
 
@@ -14,7 +15,7 @@ def client(memory):
         yield connected
 
 
-@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda array: copy.deepcopy({"x": [array]})["x"][0]])
+@rows("make", [copy.copy, copy.deepcopy, lambda array: copy.deepcopy({"x": [array]})["x"][0]])
 def test_a_copy_is_another_reference(client, memory, make):
     array = client.put([1.0])
     other = make(array)

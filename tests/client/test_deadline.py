@@ -6,6 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from pairs import pairs_of
+from rows import rows
 
 import shardcall
 from shardcall._src.rpc.deadline import MOST_TIMEOUT_S, deadline
@@ -41,21 +43,18 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("timeout", INVALID.values(), ids=INVALID)
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(("call", "timeout"), pairs_of([*CALLS], [*INVALID]))
 def test_what_is_no_timeout_is_refused_before_anything_is_sent(shared_client, memory, call, timeout):
-    kept = shared_client.put(np.arange(3.0))
+    kept, timeout = shared_client.put(np.arange(3.0)), INVALID[timeout]
     sent = len(memory.server.requests)
     with pytest.raises(shardcall.InvalidParameterError, match="at most 1e\\+09") as caught:
-        call(shared_client, kept, timeout)
+        CALLS[call](shared_client, kept, timeout)
     assert caught.value.message.startswith("timeout is ")
     assert len(caught.value.message) < 200
     assert len(memory.server.requests) == sent
 
 
-@pytest.mark.parametrize(
-    "timeout", [1, 2.5, MOST_TIMEOUT_S, 10**9, Fraction(1, 2), np.float32(3), np.int8(3), np.float64(0.25)]
-)
+@rows("timeout", [1, 2.5, MOST_TIMEOUT_S, 10**9, Fraction(1, 2), np.float32(3), np.int8(3), np.float64(0.25)])
 def test_numbers_of_all_kinds_are_timeouts(shared_client, timeout):
     assert deadline(timeout, 0).timeout_s == float(timeout)
     assert type(deadline(timeout, 0).timeout_s) is float

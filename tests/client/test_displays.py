@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall as sc
 from shardcall._src.calls.profile import Profile
@@ -150,7 +151,7 @@ DISPLAYS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "shown"), DISPLAYS.values(), ids=DISPLAYS)
+@rows(("make", "shown"), DISPLAYS.values())
 def test_a_display_is_closed_and_bounded(make: Callable[[], Any], shown: str) -> None:
     html = make()._repr_html_()
     parsed = Page(html)
@@ -162,7 +163,7 @@ def test_a_display_is_closed_and_bounded(make: Callable[[], Any], shown: str) ->
     assert "dataclass" not in repr(make())
 
 
-@pytest.mark.parametrize(("make", "shown"), DISPLAYS.values(), ids=DISPLAYS)
+@rows(("make", "shown"), DISPLAYS.values())
 def test_a_repr_is_no_dump_of_fields(make: Callable[[], Any], shown: str) -> None:
     assert not re.search(r"^\w+\(\w+=[^)]*\w+\(", repr(make()))
 
@@ -177,7 +178,7 @@ def test_a_result_shows_its_blocks_its_times_and_values(monkeypatch: pytest.Monk
     assert ".arrays" in Page(make_result(monkeypatch, np.zeros(1), np.zeros(2))._repr_html_()).text
 
 
-@pytest.mark.parametrize("array", [np.zeros((2,) * 20), np.zeros(0), np.array(1.0), make_array()])
+@rows("array", [np.zeros((2,) * 20), np.zeros(0), np.array(1.0), make_array()])
 def test_a_result_of_any_shape_has_a_short_display(array: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(make_result(monkeypatch, array)._repr_html_()) < 20_000
 

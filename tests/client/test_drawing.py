@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
+from rows import rows
 
 import shardcall
 from shardcall import Mesh, P, aio
@@ -152,7 +152,7 @@ device 3  [2:4, 0:5, 3:6]
 }
 
 
-@pytest.mark.parametrize(("shape", "spec", "mesh", "expected"), DRAWINGS.values(), ids=DRAWINGS)
+@rows(("shape", "spec", "mesh", "expected"), DRAWINGS.values())
 def test_drawings(shape, spec, mesh, expected):
     assert draw(block_grid(shape, spec, mesh)) == expected.strip("\n")
 
@@ -206,7 +206,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 FLAT = {name: case for name, case in DRAWINGS.items() if len(case[0]) in (1, 2)}
 
 
-@pytest.mark.parametrize(("shape", "spec", "mesh", "expected"), FLAT.values(), ids=FLAT)
+@rows(("shape", "spec", "mesh", "expected"), FLAT.values())
 def test_a_notebook_shows_the_boxes_as_a_picture(shape, spec, mesh, expected):
     drawn = drawing(shape, spec, mesh)
     assert drawn._repr_html_() is None
@@ -224,7 +224,7 @@ def test_a_notebook_shows_the_boxes_as_a_picture(shape, spec, mesh, expected):
     assert set(re.findall(r"\d+:\d+", expected)) | {"title"} == labels
 
 
-@pytest.mark.parametrize(("shape", "spec", "mesh", "expected"), FLAT.values(), ids=FLAT)
+@rows(("shape", "spec", "mesh", "expected"), FLAT.values())
 def test_boxes_of_a_picture_tile_it_and_hold_their_text(shape, spec, mesh, expected):
     svg = ElementTree.fromstring(drawing(shape, spec, mesh, title="a title of many words " * 9)._repr_svg_())
     boxes = [rectangle(box) for box in svg.findall(f"{SVG}g")]
@@ -275,7 +275,7 @@ def test_devices_next_to_each_other_differ_in_colour():
     assert len(set(fills)) == len(fills) == 16
 
 
-@pytest.mark.parametrize(
+@rows(
     ("shape", "spec", "mesh", "rows"),
     [
         ((), P(), Mesh(x=2), 1),
@@ -283,7 +283,6 @@ def test_devices_next_to_each_other_differ_in_colour():
         ((64, 64), P(None, "x"), Mesh(x=64), 64),
         ((200,), P("x"), Mesh(x=200), 129),
     ],
-    ids=["rank 0", "rank 3", "too wide", "very many"],
 )
 def test_a_notebook_shows_others_as_a_table(shape, spec, mesh, rows):
     drawn = drawing(shape, spec, mesh)

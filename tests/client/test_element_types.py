@@ -1,6 +1,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.types.element_types import NAMES, parse_dtype, to_dtype, to_element_type
@@ -9,7 +10,7 @@ from shardcall.v1 import array_pb2
 ALL = [code for code in array_pb2.ElementType.values() if code != array_pb2.ELEMENT_TYPE_UNSPECIFIED]
 
 
-@pytest.mark.parametrize("code", ALL, ids=array_pb2.ElementType.Name)
+@rows("code", ALL)
 def test_every_element_type_of_the_contract_has_a_dtype_and_back(code):
     dtype = to_dtype(code)
     assert to_element_type(dtype) == code
@@ -30,7 +31,7 @@ def test_equivalent_type_names_are_one_type():
     assert parse_dtype(">i4").isnative
 
 
-@pytest.mark.parametrize(
+@rows(
     "dtype",
     [
         np.dtype(object),
@@ -42,7 +43,6 @@ def test_equivalent_type_names_are_one_type():
         np.dtype(ml_dtypes.float8_e4m3b11fnuz),
         np.dtype(ml_dtypes.int2),
     ],
-    ids=str,
 )
 def test_other_types_are_refused_with_what_is_allowed(dtype):
     with pytest.raises(shardcall.OperandTypeError, match=r"convert it to one of: bool, int8.*complex128") as caught:
@@ -52,7 +52,7 @@ def test_other_types_are_refused_with_what_is_allowed(dtype):
     assert isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
+@rows("dtype", ["M8[s]", "m8[ns]"])
 def test_dates_and_times_are_refused_with_a_workaround(dtype):
     with pytest.raises(shardcall.OperandTypeError, match=r"cannot travel; give its integers, \.view\('int64'\)"):
         shardcall._src.device_arrays.operands.as_operand(np.zeros(3, dtype), "x")
@@ -66,7 +66,7 @@ def test_long_doubles_are_refused_where_they_are_longer():
             to_element_type(np.dtype(dtype))
 
 
-@pytest.mark.parametrize("value", ["float65", "", None, 3, object()])
+@rows("value", ["float65", "", None, 3, object()])
 def test_what_is_no_dtype_is_refused(value):
     with pytest.raises(shardcall.OperandTypeError, match=r"dtype has element type"):
         parse_dtype(value)

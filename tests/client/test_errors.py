@@ -4,7 +4,7 @@ import pickle
 
 import grpc
 import numpy as np
-import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS
@@ -27,7 +27,7 @@ def test_every_status_of_grpc_has_a_class_and_a_sentence():
         assert sentence.format(address="host:1", timeout="1 s", details="why")
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@rows("kind", CLASSES)
 def test_every_class_can_be_imported_made_shown_copied_and_pickled(kind):
     assert getattr(shardcall, kind.__name__) is kind
     error = kind(
@@ -48,7 +48,7 @@ def test_every_class_can_be_imported_made_shown_copied_and_pickled(kind):
     assert kind("text").metadata == {}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind is not shardcall.ShardcallError])
+@rows("kind", [kind for kind in CLASSES if kind is not shardcall.ShardcallError])
 def test_every_class_is_a_builtin_that_one_would_catch(kind):
     assert issubclass(kind, shardcall.ShardcallError)
     assert any(
@@ -57,7 +57,7 @@ def test_every_class_is_a_builtin_that_one_would_catch(kind):
     )
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@rows("kind", CLASSES)
 def test_the_tree_in_the_docstring_is_the_tree(kind):
     assert errors.__doc__ is not None
     lines = [line for line in errors.__doc__.splitlines() if f" {kind.__name__}" in line]

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from rows import rows
 
 from shardcall._src.functions.indexing import basic_index, is_basic
 from shardcall._src.functions.permutations import moved_axes, swapped_axes
@@ -34,7 +35,7 @@ def result_or_message(indexed):
         return None, str(error)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@rows("shape", SHAPES)
 def test_indices_are_numpys(shape):
     x = np.arange(np.prod(shape, dtype=int)).reshape(shape)
     seen = 0
@@ -55,7 +56,7 @@ def test_an_item_is_a_tuple_of_one():
         assert is_basic(item)
 
 
-@pytest.mark.parametrize("item", WRONG, ids=repr)
+@rows("item", WRONG)
 def test_errors_are_of_numpys_classes(item):
     if isinstance(item, list | bool):  # which NumPy takes for an array
         expected = IndexError
@@ -80,9 +81,7 @@ def test_a_slice_of_one_element_has_the_step_1():
     assert basic_index((9,), slice(3, 4, -5)) == ((0,), (0,), (1,), (), ())
 
 
-@pytest.mark.parametrize(
-    ("source", "destination"), [(0, -1), (2, 0), ((0, 1), (-1, -2)), ((2, 0), (0, 1)), ((), ()), (-1, 1)]
-)
+@rows(("source", "destination"), [(0, -1), (2, 0), ((0, 1), (-1, -2)), ((2, 0), (0, 1)), ((), ()), (-1, 1)])
 def test_moved_axes_are_numpys(source, destination):
     x = np.zeros((2, 3, 4))
     assert x.transpose(moved_axes(3, source, destination)).shape == np.moveaxis(x, source, destination).shape

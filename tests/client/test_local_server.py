@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -9,9 +10,12 @@ import weakref
 
 import grpc
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import local_server
+from shardcall._src.local.local_settings import options, refusal
+from shardcall.cli.app import run
 from shardcall.local_server import ServerProcess, local
 
 READY = "print('shardcall ready at {address} (8 cpu devices); connect with: …', flush=True)\n"
@@ -57,28 +61,40 @@ def test_a_server_that_says_why_it_ends_is_quoted_in_one_sentence(start):
     assert str(caught.value) == "the local server ended before it was ready (exit status 1): setting port is -1: no"
 
 
+REFUSED = [
+    ({"colour_scheme": "blue"}, "'colour_scheme' is no setting .*; shardcall serve --help lists them", TypeError),
+    (
+        {"devces": 3},
+        "'devces' is no setting of the server and no argument of local; did you mean 'devices'",
+        TypeError,
+    ),
+    ({"shared_memry": False}, "'shared_memry' is no setting .*; did you mean 'shared_memory'", TypeError),
+    ({"spare_wrker": False}, "'spare_wrker' is no setting .*; did you mean 'spare_worker'", TypeError),
+    ({"log_level": True}, "setting log_level is True, and takes a value", ValueError),
+    ({"log_level": False}, "setting log_level is False, and takes a value", ValueError),
+    ({"spare_worker": 3}, "spare_worker is 3; give True or False", ValueError),
+]
+
+
+@rows(("settings", "said", "kind"), REFUSED)
+def test_a_setting_that_the_command_refuses_is_named_as_python_has_it(capsys, settings, said, kind):
+    with pytest.raises(SystemExit):
+        run(["serve", *options(settings)])
+    reason = capsys.readouterr().err.removeprefix("shardcall: ").strip()
+    refused = refusal(settings, ["devices", "shared_memory"], reason)
+    assert isinstance(refused, kind)
+    assert re.match(said, refused.message)
+    assert refused.field == next(iter(settings))
+
+
 @pytest.mark.parametrize(
-    ("settings", "said", "kind"),
-    [
-        ({"colour_scheme": "blue"}, "'colour_scheme' is no setting .*; shardcall serve --help lists them", TypeError),
-        (
-            {"devces": 3},
-            "'devces' is no setting of the server and no argument of local; did you mean 'devices'",
-            TypeError,
-        ),
-        ({"shared_memry": False}, "'shared_memry' is no setting .*; did you mean 'shared_memory'", TypeError),
-        ({"spare_wrker": False}, "'spare_wrker' is no setting .*; did you mean 'spare_worker'", TypeError),
-        ({"max_call_bytes": "abc"}, "setting max_call_bytes is 'abc': ", ValueError),
-        ({"log_level": True}, "setting log_level is True, and takes a value", ValueError),
-        ({"log_level": False}, "setting log_level is False, and takes a value", ValueError),
-        ({"spare_worker": 3}, "spare_worker is 3; give True or False", ValueError),
-    ],
-    ids=str,
+    ("settings", "said"),
+    [({"devces": 3}, REFUSED[1][1]), ({"max_call_bytes": "abc"}, "setting max_call_bytes is 'abc': ")],
+    ids=["by the command", "by the server"],
 )
-def test_a_setting_that_the_server_refuses_is_named_as_python_has_it(settings, said, kind):
+def test_a_setting_that_the_server_refuses_is_an_error_of_its_caller(settings, said):
     with pytest.raises(shardcall.InvalidParameterError, match=f"^{said}") as caught:
         local(**settings)
-    assert isinstance(caught.value, kind)
     assert caught.value.field == next(iter(settings))
 
 
@@ -209,7 +225,7 @@ def test_the_server_ends_if_the_connection_fails(commands, server, abort):
     assert commands[0]._process.returncode == 0
 
 
-@pytest.mark.parametrize("devices", [0, -1, 2.0, "8", True])
+@rows("devices", [0, -1, 2.0, "8", True])
 def test_devices_are_counted(devices):
     with pytest.raises(shardcall.InvalidParameterError, match=r"devices is .*1 or more"):
         local(devices)

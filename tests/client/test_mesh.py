@@ -3,6 +3,7 @@ import pickle
 
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.types.errors import ProtocolError
@@ -24,7 +25,7 @@ def test_names_shape_and_size():
     assert mesh.size == 8
 
 
-@pytest.mark.parametrize(
+@rows(
     "mesh",
     [
         Mesh(x=8),
@@ -46,12 +47,12 @@ def test_a_mesh_cannot_be_changed_but_copied():
     assert copy.deepcopy(mesh) == pickle.loads(pickle.dumps(mesh)) == mesh
 
 
-@pytest.mark.parametrize("mesh", [Mesh(x=8), Mesh(a=1, b=3, device_ids=(4, 2, 0))])
+@rows("mesh", [Mesh(x=8), Mesh(a=1, b=3, device_ids=(4, 2, 0))])
 def test_the_wire_gives_back_what_it_got(mesh):
     assert from_proto(to_proto(mesh)) == mesh
 
 
-@pytest.mark.parametrize(
+@rows(
     ("make", "says"),
     [
         (Mesh, "needs an axis"),
@@ -95,7 +96,7 @@ def test_sizes_without_names_are_axes_x_y_and_z():
     assert Mesh((2,), device_ids=[1, 0]) == Mesh(x=2, device_ids=[1, 0])
 
 
-@pytest.mark.parametrize("value", [Mesh(x=4, y=2), {"x": 4, "y": 2}, (4, 2), [4, 2]])
+@rows("value", [Mesh(x=4, y=2), {"x": 4, "y": 2}, (4, 2), [4, 2]])
 def test_what_stands_for_a_mesh_is_one(value):
     assert as_mesh(value) == Mesh(x=4, y=2)
 

@@ -5,6 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import grpc
 import pytest
+from rows import rows
 
 import shardcall as sc
 from shardcall._src.wire.metadata import rpc_metadata
@@ -45,7 +46,7 @@ def test_an_error_has_the_id_under_which_its_call_was_sent(server, client):
     assert caught.value.request_id not in str(caught.value)
 
 
-@pytest.mark.parametrize("status", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN])
+@rows("status", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN])
 def test_an_internal_error_contains_the_id_to_report(server, client, status):
     def fail(request, context):
         context.abort(status, "oh")

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.types.parameters import from_proto, to_proto, to_protos
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "kind", "back"),
     [
         (None, None, None),
@@ -32,7 +33,7 @@ def test_values_travel_by_their_kind(value, kind, back):
     assert type(from_proto(message)) is type(back)
 
 
-@pytest.mark.parametrize("value", [1j, b"x", {1: 2}, {1, 2}, object(), [1.5], ["a"], np.array([0.5]), int])
+@rows("value", [1j, b"x", {1: 2}, {1, 2}, object(), [1.5], ["a"], np.array([0.5]), int])
 def test_other_kinds_are_refused_with_what_is_allowed(value):
     with pytest.raises(shardcall.ParameterTypeError, match=r"parameter 'n' is .*; give None, a bool") as caught:
         to_proto("n", value)
@@ -40,7 +41,7 @@ def test_other_kinds_are_refused_with_what_is_allowed(value):
     assert isinstance(caught.value, TypeError)
 
 
-@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, [2**63], [True]])
+@rows("value", [2**63, -(2**63) - 1, [2**63], [True]])
 def test_integers_must_fit(value):
     with pytest.raises(shardcall.InvalidParameterError, match=r"64 bits"):
         to_proto("n", value)

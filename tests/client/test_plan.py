@@ -1,4 +1,5 @@
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import Array, Mesh, P
@@ -86,7 +87,7 @@ def test_a_long_reason_for_a_miss_hangs():
     assert " ".join([first.strip(), *map(str.strip, rest)]) == "; ".join(parts)
 
 
-@pytest.mark.parametrize("which", [0, "operand 0", "operand", "result", "result 0"])
+@rows("which", [0, "operand 0", "operand", "result", "result 0"])
 def test_visualize_draws_the_blocks_of_operands_and_results(which):
     parsed = plan.from_proto(MESSAGE, HIT)
     title, _, drawing = parsed.visualize(which).partition("\n")
@@ -95,7 +96,7 @@ def test_visualize_draws_the_blocks_of_operands_and_results(which):
     assert parsed.blocks(which).holders == {(0, 0): (0,), (1, 0): (1,)}
 
 
-@pytest.mark.parametrize("which", [1, 2, -1, "operand 1", "result 1", "x", ""])
+@rows("which", [1, 2, -1, "operand 1", "result 1", "x", ""])
 def test_what_is_not_in_the_plan_cannot_be_drawn(which):
     with pytest.raises(shardcall.InvalidOperandError, match=r"there are: operand 0, result 0"):
         plan.from_proto(MESSAGE, HIT).visualize(which)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from shardcall._src.wire.private_files import (
     PrivateFileError,
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 # Reading: the file
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o400])
+@rows("mode", [0o600, 0o400])
 def test_a_file_of_this_user_alone_is_read(file, mode, monkeypatch):
     file.chmod(mode)
     assert read_file(file, 7) == read_file(str(file), 7) == b"content"
@@ -40,7 +41,7 @@ def test_a_missing_file_or_folder_is_distinguished_from_a_refused_one(folder):
         write_file(folder / "file", b"") and read_file(folder / "file" / "below", 1)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601, 0o666, 0o4644])
+@rows("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601, 0o666, 0o4644])
 def test_every_bit_for_others_is_refused_in_a_secret(file, mode):
     file.chmod(mode)
     with pytest.raises(
@@ -49,7 +50,7 @@ def test_every_bit_for_others_is_refused_in_a_secret(file, mode):
         read_file(file, 7)
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o602, 0o666])
+@rows("mode", [0o644, 0o640, 0o620, 0o602, 0o666])
 def test_others_may_read_what_is_no_secret_and_not_change_it(file, mode):
     file.chmod(mode)
     if not mode & 0o022:
@@ -60,7 +61,7 @@ def test_others_may_read_what_is_no_secret_and_not_change_it(file, mode):
 
 
 @as_root
-@pytest.mark.parametrize("is_secret", [True, False])
+@rows("is_secret", [True, False])
 def test_the_file_of_another_user_is_refused(file, is_secret):
     os.chown(file, OTHER, OTHER)
     allowed = "user 0" if is_secret else "user 0 or root"
@@ -102,7 +103,7 @@ def test_an_error_can_be_shown_as_an_oserror_is(file):
 # Reading: the folder
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702, 0o1777, 0o1770])
+@rows("mode", [0o777, 0o770, 0o720, 0o702, 0o1777, 0o1770])
 def test_a_folder_that_others_may_write_to_is_refused(file, mode):
     file.parent.chmod(mode)
     said = rf"the folder {file.parent} of {file} has mode {mode:04o} .*run: chmod go-w {file.parent}$"
@@ -113,7 +114,7 @@ def test_a_folder_that_others_may_write_to_is_refused(file, mode):
     assert file.read_bytes() == b"content"
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o711, 0o500])
+@rows("mode", [0o755, 0o711, 0o500])
 def test_a_folder_that_others_may_enter_will_do(file, mode):
     file.parent.chmod(mode)
     assert read_file(file, 7) == b"content"
@@ -137,7 +138,7 @@ def test_the_sticky_bit_of_a_file_allows_nothing(file):
 
 
 @as_root
-@pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
+@rows("mode", [0o700, 0o755, 0o1777])
 def test_the_folder_of_another_user_is_refused(file, mode):
     os.chown(file.parent, OTHER, OTHER)
     file.parent.chmod(mode)

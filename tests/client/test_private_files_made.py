@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from shardcall._src.wire import private_files
 from shardcall._src.wire.private_files import (
@@ -227,7 +228,7 @@ def test_a_private_folder_is_made_with_those_above(tmp_path):
     os.close(open_private_folder(path))
 
 
-@pytest.mark.parametrize("mode", [0o701, 0o710, 0o740, 0o704, 0o755, 0o777, 0o1777])
+@rows("mode", [0o701, 0o710, 0o740, 0o704, 0o755, 0o777, 0o1777])
 def test_a_folder_that_others_may_enter_is_not_private(folder, mode):
     folder.chmod(mode)
     with pytest.raises(PrivateFileError, match=rf"{folder} has mode {mode:04o} .*run: chmod 700 {folder}$"):

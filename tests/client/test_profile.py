@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import grpc
 import pytest
 from client.tasks import cancel
+from rows import rows
 
 import shardcall as sc
 from shardcall._src.calls.profile import Profile
@@ -77,7 +78,7 @@ def test_pieces_become_files_in_a_fresh_folder_each_time(tmp_path):
         assert (folder / "a.pb").read_bytes() == b"one"
 
 
-@pytest.mark.parametrize(("directory", "seconds", "field"), [(None, 0, "directory"), ("d", "1", "max_seconds")])
+@rows(("directory", "seconds", "field"), [(None, 0, "directory"), ("d", "1", "max_seconds")])
 def test_what_is_no_folder_and_no_time_is_refused(directory, seconds, field):
     with pytest.raises(sc.InvalidParameterError, match=f"^{field} is ") as refused:
         Profile(None, directory, seconds, None)

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.display.meters import SILENT, Meters
@@ -162,7 +163,7 @@ def test_no_progress_is_reported_unless_requested():
         meter.add(5)
 
 
-@pytest.mark.parametrize("progress", [None, "yes", 1])
+@rows("progress", [None, "yes", 1])
 def test_other_wishes_are_refused(progress):
     with pytest.raises(shardcall.InvalidParameterError, match="give a function") as caught:
         Meters(progress)
@@ -331,7 +332,7 @@ def test_what_a_program_prints_into_a_file_stays_there():
     assert "for the terminal" in drawn
 
 
-@pytest.mark.parametrize(("kernel", "shown"), [("1", True), ("None", False)])
+@rows(("kernel", "shown"), [("1", True), ("None", False)])
 def test_a_notebook_is_detected_by_its_kernel(kernel, shown):
     code = f"""
         import types

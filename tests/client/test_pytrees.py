@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
+from rows import rows
 
 from shardcall._src.types.arrays import Array
 from shardcall._src.types.pytrees import flatten
@@ -37,7 +37,7 @@ TREES = [
 ]
 
 
-@pytest.mark.parametrize(("tree", "leaves"), TREES, ids=str)
+@rows(("tree", "leaves"), TREES)
 def test_a_tree_is_put_together_from_its_leaves(tree, leaves):
     made, structure = flatten(tree)
     assert made == leaves

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 
 
-@pytest.mark.parametrize(
+@rows(
     ("low", "high", "dtype", "field", "says"),
     [
         (-5, 5, "uint8", "low", "low=-5 and the values are uint8; give a low from 0 to 255, or a wider dtype"),
@@ -23,7 +24,7 @@ def test_bounds_beyond_the_type_are_refused(client, low, high, dtype, field, say
     assert says in str(raised.value)
 
 
-@pytest.mark.parametrize(("low", "high"), [(7, 5), (5, np.int8(5)), (np.array(3), 2)])
+@rows(("low", "high"), [(7, 5), (5, np.int8(5)), (np.array(3), 2)])
 def test_bounds_with_nothing_between_them_are_refused_as_numpy_refuses_them(client, low, high):
     with pytest.raises(ValueError, match=f"low={low} and high={high}; give a high above low") as raised:
         client.randint(0, (2, 3), low, high)
@@ -31,7 +32,7 @@ def test_bounds_with_nothing_between_them_are_refused_as_numpy_refuses_them(clie
     assert client.randint(0, (2, 0), low, high).arrays
 
 
-@pytest.mark.parametrize("name", ["uniform", "normal", "randint"])
+@rows("name", ["uniform", "normal", "randint"])
 def test_arguments_of_numpys_generators_are_explained(client, name):
     with pytest.raises(TypeError, match=rf"give the seed and the shape first.*: {name}\(seed, shape, lo"):
         getattr(client, name)(size=3)
@@ -45,7 +46,7 @@ def test_an_interval_may_have_no_length_and_not_less(client):
         client.uniform(0, 3, 2.0, 1)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("low", "high", "dtype"),
     [(-128, 128, "int8"), (0, np.uint16(256), "uint8"), (-(2**63), 2**63, "int64"), (0, 2**64 - 1, "uint64")],
 )

@@ -7,7 +7,7 @@ import math
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
-import pytest
+from rows import rows
 
 from shardcall._src.traced.references import References
 
@@ -70,7 +70,7 @@ def test_a_function_may_refer_to_itself():
     assert state(f) == state(f)
 
 
-@pytest.mark.parametrize(
+@rows(
     "value",
     [
         SimpleNamespace(a=1),
@@ -81,7 +81,6 @@ def test_a_function_may_refer_to_itself():
         [0] * 3000,
         SimpleNamespace,
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_what_may_change_unseen_has_no_state(value):
     assert state(lambda u: u + value) is None

@@ -8,6 +8,7 @@ from functools import partial
 import grpc
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import Array, Mesh, P
@@ -44,10 +45,10 @@ INPUTS = {
     "no elements": lambda: np.zeros((0, 3)),
     "rides along": lambda: np.arange(100.0),
     "streamed": lambda: np.arange(100_000.0),
-    "large": lambda: np.arange(3 * MIB, dtype=np.float64).reshape(3, -1),
-    "Fortran": lambda: np.asfortranarray(np.arange(MIB, dtype=np.float64).reshape(1024, -1)),
-    "big-endian": lambda: np.arange(MIB, dtype=">i4"),
-    "every other": lambda: np.arange(2 * MIB, dtype=np.int32)[::2],
+    "large": lambda: np.arange(3 * MIB // 8, dtype=np.float64).reshape(3, -1),
+    "Fortran": lambda: np.asfortranarray(np.arange(MIB // 4, dtype=np.float64).reshape(512, -1)),
+    "big-endian": lambda: np.arange(MIB // 2, dtype=">i4"),
+    "every other": lambda: np.arange(MIB, dtype=np.int32)[::2],
     "bool": lambda: np.arange(2 * MIB) % 3 == 0,
     "buffer": lambda: memoryview(bytes(range(256))),
 }
@@ -240,7 +241,7 @@ def test_an_array_that_is_no_handle_is_not_printed(client):
         client.delete(np.arange(1000.0))
 
 
-@pytest.mark.parametrize("handle", ["xyz", b"123", None, 7])
+@rows("handle", ["xyz", b"123", None, 7])
 def test_what_is_no_handle_is_refused(client, handle):
     for use in (client.get, client.describe, client.delete):
         with pytest.raises(shardcall.InvalidOperandError, match="is no array on the mesh"):

@@ -1,6 +1,6 @@
 """Transfers of operands: the bytes that a device does not hold, and equivalent layouts."""
 
-import pytest
+from rows import rows
 
 from shardcall import Array, Mesh, P
 from shardcall._src.device_arrays.placement import ArrayPlacement
@@ -26,7 +26,7 @@ def transfer(shape, from_spec, from_mesh, to_spec, to_mesh, **options):
     return find_transfer(1, from_mesh, placed(shape, from_spec, from_mesh), to_mesh, taken, **options)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("from_spec", "from_mesh", "to_spec", "to_mesh"),
     [
         (P("x", None), X, P("x", None), X),
@@ -34,13 +34,12 @@ def transfer(shape, from_spec, from_mesh, to_spec, to_mesh, **options):
         (P("x", None), X, P(("a", "b"), None), SQUARE),
         (P(None, None), X, P(None, None), SQUARE),
     ],
-    ids=["the same", "another name", "two axes for one", "replicated"],
 )
 def test_equivalent_layouts_need_no_transfer(from_spec, from_mesh, to_spec, to_mesh):
     assert transfer((8, 4), from_spec, from_mesh, to_spec, to_mesh) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("from_spec", "from_mesh", "to_spec", "to_mesh", "elements"),
     [
         (P("x", None), X, P(None, "x"), X, 32 - 8),  # of its 8 elements each device has 2

@@ -5,6 +5,7 @@ import dataclasses
 import grpc
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.device_arrays import plan
@@ -36,7 +37,7 @@ def test_a_result_of_one_element_is_a_number(client):
         float(client.call("echo", [1.0, 2.0]))
 
 
-@pytest.mark.parametrize("name", ["arrays", "timing", "plan", "cache_hit", "explanation", "array"])
+@rows("name", ["arrays", "timing", "plan", "cache_hit", "explanation", "array"])
 def test_a_result_cannot_be_changed(client, name):
     result = client.call("echo", 1.0)
     for _ in range(2):

@@ -1,16 +1,18 @@
 """Retries of the client: conditions, count and delay."""
 
 import asyncio
+import random
 
 import grpc
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 import shardcall
 from shardcall import aio
 from shardcall._src.rpc.retries import NO_RETRIES, Retries
 
-LARGE = np.random.default_rng(0).integers(0, 255, 3 * 2**20, np.uint8)
+LARGE = np.random.default_rng(0).integers(0, 255, 3 * 2**19, np.uint8)
 EXHAUSTED, UNAVAILABLE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE
 
 REPEATED = {
@@ -28,7 +30,14 @@ NOT_REPEATED = {
     "late": (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", shardcall.DeadlineExceededError),
     "wrong": (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PARAMETER", shardcall.InvalidParameterError),
 }
-OPERANDS = pytest.mark.parametrize("operand", [np.arange(4.0), LARGE], ids=["unary", "stream"])
+UNARY_AND_STREAM = [np.arange(4.0), LARGE]
+OPERANDS = pytest.mark.parametrize("operand", UNARY_AND_STREAM, ids=["unary", "stream"])
+
+
+@pytest.fixture
+def short_waits(monkeypatch):
+    """Has retries wait a fiftieth."""
+    monkeypatch.setattr(random, "uniform", lambda *_: 0.02)
 
 
 @pytest.fixture
@@ -60,9 +69,9 @@ def failing(server, abort):
     return fail
 
 
-@OPERANDS
-@pytest.mark.parametrize(("status", "reason", "after_s"), REPEATED.values(), ids=REPEATED)
-def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, operand, status, reason, after_s):
+@pytest.mark.parametrize(("operand", "kind"), pairs_of(UNARY_AND_STREAM, [*REPEATED]))
+def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, operand, kind):
+    status, reason, after_s = REPEATED[kind]
     came = failing(2, status, reason, after_s)
     np.testing.assert_array_equal(client.call("echo", operand).array, operand)
     assert len(came) == 3
@@ -72,9 +81,9 @@ def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, 
     assert timeouts[0] > timeouts[-1]
 
 
-@OPERANDS
-@pytest.mark.parametrize(("status", "reason", "error"), NOT_REPEATED.values(), ids=NOT_REPEATED)
-def test_other_errors_are_raised_at_once(client, failing, operand, status, reason, error):
+@pytest.mark.parametrize(("operand", "kind"), pairs_of(UNARY_AND_STREAM, [*NOT_REPEATED]))
+def test_other_errors_are_raised_at_once(client, failing, operand, kind):
+    status, reason, error = NOT_REPEATED[kind]
     came = failing(9, status, reason)
     with pytest.raises(error):
         client.call("echo", operand)
@@ -173,7 +182,7 @@ def test_each_call_has_an_id_of_its_own(client, failing):
 
 
 @OPERANDS
-def test_a_call_that_a_server_cancels_is_a_server_that_goes(client, failing, operand):
+def test_a_call_that_a_server_cancels_is_a_server_that_goes(client, failing, operand, short_waits):
     """So do servers of gRPC's to calls that reach them while they stop."""
     came = failing(1, grpc.StatusCode.CANCELLED, "")
     np.testing.assert_array_equal(client.call("echo", operand).array, operand)

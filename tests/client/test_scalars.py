@@ -3,13 +3,14 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from rows import rows
 
 from shardcall._src.device_arrays.scalars import bounds, typed, typed_initial
 from shardcall._src.types.errors import OperandOverflowError
 
 
-@pytest.mark.parametrize("name", ["add", "maximum", "where", "clip"])
-@pytest.mark.parametrize(
+@rows("name", ["add", "maximum", "where", "clip"])
+@rows(
     ("of_array", "number", "dtype"),
     [
         *(("int8", 2, "int8"), ("float16", 0.5, "float16"), ("int8", 0.5, "float64")),

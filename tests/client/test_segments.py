@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from rows import rows
 
 from shardcall._src.memory.segment import CannotShareError, Segment
 from shardcall._src.memory.segments import Segments
@@ -163,7 +164,7 @@ def test_abandoned_memory_is_not_reused(source):
     assert source.reserve(2 * MIB)[0].segment_id != block.segment_id
 
 
-@pytest.mark.parametrize("pick", [lambda a: a[1:], lambda a: a.T, lambda a: a[:, 1:]], ids=["offset", "T", "columns"])
+@rows("pick", [lambda a: a[1:], lambda a: a.T, lambda a: a[:, 1:]])
 def test_what_cannot_be_named_is_not_located(source, pick):
     (block,) = source.reserve(2 * MIB)
     array = block.array(Array((5, 3), "float64"))

@@ -8,6 +8,7 @@ import threading
 import grpc
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.memory.segment import Block
@@ -69,7 +70,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@rows("layout", LAYOUTS)
 def test_every_layout_is_copied_as_it_is(memory, shared_client, layout):
     x = LAYOUTS[layout]()
     result = shared_client.call("echo", x).array
@@ -78,7 +79,7 @@ def test_every_layout_is_copied_as_it_is(memory, shared_client, layout):
     assert result.dtype == x.dtype.newbyteorder("=")
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int4", "uint4"])
+@rows("dtype", ["bool", "int4", "uint4"])
 def test_types_whose_bytes_are_checked_are_streamed(memory, shared_client, dtype):
     x = (counted(2 * MIB, "uint8") % 2).astype(shardcall.Array((), dtype).dtype)
     y = counted(2 * MIB)

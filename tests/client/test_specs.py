@@ -2,6 +2,7 @@ import copy
 import pickle
 
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall import P
@@ -21,7 +22,7 @@ def test_one_name_in_a_tuple_and_no_name_are_written_short():
     assert P(["x", "y"]) == P(("x", "y"))
 
 
-@pytest.mark.parametrize("spec", [P(), P("x", None), P(("x", "y"), None, "z")])
+@rows("spec", [P(), P("x", None), P(("x", "y"), None, "z")])
 def test_repr_copy_pickle_and_wire_give_the_same_spec(spec):
     assert eval(repr(spec), {"P": P}) == spec
     assert copy.deepcopy(spec) == pickle.loads(pickle.dumps(spec)) == spec
@@ -54,19 +55,19 @@ def test_what_only_jax_can_do_is_refused(jax_spec):
         as_specs(jax_spec("x"), "in_specs")
 
 
-@pytest.mark.parametrize("entry", [1, 1.5, ("x", 1), object(), b"x"])
+@rows("entry", [1, 1.5, ("x", 1), object(), b"x"])
 def test_an_entry_that_names_no_axis_is_refused(entry):
     with pytest.raises(shardcall.ShardingError, match=r"an entry is None, the name of a mesh axis"):
         P(entry)
 
 
-@pytest.mark.parametrize("entries", [("x", "x"), (("x", "x"),), ("y", None, ("x", "y"))])
+@rows("entries", [("x", "x"), (("x", "x"),), ("y", None, ("x", "y"))])
 def test_a_mesh_axis_splits_one_array_axis(entries):
     with pytest.raises(shardcall.ShardingError, match=r"twice"):
         P(*entries)
 
 
-@pytest.mark.parametrize("value", ["x", ("x",), ["x"]])
+@rows("value", ["x", ("x",), ["x"]])
 def test_names_and_entries_are_a_spec(value):
     assert as_spec(value) == P("x")
     assert type(as_spec(value)) is P
@@ -84,13 +85,13 @@ def test_a_wrong_entry_is_reported_with_the_field():
     assert caught.value.field == "lhs_spec"
 
 
-@pytest.mark.parametrize("value", [3, b"x", {"x": 0}, object()])
+@rows("value", [3, b"x", {"x": 0}, object()])
 def test_what_is_no_spec_is_refused(value):
     with pytest.raises(shardcall.ShardingError, match=r"lhs_spec is .*give shardcall.P"):
         as_spec(value, "lhs_spec")
 
 
-@pytest.mark.parametrize("value", [P("x", None), "x", 3, {"x": P()}])
+@rows("value", [P("x", None), "x", 3, {"x": P()}])
 def test_specs_of_several_arrays_are_a_list(value):
     with pytest.raises(shardcall.ShardingError, match=r"in_specs is .*give a list"):
         as_specs(value, "in_specs")

@@ -1,6 +1,7 @@
 import grpc
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS, to_error
@@ -39,7 +40,7 @@ def test_the_error_has_every_field_of_the_servers_status(server, client, abort):
     assert error.__suppress_context__
 
 
-@pytest.mark.parametrize("call", ["call", "plan", "compile"])
+@rows("call", ["call", "plan", "compile"])
 def test_a_field_of_a_registered_kernel_has_its_callers_name(server, client, abort, call):
     server.execute = server.plan = server.compile = lambda request, context: abort(
         context, grpc.StatusCode.INVALID_ARGUMENT, "SPEC_TOO_LONG", "in_specs[1] is too long", at="in_specs[1]"
@@ -59,7 +60,7 @@ def test_a_status_without_details_may_have_the_reason_in_its_message(server, cli
     assert "(STREAM_IDLE)" not in str(caught.value)
 
 
-@pytest.mark.parametrize("reason", [reason for reason in REASONS if reason != "STREAM_REQUIRED"])
+@rows("reason", [reason for reason in REASONS if reason != "STREAM_REQUIRED"])
 def test_the_reason_decides_the_class(server, client, abort, reason):
     server.execute = lambda request, context: abort(context, grpc.StatusCode.UNKNOWN, reason)
     with pytest.raises(shardcall.ShardcallError, match=r"from the server") as caught:
@@ -85,7 +86,7 @@ def test_a_reason_of_a_newer_server_falls_back_to_the_status(server, client, abo
     assert caught.value.reason == "NOT_INVENTED"
 
 
-@pytest.mark.parametrize("status", [code for code in grpc.StatusCode if code not in ENDS])
+@rows("status", [code for code in grpc.StatusCode if code not in ENDS])
 def test_a_status_without_reason_has_a_class_of_its_own(server, client, status):
     server.execute = lambda request, context: context.abort(status, "of a proxy")
     with pytest.raises(shardcall.ShardcallError) as caught:
@@ -120,7 +121,7 @@ def test_reasons_of_another_domain_are_not_ours(server, client, abort):
     assert caught.value.reason == ""
 
 
-@pytest.mark.parametrize("key", ["grpc-status-details-bin", "shardcall-timing-bin"])
+@rows("key", ["grpc-status-details-bin", "shardcall-timing-bin"])
 def test_details_that_cannot_be_read_do_not_hide_the_status(server, client, key):
     def garbage(request, context):
         context.set_trailing_metadata(((key, b"\xff\xff\xff"),))

@@ -10,6 +10,7 @@ import weakref
 import grpc
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall.v1 import array_pb2, kernel_service_pb2, timing_pb2
@@ -70,8 +71,8 @@ def test_an_answer_that_breaks_the_contract_is_an_error_and_no_array(server, cli
         client.call("echo", LARGE)
 
 
-@pytest.mark.parametrize("kind", [FLOATS, HUGE], ids=["small", "huge"])
-@pytest.mark.parametrize("size", [0, 31, 33])
+@rows("kind", [FLOATS, HUGE])
+@rows("size", [0, 31, 33])
 def test_a_unary_result_of_another_size_is_an_error(server, client, size, kind):
     result = kernel_service_pb2.Result(type=kind)
     result.inline.data = bytes(size)
@@ -126,7 +127,7 @@ def test_no_timeout_is_the_servers_longest(server, client):
     assert 590 < remaining[0] < 602  # the header counts in steps of a second and more
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "5", True])
+@rows("timeout", [0, -1, float("nan"), float("inf"), "5", True])
 def test_what_is_no_timeout_is_refused(server, client, timeout):
     with pytest.raises(shardcall.InvalidParameterError, match=r"timeout is .*more than 0"):
         client.call("echo", 1.0, timeout=timeout)

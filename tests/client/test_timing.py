@@ -1,4 +1,4 @@
-import pytest
+from rows import rows
 
 from shardcall._src.types.timing import PHASES, Timing, from_proto
 from shardcall.v1 import timing_pb2
@@ -34,7 +34,7 @@ def test_one_line_has_no_exponents():
     assert repr(Timing(execute=0.00123456, total=0.002, round_trip=0.002)).startswith("<Timing 2 ms: execute 1.23 ms")
 
 
-@pytest.mark.parametrize("timing", [Timing(), Timing(total=2.0, round_trip=1.0), Timing(queue=5.0, total=1.0)])
+@rows("timing", [Timing(), Timing(total=2.0, round_trip=1.0), Timing(queue=5.0, total=1.0)])
 def test_odd_figures_draw_too(timing):
     assert len(str(timing).splitlines()) == 10
     assert max(map(len, str(timing).splitlines())) <= 60

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall
 from shardcall._src.access.addresses import parse_address
@@ -275,7 +276,7 @@ def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, exchange
     assert not any(token in text for token in (EXPLICIT, own) for text in said.values())
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wrong", "why"),
     [
         ("", "it is empty"),

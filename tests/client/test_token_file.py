@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from rows import rows
 
 from shardcall._src.wire import token_file
 from shardcall._src.wire.token_file import Entry, TokenFileError
@@ -40,7 +41,7 @@ def test_lines_are_principals(written):
     ]
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "",
@@ -67,7 +68,7 @@ def test_a_damaged_file_is_refused_and_its_tokens_are_not_shown(written, text):
     assert TOKEN not in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o620, 0o601, 0o644])
+@rows("mode", [0o640, 0o604, 0o660, 0o620, 0o601, 0o644])
 def test_a_file_that_others_may_use_is_refused_with_the_remedy(written, mode):
     path = written(LINE, mode)
     with pytest.raises(TokenFileError, match=f"mode {mode:04o} .*chmod 600 {path}.*SHARDCALL_TOKEN_FILE"):
@@ -86,7 +87,7 @@ def test_a_file_of_another_user_is_refused_also_behind_a_link(written, tmp_path,
         token_file.read(path)
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o720, 0o702])
+@rows("mode", [0o777, 0o1777, 0o775, 0o720, 0o702])
 def test_a_file_in_a_folder_that_others_may_write_is_refused_with_the_remedy(written, path, mode):
     file = written(LINE)
     path.parent.chmod(mode)

@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pairs import pairs_of
+from rows import rows
 
 from shardcall_server.compilation.analysis import CollectiveUse, collectives, flops
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "use"),
     [
         (
@@ -56,19 +58,20 @@ def test_uses_of_one_kind_are_added_up():
 N = 60
 
 
-@pytest.mark.parametrize(
-    ("function", "shape", "least"),
-    [
-        (jnp.linalg.svd, (3, N, N), 3 * 26 * N**3),
-        (jnp.linalg.cholesky, (N, N), N**3 / 3),
-        (jnp.linalg.eigh, (N, N), 9 * N**3),
-        (jnp.linalg.inv, (N, N), (2 / 3 + 2) * N**3),
-        (jnp.linalg.qr, (2 * N, N), 4 * (2 - 1 / 3) * N**3),
-    ],
-    ids=["svd", "cholesky", "eigh", "inv", "qr"],
-)
-@pytest.mark.parametrize(("dtype", "factor"), [(np.float32, 1), (np.complex64, 4)])
-def test_routines_of_lapack_count(function, shape, least, dtype, factor):
+ROUTINES = [
+    (jnp.linalg.svd, (3, N, N), 3 * 26 * N**3),
+    (jnp.linalg.cholesky, (N, N), N**3 / 3),
+    (jnp.linalg.eigh, (N, N), 9 * N**3),
+    (jnp.linalg.inv, (N, N), (2 / 3 + 2) * N**3),
+    (jnp.linalg.qr, (2 * N, N), 4 * (2 - 1 / 3) * N**3),
+]
+KINDS = [(np.float32, 1), (np.complex64, 4)]
+
+
+@pytest.mark.usefixtures("jax_of_a_worker")
+@pytest.mark.parametrize(("routine", "kind"), pairs_of(ROUTINES, KINDS))
+def test_routines_of_lapack_count(routine, kind):
+    (function, shape, least), (dtype, factor) = routine, kind
     compiled = jax.jit(function).lower(jax.ShapeDtypeStruct(shape, dtype)).compile()
     counted = flops(compiled, compiled.as_text())
     assert least * factor <= counted <= 1.5 * least * factor

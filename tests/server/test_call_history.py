@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+from rows import rows
 from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2
@@ -187,7 +188,7 @@ def test_a_file_that_this_server_wrote_is_not_read_again(folder, monkeypatch):
     assert set(most_frequent(folder)) == {"other", "diff", "roll"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("item", "says"),
     [
         ({"call": {}, "operands": [], "device": "cpu 8"}, "call 1 cannot be read: 'device' is unknown; allowed are"),

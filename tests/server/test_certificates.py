@@ -6,6 +6,7 @@ import stat
 
 import pytest
 from cryptography import x509
+from rows import rows
 
 from shardcall_server.certificate_authority import CertificatesError, host_of, make_authority, renew
 from shardcall_server.frontend.access.certificates import Certificates, connect_arguments
@@ -88,7 +89,7 @@ def test_the_key_of_another_certificate_is_refused(folder):
         Certificates(settings(folder))
 
 
-@pytest.mark.parametrize("flags", [{"tls_cert": "a"}, {"tls_key": "a"}, {"tls_client_ca": "a"}])
+@rows("flags", [{"tls_cert": "a"}, {"tls_key": "a"}, {"tls_client_ca": "a"}])
 def test_half_of_what_tls_needs_is_refused(flags):
     with pytest.raises(SettingsError, match=r"without|requires TLS"):
         load_settings(flags)
@@ -129,7 +130,7 @@ def test_without_a_certificate_there_is_no_name(tmp_path):
     assert host_of(tmp_path / "server.pem") is None
 
 
-@pytest.mark.parametrize("host", ["a b", "host:8470", ""])
+@rows("host", ["a b", "host:8470", ""])
 def test_what_is_no_host_is_refused(tmp_path, host):
     with pytest.raises(CertificatesError, match="is neither a name nor an address"):
         make_authority(tmp_path / "trust", [host], 30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-import pytest
+from rows import rows
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.rpc.drain import Drain
@@ -44,7 +44,7 @@ def test_a_released_segment_is_waited_for_no_longer():
     assert not waiting.is_alive()
 
 
-@pytest.mark.parametrize("passed_s", [29.0, 30.0])
+@rows("passed_s", [29.0, 30.0])
 def test_a_segment_that_is_not_used_for_long_is_waited_for_no_longer(passed_s):
     now = [0.0]
     drain = Drain(30.0, lambda: now[0])

@@ -6,11 +6,12 @@ import importlib.metadata
 from importlib.metadata import EntryPoint
 
 import pytest
+from rows import rows
 
 from shardcall_server.mesh.worker import jax_platforms
 
 
-@pytest.mark.parametrize(
+@rows(
     ("plugins", "platforms"),
     [(["xla_cuda13"], "cuda"), (["xla_rocm7"], "rocm"), (["other", "xla_rocm7", "xla_cuda12"], "cuda,rocm")],
 )
@@ -27,6 +28,6 @@ def test_without_a_plugin_the_error_says_which_to_install(monkeypatch):
         jax_platforms("gpu")
 
 
-@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@rows("platform", ["cpu", "tpu"])
 def test_others_are_called_as_jax_calls_them(platform):
     assert jax_platforms(platform) == platform

@@ -42,7 +42,7 @@ def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work()
         os.kill(process.pid, signal.SIGSTOP)
         until(lambda: _state(process.pid) == "T")  # till then SIGCONT would have it never stop
         stopped = time.monotonic()
-        time.sleep(1.5)
+        time.sleep(0.5)
         stopped_s = time.monotonic() - stopped
         os.kill(process.pid, signal.SIGCONT)
         # Some may have been on their way before; and a nap may have been nearly over, or not.

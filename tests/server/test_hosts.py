@@ -44,6 +44,9 @@ class Agent:
             self.messages.append(message)
             if message.HasField("start_worker") and self.starts:
                 self.started(message.start_worker.start_id)
+            if message.HasField("stop_worker"):
+                ended = host_service_pb2.WorkerEnded(start_id=message.stop_worker.start_id)
+                self.host.handle(host_service_pb2.JoinRequest(worker_ended=ended))
 
     def started(self, start_id: int, **what: object) -> None:
         started = host_service_pb2.WorkerStarted(start_id=start_id, pid=self.pid, free_port=5, **what)

@@ -7,6 +7,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+from rows import rows
 from server.fake_calls import FakeCall
 
 from shardcall._src.wire.chunk_codec import Chunk
@@ -74,7 +75,7 @@ def test_chunks_are_compared_by_their_bytes_and_not_by_how_they_were_divided():
     assert [streamed(idempotency, b"ab", b"cd"), streamed(idempotency, b"abc", b"d")] == [b"abcd"] * 2
 
 
-@pytest.mark.parametrize("pieces", [[b"ab", b"ce"], [b"ab"], [], [b"ab", b"cd", b"e"]])
+@rows("pieces", [[b"ab", b"ce"], [b"ab"], [], [b"ab", b"cd", b"e"]])
 def test_other_chunks_by_the_same_id_are_refused(pieces):
     idempotency = IdempotencyTable()
     streamed(idempotency, b"ab", b"cd")
@@ -133,7 +134,7 @@ def test_what_failed_is_run_by_who_waited_for_it():
         assert len({other.result(60) for other in others}) == 1
 
 
-@pytest.mark.parametrize("limits", [{"max_answers": 2}, {"max_bytes": 2}], ids=["count", "bytes"])
+@rows("limits", [{"max_answers": 2}, {"max_bytes": 2}])
 def test_the_oldest_are_forgotten_when_there_are_too_many(limits):
     number = counting(IdempotencyTable(**limits))
     assert [number(call(i)) for i in "abc"] == [1, 2, 3]
@@ -156,7 +157,7 @@ def test_an_answer_larger_than_the_limit_is_returned_and_forgotten():
     assert [number(), number()] == [1, 2]
 
 
-@pytest.mark.parametrize("limit", [{"max_answers": 4}, {"max_bytes": 4}])
+@rows("limit", [{"max_answers": 4}, {"max_bytes": 4}])
 def test_a_principal_of_many_calls_evicts_no_answers_of_others(limit):
     number = counting(IdempotencyTable(**limit))
     assert number(call("a", "quiet")) == 1

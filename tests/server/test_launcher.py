@@ -8,7 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 
-import pytest
+from rows import rows
 
 from shardcall_server import launcher
 from shardcall_server.launcher import (
@@ -42,7 +42,7 @@ def test_flags_of_the_administrator_come_last_and_win():
     assert any("terminate_timeout" in flag for flag in flags)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("features", "flags"),
     [
         ("fpu avx2", []),
@@ -57,7 +57,7 @@ def test_flags_are_those_of_the_processor(monkeypatch, features, flags):
     assert [name for name in ("prefer_vector_width", "max_isa") if f"--xla_cpu_{name}=" in xla_flags] == flags
 
 
-@pytest.mark.parametrize(
+@rows(
     ("platform", "environment", "on_gpu"),
     [
         ("gpu", {}, True),
@@ -75,7 +75,7 @@ def test_flags_for_gpus_are_set_for_gpus_alone(platform, environment, on_gpu):
     assert ("xla_gpu" in flags) == on_gpu
 
 
-@pytest.mark.parametrize(
+@rows(
     ("plugins", "nodes", "on_gpu"),
     [
         (["xla_cuda12"], ["/dev/null"], True),
@@ -98,7 +98,7 @@ def test_the_installed_xla_knows_every_flag():
     subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], env=environment, check=True)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("argv", "environment", "at_once"),
     [
         (["serve", "--devices", "8"], {}, True),

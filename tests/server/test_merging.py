@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rows import rows
 
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2, server_info_service_pb2
 from shardcall_server.frontend.workers.block_table import BlockTable
@@ -51,7 +52,7 @@ def test_the_same_program_on_all_is_one_answer():
     assert merged(prepared(), prepared()).prepared.fingerprint == b"1"
 
 
-@pytest.mark.parametrize("other", [prepared(b"2"), prepared(key="other")])
+@rows("other", [prepared(b"2"), prepared(key="other")])
 def test_another_program_on_one_host_ends_the_mesh_before_it_is_launched(other):
     with pytest.raises(DisagreementError, match="hosts a and b compiled different programs for kernel diff"):
         merged(prepared(), other)
@@ -62,7 +63,7 @@ def test_a_program_was_on_disk_only_if_all_had_it_there():
     assert not merged(prepared(from_disk=True), prepared()).prepared.from_disk
 
 
-@pytest.mark.parametrize("answers", [(failure(), failure(message="neither")), (failure(), prepared())])
+@rows("answers", [(failure(), failure(message="neither")), (failure(), prepared())])
 def test_what_one_worker_refuses_to_compile_is_refused(answers):
     assert merged(*answers).failure.message == "no"
 
@@ -76,7 +77,7 @@ def test_a_run_that_one_host_alone_failed_at_ends_the_mesh():
         merged(executed(), failure())
 
 
-@pytest.mark.parametrize("reason", ["INVALID_VALUE", "INDEX_OUT_OF_RANGE", "INVALID_MATRIX"])
+@rows("reason", ["INVALID_VALUE", "INDEX_OUT_OF_RANGE", "INVALID_MATRIX"])
 def test_values_that_a_host_without_devices_of_the_mesh_did_not_see_are_refused(reason):
     refused = failure(reason, "negative")
     for answers in ((executed(), refused), (refused, executed()), (refused, refused)):
@@ -138,7 +139,7 @@ def test_a_mesh_is_ready_when_all_workers_are():
     assert startup_barrier.add(0, ready()) == ready()
 
 
-@pytest.mark.parametrize(("other", "what"), [(ready(jax="2"), "versions"), (ready(devices=3), "devices")])
+@rows(("other", "what"), [(ready(jax="2"), "versions"), (ready(devices=3), "devices")])
 def test_workers_that_cannot_be_one_mesh_are_distinguished(other, what):
     startup_barrier = StartupBarrier(HOSTS)
     startup_barrier.add(0, ready())

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import socket
 from contextlib import ExitStack, closing
+from http.server import ThreadingHTTPServer
+from socketserver import BaseServer
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+from rows import rows
 
 from shardcall_server.frontend.observability import metrics_server
 from shardcall_server.frontend.observability.metrics_server import PATH, MetricsServer
 
 _CONNECTIONS = 20  # more than are served at once
+
+
+@pytest.fixture(autouse=True)
+def _closed_without_delay(monkeypatch):
+    """A server looks every half second whether it is to close."""
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", functools.partialmethod(BaseServer.serve_forever, 0.01))
 
 
 def test_silent_connections_do_not_block_requests(monkeypatch):
@@ -43,7 +53,7 @@ def test_a_request_that_does_not_come_to_an_end_is_ended(monkeypatch):
             assert slow.recv(1) == b""
 
 
-@pytest.mark.parametrize(
+@rows(
     ("listens", "asked", "status"),
     [
         ("127.0.0.1", "localhost:9470", 200),

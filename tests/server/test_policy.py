@@ -6,6 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
+from rows import rows
 
 from shardcall.v1 import method_options_pb2, profile_service_pb2
 from shardcall_server.errors import CallError, Reason
@@ -77,7 +78,7 @@ def test_the_policy_is_total(registered):
     assert set(METHODS) <= registered | planned
 
 
-@pytest.mark.parametrize("options", [{}, {"availability": 1}, {"scope": 1}])
+@rows("options", [{}, {"availability": 1}, {"scope": 1}])
 def test_a_method_without_complete_rules_is_no_method_of_the_policy(options):
     file = descriptor_pb2.FileDescriptorProto(
         name="t.proto", package="t", dependency=[method_options_pb2.DESCRIPTOR.name]
@@ -103,7 +104,7 @@ def test_a_method_that_is_not_in_the_policy_is_refused_even_without_authenticati
     assert caught.value.reason is Reason.NOT_SUPPORTED
 
 
-@pytest.mark.parametrize("scope", Scope)
+@rows("scope", Scope)
 def test_a_scope_is_asked_for_by_name(scope):
     others = frozenset(Scope) - {scope}
     check_scope(None, scope)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,13 +13,14 @@ from pathlib import Path
 
 import grpc
 import pytest
+from rows import rows
 
 from shardcall_server.frontend.access.ports import listen, session_names
 from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
 
 
-@pytest.mark.parametrize(
+@rows(
     ("bound", "names"),
     [
         (["127.0.0.1", "::1"], ["127.0.0.1", "::1", "localhost"]),
@@ -41,8 +44,12 @@ def test_a_server_has_a_name_for_each_address_at_which_it_alone_is_met(bound, na
         assert session_names(f"{bound[0]}:{port}") == [f"{name}:{port}" for name in names]
 
 
-def test_what_another_process_listens_at_is_none_of_its_own(server):
-    assert session_names(server.address) == []
+def test_what_another_process_listens_at_is_none_of_its_own():
+    code = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        port = int(other.stdout.readline())
+        assert session_names(f"127.0.0.1:{port}") == []
+        other.stdin.close()
 
 
 def test_a_unix_socket_has_a_name_too(tmp_path):
@@ -72,7 +79,7 @@ def test_a_unix_socket_is_this_users_alone_where_others_cannot_replace_it(serve_
     assert (short_folder / "socket").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770])
+@rows("mode", [0o777, 0o770])
 def test_a_unix_socket_that_others_may_replace_is_refused(serve_at, short_folder, mode):
     short_folder.chmod(mode)
     with pytest.raises(SettingsError, match=f"the folder {short_folder} has mode {mode:04o} .*chmod go-w"):

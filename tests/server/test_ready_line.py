@@ -1,6 +1,6 @@
 """The line that a server prints when it is ready."""
 
-import pytest
+from rows import rows
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.serving import as_options, is_lonely
@@ -8,7 +8,7 @@ from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
 
-@pytest.mark.parametrize(
+@rows(
     ("arguments", "options"),
     [
         ('"localhost:8470"', "localhost:8470"),
@@ -22,7 +22,7 @@ def test_the_command_has_the_arguments_of_connect(arguments, options):
     assert as_options(arguments) == options
 
 
-@pytest.mark.parametrize(
+@rows(
     ("count", "platform", "settings", "expected"),
     [
         (1, "cpu", {}, True),

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
+from pairs import pairs_of
+from rows import rows
 
 from shardcall._src.wire.chunk_codec import Chunk, decode
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
@@ -143,8 +145,7 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(pieces, "CHUNK_BYTES", 64)
 
 
-@pytest.mark.parametrize("process", range(4))
-@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize(("name", "process"), pairs_of([*OPERANDS], range(4)))
 def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process):
     exchange = Exchange(OPERANDS[name], [], process)
     exchange.send()
@@ -164,8 +165,7 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
     assert 0 <= command.operand_bytes - held_bytes < 64 * (len(OPERANDS[name]) * 2 + 1)
 
 
-@pytest.mark.parametrize("process", range(4))
-@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize(("name", "process"), pairs_of([*OPERANDS], range(4)))
 def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     exchange = Exchange([(ArrayType((3, 3), F8), ROWS)], OPERANDS[name], process)
     before = exchange.file.memory.copy()
@@ -269,7 +269,7 @@ def test_results_of_a_command_that_was_answered_are_thrown_away():
     assert exchange.link._results == {}, "a command that failed would keep its memory for ever"
 
 
-@pytest.mark.parametrize("come", [0, 1, 64])
+@rows("come", [0, 1, 64])
 def test_an_answer_whose_results_have_not_come_is_refused(come):
     """Their offsets hold another call's bytes."""
     exchange = Exchange([], OPERANDS["rows"])

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from rows import rows
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
@@ -92,7 +93,7 @@ def test_leases_see_their_own_arrays_oldest_first():
     assert len({resident.array_id for resident in ours + theirs}) == 5
 
 
-@pytest.mark.parametrize("length", [0, 15, 65])
+@rows("length", [0, 15, 65])
 def test_a_lease_id_of_the_wrong_length_is_refused(length):
     table = Table().array_table
     for do in (lambda name: table.reserve(name, 1), table.of_lease, table.renew):
@@ -102,7 +103,7 @@ def test_a_lease_id_of_the_wrong_length_is_refused(length):
         assert "16 to 64" in error.message
 
 
-@pytest.mark.parametrize("length", [0, 15, 17])
+@rows("length", [0, 15, 17])
 def test_a_handle_of_the_wrong_length_is_refused_and_nothing_deleted(length):
     table = Table()
     kept = table.put()
@@ -133,7 +134,7 @@ def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle():
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("lease_id", "nbytes", "setting", "held", "limit"),
     [
         (OURS, 31, "max_resident_bytes_per_lease", 40, MAX_LEASE_BYTES),
@@ -201,7 +202,7 @@ def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
     assert refusal(table.array_table.reserve, OURS, 51).metadata["held_bytes"] == "20"
 
 
-@pytest.mark.parametrize("name", ["find", "of_lease", "renew", "reserve", "commit"])
+@rows("name", ["find", "of_lease", "renew", "reserve", "commit"])
 def test_whatever_names_a_lease_renews_it(name):
     table = Table()
     kept = table.put()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import rows
 from server.fake_calls import FakeCall
 
 from shardcall_server.errors import CallError, Reason
@@ -46,7 +46,7 @@ def test_a_result_larger_than_the_window_is_computed_alone():
     assert (first.outcome, large.outcome) == ("acquired", "acquired")
 
 
-@pytest.mark.parametrize("nbytes", [0, 50])
+@rows("nbytes", [0, 50])
 def test_a_call_that_ends_while_it_waits_takes_nothing(nbytes):
     window = ResultWindow(100)
     Acquisition(window, 100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pytest
+from rows import rows
 
 from shardcall_server.frontend.autotune.rounds import Rounds
 from shardcall_server.frontend.autotune.tuning_result import compare
@@ -12,7 +12,7 @@ from shardcall_server.frontend.autotune.tuning_result import compare
 CANDIDATES = ("rule", "b", "c")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("runs_s", "winner"),
     [
         ({"rule": [1.0] * 3, "b": [2.0] * 3, "c": [3.0] * 3}, "rule"),
@@ -36,7 +36,7 @@ def test_the_quickest_wins_and_a_tie_goes_to_the_first_in_order(runs_s: Mapping[
     assert {timing.strategy for timing in result.timings} == {name for name, runs in runs_s.items() if runs}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("runs_s", "reason"),
     [
         ({"rule": [0.012] * 3, "b": [0.12] * 3}, "timed: rule 12 ms, b 120 ms; 10 times as fast as b"),

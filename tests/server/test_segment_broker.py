@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from rows import rows
 
 from shardcall._src.wire.shared_memory import map_file
 from shardcall_server.errors import CallError, Reason
@@ -344,7 +345,7 @@ def test_the_users_runtime_directory_comes_first(parent: str, monkeypatch: pytes
         assert segment_broker.socket_path.startswith(f"{parent}/shardcall-")
 
 
-@pytest.mark.parametrize("runtime", ["", "relative", "/nowhere", "/proc/1/root/none"])
+@rows("runtime", ["", "relative", "/nowhere", "/proc/1/root/none"])
 def test_a_runtime_directory_that_will_not_do_is_passed_over(monkeypatch: pytest.MonkeyPatch, runtime: str):
     monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
     with contextlib.closing(cast(SegmentBroker, make_segment_broker())) as segment_broker:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import rows
 
 from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, map_file
 from shardcall_server.errors import CallError, Reason
@@ -96,7 +97,7 @@ def skip_unless_shared_memory_collapses() -> None:
         os.close(fd)
 
 
-@pytest.mark.parametrize("nbytes", [0, _MIB, 4 * _MIB])
+@rows("nbytes", [0, _MIB, 4 * _MIB])
 def test_a_segment_cannot_be_shrunk_or_grown(registry: Registry, nbytes: int):
     segment = registry.open()
     with pytest.raises(PermissionError):
@@ -176,13 +177,13 @@ def test_an_unknown_segment_is_not_found(registry: Registry):
     assert error.reason is Reason.SEGMENT_NOT_FOUND
 
 
-@pytest.mark.parametrize("segment_id", [b"", b"a" * 15, b"a" * 17])
+@rows("segment_id", [b"", b"a" * 15, b"a" * 17])
 def test_an_id_of_another_length_is_malformed(registry: Registry, segment_id: bytes):
     error = refusal(lambda: registry.segments.acquire(segment_id, 0, 64, "result_space"))
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_space")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("offset", "nbytes"),
     [(1, 8), (8, 8), (0, 2 * _MIB + 1), (2 * _MIB, 1), (2 * _MIB - 64, 65), (2**64 - 64, 128), (64, 2**64 - 64)],
 )
@@ -194,7 +195,7 @@ def test_an_array_must_begin_at_64_bytes_and_end_inside(registry: Registry, offs
     assert registry.is_empty()  # what was refused holds nothing
 
 
-@pytest.mark.parametrize(("offset", "nbytes"), [(0, 2 * _MIB), (2 * _MIB - 64, 64), (2 * _MIB, 0), (64, 1)])
+@rows(("offset", "nbytes"), [(0, 2 * _MIB), (2 * _MIB - 64, 64), (2 * _MIB, 0), (64, 1)])
 def test_an_array_may_be_at_any_aligned_offset(registry: Registry, offset: int, nbytes: int):
     segment = registry.open()
     assert registry.segments.acquire(segment.segment_id, offset, nbytes) is segment

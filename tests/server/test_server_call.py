@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from rows import rows
 
 from shardcall_server.frontend.rpc.server_call import ServerCall
 
@@ -25,7 +25,7 @@ class Context:
         return ()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("left_s", "says"),
     [
         (2.5, "the call's 2.5 s passed while compiling; use a longer timeout"),

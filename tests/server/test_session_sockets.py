@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from rows import rows
 
 from shardcall._src.access.addresses import parse_address
 from shardcall._src.access.session import UNKNOWN, open_session
@@ -104,7 +105,7 @@ def test_a_silent_connection_blocks_no_others(sockets, parent, tokens, own):
         assert len(os.listdir("/proc/self/fd")) < before + 200 + 80
 
 
-@pytest.mark.parametrize("packet", [b"\xff\x00", b"x" * 4096])
+@rows("packet", [b"\xff\x00", b"x" * 4096])
 def test_what_is_no_token_is_unknown(sockets, parent, packet):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as visitor:
         visitor.settimeout(_PATIENCE_S)

@@ -7,6 +7,7 @@ import os
 import platform
 
 import pytest
+from rows import rows
 
 from shardcall._src.wire import variables
 from shardcall.cli.serve import serve
@@ -32,7 +33,7 @@ def test_flags_override_the_environment_which_overrides_the_file_which_overrides
     assert (settings.port, settings.devices, settings.max_call_s, settings.drain_s) == (100, 20, 3.5, 30.0)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("flags", "says"),
     [
         ({"port": "70000"}, "port.*70000"),
@@ -80,7 +81,7 @@ def test_an_invalid_value_is_named_with_its_source(monkeypatch, tmp_path):
         load_settings({"devices": "-3"}, config)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "value"),
     [
         ("SHARDCALL_PORT", "tcp://10.0.0.1:8470"),
@@ -93,15 +94,15 @@ def test_an_invalid_value_is_named_with_its_source(monkeypatch, tmp_path):
     ],
 )
 def test_what_kubernetes_sets_for_a_service_does_no_harm(monkeypatch, name, value):
-    monkeypatch.setenv(name, value)
-    settings = load_settings({})
-    assert (settings.port, settings.metrics_port) == (8470, None)
-    assert variables.unknown(os.environ) == []
+    with monkeypatch.context() as environment:
+        environment.setenv(name, value)
+        settings = load_settings({})
+        assert (settings.port, settings.metrics_port) == (8470, None)
+        assert variables.unknown(os.environ) == []
+        shadowed = list(variables.shadowed(os.environ))
     is_setting = name in {"SHARDCALL_PORT", "SHARDCALL_METRICS_PORT"}
     says = f"{name} is '{value}', as Kubernetes sets it"
-    assert [says in said and "enableServiceLinks: false" in said for said in variables.shadowed(os.environ)] == (
-        [True] if is_setting else []
-    )
+    assert [says in said and "enableServiceLinks: false" in said for said in shadowed] == ([True] if is_setting else [])
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from google.rpc import error_details_pb2, status_pb2
+from rows import rows
 
 from shardcall.v1 import error_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
@@ -28,7 +28,7 @@ def test_the_contract_names_the_status_of_every_reason():
         assert f"// {code.name}:" in comment, reason
 
 
-@pytest.mark.parametrize("reason", Reason)
+@rows("reason", Reason)
 def test_the_longest_status_of_each_reason_stays_below_four_kib(reason):
     error = CallError(
         reason, "m" * 100_000, field="f" * 100_000, metadata={f"{i}" + "k" * 10_000: "v" * 10_000 for i in range(99)}
@@ -61,7 +61,7 @@ def test_only_the_caller_retries_a_call_that_a_restart_ended():
     assert ("grpc-retry-pushback-ms", "-1") in status.trailing_metadata
 
 
-@pytest.mark.parametrize(
+@rows(
     ("requested", "available", "says"),
     [("hallo", ["halo", "gspmd"], "did you mean 'halo'?"), ("zzz", ["b", "a"], "there are: a, b"), ("x", [], "none")],
 )

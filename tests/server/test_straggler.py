@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
+from rows import rows
 
 from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
 from shardcall_server.errors import Reason
@@ -129,7 +129,7 @@ def test_where_several_failed_the_one_that_says_nothing_is_the_reason():
     assert mesh.checks(1) == StopRequest("h2 was 6 s behind the other hosts in running kernel diff")
 
 
-@pytest.mark.parametrize("kind", ["start_profile", "stop_profile"])
+@rows("kind", ["start_profile", "stop_profile"])
 def test_the_files_of_a_profile_take_as_long_as_they_take(kind):
     command = run(kind=kind)
     mesh = Mesh(command)

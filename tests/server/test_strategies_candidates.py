@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from rows import rows
 
 from shardcall_server.compilation.keys import Platform, kernel_key, tuning_digest
 from shardcall_server.compilation.resolve import Request, Resolved, resolve
@@ -42,7 +42,7 @@ def resolved(
     return resolve(kernel, request, DEVICES).with_strategy(decided)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kernel", "in_specs", "out_spec", "parameters"),
     [
         (Diff(), (ROWS,), None, {"axis": 0}),
@@ -87,7 +87,7 @@ def test_the_tuning_result_is_cached_by_all_of_the_key_but_the_strategy():
     assert tuning_digest(kernel_key(resolved(Diff(), COLUMNS, axis=0), PLATFORM)) != tuning_digest(keys[0])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kernel", "shapes", "parameters"),
     [
         (Diff(), [(4096, 8)], {"n": 17, "axis": 0}),

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from rows import rows
 from server.fake_calls import FakeCall
 from server.test_resident_array_table import EPOCH, MESH, OURS, PLACEMENT, TYPE, Table
 
@@ -182,7 +183,7 @@ def test_a_result_handle_is_used_once(arrays, table, results):
     launch(table, first)
 
 
-@pytest.mark.parametrize(("operands", "results"), [([b"short"], []), ([], [b"short"])])
+@rows(("operands", "results"), [([b"short"], []), ([], [b"short"])])
 def test_handles_of_another_length_are_refused(arrays, operands, results):
     with pytest.raises(CallError) as caught:
         arrays.claim("", operands, results)

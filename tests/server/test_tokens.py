@@ -9,6 +9,7 @@ from typing import Any, cast
 import grpc
 import pytest
 import structlog
+from rows import rows
 
 from shardcall._src.wire import token_file
 from shardcall._src.wire.token_file import Entry
@@ -66,15 +67,13 @@ def test_a_session_token_goes_with_its_token():
     assert tokens.find(others).name == "bob"
 
 
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+@rows("scheme", ["Bearer", "bearer", "BEARER"])
 def test_the_gate_knows_who_shows_a_token(scheme):
     shown = ("authorization", f"{scheme} {ALICE.token}")
     assert admit(Tokens([ALICE]), ("user-agent", "x"), shown).name == "alice"
 
 
-@pytest.mark.parametrize(
-    "metadata", [(), (("authorization-bin", b"Bearer"),), (("Authorization", "Bearer"),), (("authorization", b"x"),)]
-)
+@rows("metadata", [(), (("authorization-bin", b"Bearer"),), (("Authorization", "Bearer"),), (("authorization", b"x"),)])
 def test_no_token_and_a_wrong_one_are_distinguished(metadata):
     with pytest.raises(CallError) as caught:
         admit(Tokens([ALICE]), *metadata)

@@ -6,6 +6,7 @@ import signal
 from concurrent.futures import Future
 
 import pytest
+from rows import rows
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, identify, suspects
@@ -182,7 +183,7 @@ def test_a_worker_that_stood_by_answers_at_once():
     assert unheard(session, 3) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("status", "reason", "quarantined", "is_fault"),
     [
         (-signal.SIGKILL, "ended by signal 9 (SIGKILL)", (), False),

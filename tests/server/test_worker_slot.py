@@ -6,6 +6,8 @@ import os
 import queue
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -17,14 +19,12 @@ from shardcall._src.access.addresses import parse_address
 from shardcall._src.access.token import Token
 from shardcall._src.wire.chunk_codec import Chunk, decode
 from shardcall._src.wire.shared_memory import map_file
-from shardcall.v1 import server_info_service_pb2
 from shardcall_server.agent import worker_slot as module
 from shardcall_server.agent.agent import AgentSettings, JoinCall
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.relay import RelayedLink
-from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
@@ -312,7 +312,7 @@ def test_a_join_call_ends_while_others_take_what_is_left_of_it():
         assert not taking.is_alive()
 
 
-def hosted(worker: WorkerProcess | None, link: socket.socket | None) -> HostedWorker:
+def hosted(worker: subprocess.Popen[bytes] | None, link: socket.socket | None) -> HostedWorker:
     started = host_service_pb2.WorkerStarted(start_id=4, pid=worker.pid if worker else 2**22 + 1)
     hello = host_service_pb2.Hello(name="a")
     return HostedWorker(hello, started, RelayedLink(4, 0, lambda _: None), link, lambda: None)
@@ -325,30 +325,15 @@ def test_a_worker_that_has_ended_already_is_none():
     assert ours.fileno() == -1
 
 
-def test_a_real_worker_is_started_killed_and_let_go_of():
-    """Its devices come up behind a slot; the front end's end of it knows when it is gone, and closes what it opened."""
-    process = WorkerProcess("cpu", "error")
-    said: queue.Queue[host_service_pb2.JoinRequest] = queue.Queue()
-    slot = WorkerSlot(process, START, "", lambda message: said.put(decode(CARRIER, message)))
-    slot.watch()
-    start = link_pb2.FrontEndMessage(start=link_pb2.Start(platform="cpu", virtual_devices=2))
-    slot.take_command(host_service_pb2.HostCommand(front_end_message=start.SerializeToString()))
+def test_a_worker_of_this_host_is_killed_and_let_go_of():
+    """The front end's end of it knows when it is gone, and closes what it opened."""
+    before = sorted(os.listdir("/proc/self/fd"))
     ours, theirs = socket.socketpair()
-    worker = hosted(process, ours)
-    while True:
-        reported = link_pb2.WorkerMessage.FromString(said.get(timeout=PATIENCE_S).worker_message)
-        if reported.HasField("ready"):
-            break
-        assert reported.HasField("heartbeat")
-    assert reported.ready.devices == [server_info_service_pb2.Device(id=i, kind="cpu") for i in range(2)]
-    assert slot.cpu_ticks > 0
-    with theirs:
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process, theirs:
+        worker = hosted(process, ours)
         worker.kill()
-        while not (message := said.get(timeout=PATIENCE_S)).HasField("worker_ended"):
-            pass
-        worker.set_exited(message.worker_ended.status)
+        worker.set_exited(process.wait(PATIENCE_S))
         assert worker.terminate() == -signal.SIGKILL
         worker.kill()
         assert worker.terminate() == -signal.SIGKILL
-    assert worker._pidfd == -1
-    slot.close()
+    assert sorted(os.listdir("/proc/self/fd")) == before
