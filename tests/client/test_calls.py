@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from pairs import pairs_of
+from rows import rows
 
 import shardcall
 from shardcall import P
@@ -30,7 +30,8 @@ def counted(shape, dtype):
     return raw.astype(np.uint8).view(dtype).reshape(shape)
 
 
-@pytest.mark.parametrize(("dtype", "shape"), pairs_of(NAMES, [(), (0,), (3, 5), (2, 0, 4)]))
+@rows("dtype", NAMES)
+@rows("shape", [(), (0,), (3, 5), (2, 0, 4)])
 def test_every_element_type_comes_back_bit_for_bit(client, dtype, shape):
     x = counted(shape, dtype)
     result = client.call("echo", x).array

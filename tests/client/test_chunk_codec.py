@@ -5,6 +5,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rows import rows
 
 from shardcall._src.wire.chunk_codec import Chunk, decode, encode_chunk
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
@@ -101,14 +102,14 @@ def test_any_bytes_are_read_as_protobuf_reads_them(carrier, message):
         assert decoded == expected
 
 
-@ALL
+@rows("carrier", CARRIERS)
 def test_incoming_data_is_not_copied(carrier):
     chunk = array_pb2.TensorChunk(index=1, offset=2, data=b"data")
     message = carrier(chunk=chunk).SerializeToString()
     assert np.shares_memory(decode(carrier, message).data, np.frombuffer(message, np.uint8))
 
 
-@ALL
+@rows("carrier", CARRIERS)
 def test_other_messages_stay_what_they_are(carrier):
     for name in carrier.DESCRIPTOR.fields_by_name:
         if name != "chunk":

@@ -113,7 +113,7 @@ def test_a_profile_whose_start_was_abandoned_before_the_answer_is_stopped(tmp_pa
     assert files(tmp_path) == set()
 
 
-@pytest.mark.parametrize(
+@rows(
     "path",
     [
         *(

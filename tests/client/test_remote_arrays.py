@@ -16,10 +16,14 @@ from shardcall import Array, Mesh, P
 MIB = 2**20
 
 
-@pytest.fixture(params=[True, False], ids=["shared memory", "messages"])
+@pytest.fixture
 def client(request, memory):
-    with shardcall.connect(memory.server.address, shared_memory=request.param) as connected:
+    """A client that sends arrays in messages, or as `EACH_CLIENT` says."""
+    with shardcall.connect(memory.server.address, shared_memory=getattr(request, "param", False)) as connected:
         yield connected
+
+
+EACH_CLIENT = pytest.mark.parametrize("client", [True, False], ids=["shared memory", "messages"], indirect=True)
 
 
 @pytest.fixture
@@ -54,6 +58,7 @@ INPUTS = {
 }
 
 
+@EACH_CLIENT
 @pytest.mark.parametrize("kind", INPUTS)
 def test_what_is_put_comes_back(client, kind):
     x = INPUTS[kind]()
@@ -88,6 +93,7 @@ def test_what_is_too_large_is_not_put(memory, client):
     assert memory.calls == []
 
 
+@EACH_CLIENT
 def test_an_array_is_an_operand_of_any_call(memory, client):
     h = client.put(np.arange(6.0).reshape(2, 3))
     memory.calls.clear()
@@ -130,6 +136,7 @@ def test_its_type_stands_for_it_in_plans(server, client, memory):
         kernel(h, h)
 
 
+@EACH_CLIENT
 def test_results_may_stay(memory, client):
     result = client.call("echo", np.arange(8.0), keep=True)
     assert isinstance(result.array, shardcall.RemoteArray)
@@ -214,6 +221,7 @@ def test_describing_an_array_takes_it_from_no_call_whose_answer_is_in_transit(cl
         assert not lease.delete_dropped(lambda _: None)
 
 
+@EACH_CLIENT
 @pytest.mark.parametrize("method", ["put", "call", "compiled"])
 def test_a_list_ignores_an_array_whose_answer_is_in_transit(memory, client, method):
     kernel = client.compile("echo", Array(1, "float64"))
@@ -346,6 +354,7 @@ def test_large_arrays_go_and_come_through_shared_memory(memory, shared_client):
     np.testing.assert_array_equal(shared_client.put(x).get(), x)
 
 
+@EACH_CLIENT
 def test_a_refused_put_is_reported(memory, abort, client):
     memory.before = lambda request, context: abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "RESIDENT_LIMIT")
     for x in ([1.0], np.zeros(4 * MIB)):

@@ -64,7 +64,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("messages", "says"), FAULTS.values(), ids=FAULTS)
+@rows(("messages", "says"), FAULTS.values())
 def test_an_answer_that_breaks_the_contract_is_an_error_and_no_array(server, client, messages, says):
     server.execute_stream = lambda requests, context: iter(messages)
     with pytest.raises(shardcall.ProtocolError, match=says):

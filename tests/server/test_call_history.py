@@ -112,7 +112,7 @@ def test_servers_that_share_a_folder_add_to_it_and_what_one_removed_is_gone(fold
     assert most_frequent(folder) == ["roll"]
 
 
-@pytest.mark.parametrize(
+@rows(
     "content",
     [
         b"",
@@ -131,7 +131,7 @@ def test_servers_that_share_a_folder_add_to_it_and_what_one_removed_is_gone(fold
     ],
 )
 def test_a_damaged_file_costs_one_warning_and_is_written_anew(folder, content):
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "call_history.json").write_bytes(content)
     with capture_logs() as logs:
         history = opened(folder)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from rows import rows
 from server.fake_calls import FakeCall
 from server.fake_workers import PATIENCE_S, READY, FakeWorker, Running, usual
 from structlog.testing import capture_logs
@@ -353,7 +354,7 @@ def test_only_this_user_may_read_the_file(tmp_path):
     assert Verdicts(str(folder)).get(DIGEST) == Verdict("halo", {})
 
 
-@pytest.mark.parametrize(
+@rows(
     "content",
     [
         "",

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
-from pairs import pairs_of
 from rows import rows
 
 from shardcall._src.wire.chunk_codec import Chunk, decode
@@ -145,7 +144,8 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(pieces, "CHUNK_BYTES", 64)
 
 
-@pytest.mark.parametrize(("name", "process"), pairs_of([*OPERANDS], range(4)))
+@rows("process", range(4))
+@rows("name", OPERANDS)
 def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process):
     exchange = Exchange(OPERANDS[name], [], process)
     exchange.send()
@@ -165,7 +165,8 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
     assert 0 <= command.operand_bytes - held_bytes < 64 * (len(OPERANDS[name]) * 2 + 1)
 
 
-@pytest.mark.parametrize(("name", "process"), pairs_of([*OPERANDS], range(4)))
+@rows("process", range(4))
+@rows("name", OPERANDS)
 def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     exchange = Exchange([(ArrayType((3, 3), F8), ROWS)], OPERANDS[name], process)
     before = exchange.file.memory.copy()

@@ -7,6 +7,7 @@ import os
 import stat
 
 import pytest
+from rows import rows
 
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.autotune.tuning_result import StrategyTiming, TuningResult
@@ -90,7 +91,7 @@ def test_a_file_made_by_hand_is_read(folder):
     assert result.strategy == "halo"
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "",
@@ -114,7 +115,7 @@ def test_a_file_made_by_hand_is_read(folder):
     ],
 )
 def test_a_damaged_file_is_ignored_and_written_anew(folder, text, capsys):
-    folder.mkdir(parents=True, mode=0o700)
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     (folder / "tuning.json").write_bytes(text.encode("latin-1"))
     tuning_cache = TuningCache(str(folder))
     assert "are timed anew" in capsys.readouterr().out
