@@ -111,10 +111,25 @@ def _ready(server: ServerProcess, timeout_s: float, settings: Mapping[str, Setti
 
 
 class ServerProcess:
-    """A server process that exits with its standard input, and the threads that read its output."""
+    """A server process that exits with its standard input, and the threads that read its output.
 
-    def __init__(self, command: list[str], environment: Mapping[str, str] | None = None) -> None:
-        self._process = subprocess.Popen(
+    Args:
+        command: its program and arguments.
+        environment: variables that it has beside ours.
+        stop_timeout_s: the seconds that it has to exit before it is killed.
+
+    Attributes:
+        process: the process.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        environment: Mapping[str, str] | None = None,
+        stop_timeout_s: float = _STOP_TIMEOUT_S,
+    ) -> None:
+        self._stop_timeout_s = stop_timeout_s
+        self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -139,7 +154,7 @@ class ServerProcess:
     def begin_anew(self) -> None:
         """Disowns the process in a forked child: the server exits with the process that started it."""
         self._owned = False
-        _close(self._process.stdin)
+        _close(self.process.stdin)
 
     def wait_until_ready(self, timeout_s: float) -> str:
         """Returns the address that the server prints."""
@@ -151,12 +166,12 @@ class ServerProcess:
             ) from None
         if address is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_TIMEOUT_S)
+                self.process.wait(_STOP_TIMEOUT_S)
             self._threads[1].join(_STOP_TIMEOUT_S)
             reason = self._reason()
             why = f": {reason}" if reason else f"; {self._printed()}"
             raise ServerUnavailableError(
-                f"the local server ended before it was ready (exit status {self._process.poll()}){why}",
+                f"the local server ended before it was ready (exit status {self.process.poll()}){why}",
                 metadata={"reason": reason},
             )
         return address
@@ -165,13 +180,13 @@ class ServerProcess:
         """Terminates the process by closing its standard input, or kills it after a timeout."""
         if not self._owned:  # closing its output would wait for threads that the child lacks
             return
-        _close(self._process.stdin)
+        _close(self.process.stdin)
         try:
-            self._process.wait(_STOP_TIMEOUT_S)
+            self.process.wait(self._stop_timeout_s)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for thread, stream in zip(self._threads, (self._process.stdout, self._process.stderr), strict=True):
+            self.process.kill()
+            self.process.wait()
+        for thread, stream in zip(self._threads, (self.process.stdout, self.process.stderr), strict=True):
             thread.join(1.0)
             if not thread.is_alive():  # else another process has the pipe open, and closing would wait for it
                 _close(stream)
@@ -179,17 +194,17 @@ class ServerProcess:
 
     def cancel(self) -> None:
         """Kills the process while it is starting; `wait_until_ready` then fails."""
-        self._process.kill()
+        self.process.kill()
 
     def _read_stdout(self) -> None:
-        for line in self._process.stdout or ():
+        for line in self.process.stdout or ():
             if match := _READY.match(line):
                 self._address.put(match[1])
                 self._log.start()  # not before: the output of a failed start is quoted in an error
         self._address.put(None)
 
     def _read_stderr(self) -> None:
-        for line in self._process.stderr or ():
+        for line in self.process.stderr or ():
             self._log.add(line)
         self._log.finish()
 

@@ -1,6 +1,6 @@
 """A real gRPC server in this process with a kernel service that each test configures."""
 
-import os
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -295,11 +295,14 @@ def ended() -> Callable[[grpc.ServicerContext], threading.Event]:
 
 
 @pytest.fixture
-def no_descriptor_is_left() -> Iterator[None]:
-    """Checks that the test has closed the descriptors that it opened."""
-    before = sorted(os.listdir("/proc/self/fd"))
+def no_descriptor_is_left(tmp_path: Path) -> Iterator[None]:
+    """Checks that the test has closed the descriptors of its files and folders."""
     yield
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    opened = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # threads that other tests have left close theirs
+            opened.append(str(descriptor.readlink()))
+    assert [path for path in opened if path.startswith(str(tmp_path))] == []
 
 
 @pytest.fixture

@@ -142,9 +142,9 @@ def a_child_lets_the_local_server_alone():
     server = ServerProcess(command)
     assert server.wait_until_ready(20) == "here:1"
     in_child(server.stop)
-    assert server._process.poll() is None
+    assert server.process.poll() is None
     server.stop()
-    assert server._process.returncode == 0
+    assert server.process.returncode == 0
 
 
 def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
@@ -156,8 +156,8 @@ def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
         os.close(go[1])
         os.read(go[0], 1)
         os._exit(0)
-    server._process.stdin.close()
-    assert server._process.wait(20) == 0
+    server.process.stdin.close()
+    assert server.process.wait(20) == 0
     os.close(go[0])
     os.close(go[1])
     os.waitpid(child, 0)

@@ -69,7 +69,7 @@ def test_errors_of_encryption_name_options(said, expected):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    monkeypatch.setattr("shardcall.cli.token._is_terminal", lambda: True)
+    monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
 
 
 def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, tmp_path, terminal):
@@ -89,7 +89,7 @@ def test_tokens_are_printed_to_a_terminal_or_where_they_were_asked_for(run, tmp_
     assert not any(entry.token in said for entry in (own, bob, admin))
     for arguments, entry in (((), own), (("bob",), bob), (("--admin",), admin)):
         assert run("token", "show", *arguments, "--token-file", file).output == f"{entry.token}\n"
-    monkeypatch.setattr("shardcall.cli.token._is_terminal", lambda: True)
+    monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
     assert f'token="{own.token}"' in run("token", "--token-file", file).output
 
 

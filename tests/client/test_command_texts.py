@@ -104,9 +104,9 @@ def test_rates_are_those_since_the_snapshot_before():
 
 def test_status_has_a_line_for_each_loop():
     loops = RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2)
-    rows = status._held_rows(Snapshot(Usage(*[0] * 9, loops=loops), None))
+    rows = status.held_rows(Snapshot(Usage(*[0] * 9, loops=loops), None))
     assert rows["loops"] == "1,200 of 10,000 iterations in 3 s, alice\n5 iterations in 0 s, bob"
-    assert "loops" not in status._held_rows(Snapshot(Usage(*[0] * 9), None))
+    assert "loops" not in status.held_rows(Snapshot(Usage(*[0] * 9), None))
 
 
 class Busy:

@@ -1,5 +1,5 @@
 import threading
-from concurrent.futures import Future
+from concurrent.futures import wait
 
 import numpy as np
 import pytest
@@ -46,15 +46,23 @@ def test_one_thread_helps_with_large_copies_and_ends_on_closing(copier):
     assert target.all()
 
 
-def test_ctrl_c_ends_no_copy_before_the_helper_has(monkeypatch):
-    half, pressed = Future(), iter([KeyboardInterrupt, KeyboardInterrupt])
+def test_ctrl_c_ends_no_copy_before_the_helper_has(copier, monkeypatch):
+    pressed, may_copy, copyto = iter([KeyboardInterrupt, KeyboardInterrupt]), threading.Event(), np.copyto
 
     def interrupted(futures):
         if (press := next(pressed, None)) is not None:
             raise press
-        half.set_result(None)
+        may_copy.set()
+        return wait(futures)
+
+    def copy(*arguments, **keywords):
+        if threading.current_thread() is not threading.main_thread():
+            may_copy.wait(60)
+        copyto(*arguments, **keywords)
 
     monkeypatch.setattr(copying, "wait", interrupted)
+    monkeypatch.setattr(np, "copyto", copy)
+    target = np.zeros(16 * MIB, np.uint8)
     with pytest.raises(KeyboardInterrupt):
-        copying._await(half)
-    assert half.done()
+        copier.copy(target, np.ones_like(target))
+    assert target.all()

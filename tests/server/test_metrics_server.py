@@ -14,7 +14,6 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 from rows import rows
 
-from shardcall_server.frontend.observability import metrics_server
 from shardcall_server.frontend.observability.metrics_server import PATH, MetricsServer
 
 _CONNECTIONS = 20  # more than are served at once
@@ -26,11 +25,10 @@ def _closed_without_delay(monkeypatch):
     monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", functools.partialmethod(BaseServer.serve_forever, 0.01))
 
 
-def test_silent_connections_do_not_block_requests(monkeypatch):
-    monkeypatch.setattr(metrics_server, "_TIMEOUT_S", 600.0)
+def test_silent_connections_do_not_block_requests():
     registry = CollectorRegistry()
     Counter("asked", "Questions.", registry=registry)
-    with closing(MetricsServer("127.0.0.1", 0, registry)) as server, ExitStack() as stack:
+    with closing(MetricsServer("127.0.0.1", 0, registry, timeout_s=600.0)) as server, ExitStack() as stack:
         host, _, port = server.address.rpartition(":")
         silent = [
             stack.enter_context(socket.create_connection((host, int(port)), timeout=30)) for _ in range(_CONNECTIONS)
@@ -44,9 +42,8 @@ def test_silent_connections_do_not_block_requests(monkeypatch):
                 assert b"asked_total" in answer.read()
 
 
-def test_a_request_that_does_not_come_to_an_end_is_ended(monkeypatch):
-    monkeypatch.setattr(metrics_server, "_TIMEOUT_S", 0.2)
-    with closing(MetricsServer("127.0.0.1", 0, CollectorRegistry())) as server:
+def test_a_request_that_does_not_come_to_an_end_is_ended():
+    with closing(MetricsServer("127.0.0.1", 0, CollectorRegistry(), timeout_s=0.2)) as server:
         host, _, port = server.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60) as slow:
             slow.sendall(b"GET /metrics HT")

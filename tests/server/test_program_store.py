@@ -13,7 +13,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from shardcall._src.wire.private_files import PrivateFileError, open_private_folder
-from shardcall_server.compilation import program_store as module
 from shardcall_server.compilation.program_store import ProgramStore, StoreCounts
 
 LIMIT_BYTES = 1 << 20
@@ -270,9 +269,8 @@ def test_a_folder_of_another_below_ones_own_is_refused(folder):
         open_private_folder(folder)
 
 
-def test_there_is_a_bound_on_their_number_too(folder, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_ENTRIES", 10)
-    store = ProgramStore(folder, LIMIT_BYTES)
+def test_there_is_a_bound_on_their_number_too(folder):
+    store = ProgramStore(folder, LIMIT_BYTES, max_entries=10)
     for number in range(25):
         store.put(str(number), b"small")
     assert len(entries(folder)) <= 10

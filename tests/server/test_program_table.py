@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.frontend.programs import program_table as module
 from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry
 from shardcall_server.frontend.programs.keys import CallKey, ProgramKey
 from shardcall_server.frontend.programs.program_table import ProgramLimits, ProgramTable
@@ -67,7 +66,7 @@ def test_an_evicted_program_gets_no_aliases(table):
     assert table.get(CallKey(b"y")) is None
 
 
-def test_the_oldest_aliases_are_dropped(table, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_ALIASES", 2)
+def test_the_oldest_aliases_are_dropped(evicted):
+    table = ProgramTable(ProgramLimits(2, 1000, 0, max_aliases=2), lambda program: evicted.append(program.key))
     add(table, "a", "x", "y", "z")
     assert [table.get(CallKey(call)) is not None for call in (b"x", b"y", b"z")] == [False, True, True]

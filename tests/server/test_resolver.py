@@ -40,8 +40,8 @@ def command(strategy: str = "", **parameters: int) -> link_pb2.Prepare:
     return link_pb2.Prepare(call=prepared.message, operands=prepared.type_messages(), strategy=strategy)
 
 
-def resolver() -> Resolver:
-    return Resolver({"diff": Diff()}, Platform(device_kind="cpu", jax="0", flags=""), range(8))
+def resolver(max_open: int = 64) -> Resolver:
+    return Resolver({"diff": Diff()}, Platform(device_kind="cpu", jax="0", flags=""), range(8), max_open)
 
 
 def test_the_candidates_of_a_call_share_what_it_was_resolved_to(counts):
@@ -57,9 +57,8 @@ def test_the_candidates_of_a_call_share_what_it_was_resolved_to(counts):
     assert counts == dict.fromkeys(STEPS, 1)
 
 
-def test_other_calls_and_those_no_longer_kept_are_resolved_anew(counts, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_OPEN", 1)
-    made = resolver()
+def test_other_calls_and_those_no_longer_kept_are_resolved_anew(counts):
+    made = resolver(max_open=1)
     for _ in range(2):
         for n in (1, 2):
             made.resolve(command(axis=0, n=n))

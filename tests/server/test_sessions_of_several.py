@@ -190,7 +190,7 @@ def test_what_all_fail_at_is_the_callers_and_the_mesh_goes_on(run):
     assert not mesh.exit_reason.done()
 
 
-def test_other_programs_end_the_mesh_before_any_is_launched(run):
+def test_other_programsother_endthe_mesh_before_any_is_launched(run):
     other = but("prepare", {"prepared": link_pb2.Prepared(fingerprint=b"2", plan=kernel_pb2.Plan(kernel="diff"))})
     mesh = run(FakeWorker("a"), FakeWorker("b", other))
     restarted(mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())))
@@ -350,7 +350,7 @@ def test_workers_that_differ_are_no_mesh(run):
 def test_an_invalid_message_ends_the_mesh_and_is_reported_as_a_fault(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute")))
     answer = mesh.execute()
-    mesh.workers[1]._end.send(b"\xff\xff")
+    mesh.workers[1].other_end.send(b"\xff\xff")
     restarted(answer)
     assert mesh.exit_reason.exception(PATIENCE_S) is not None
 

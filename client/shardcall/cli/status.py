@@ -88,7 +88,7 @@ def _show_json(report: Mapping[str, Any]) -> None:
 
 def _table(address: str, snapshot: Snapshot) -> Table:
     table = Table(title=address, title_justify="left", show_header=False)
-    for label, text in {**_mesh_rows(snapshot), **_held_rows(snapshot)}.items():
+    for label, text in {**_mesh_rows(snapshot), **held_rows(snapshot)}.items():
         table.add_row(label, text)
     return table
 
@@ -111,7 +111,8 @@ def _mesh_rows(snapshot: Snapshot) -> dict[str, str]:
     return rows
 
 
-def _held_rows(snapshot: Snapshot) -> dict[str, str]:
+def held_rows(snapshot: Snapshot) -> dict[str, str]:
+    """Returns the text of each row about what the server holds, by its label."""
     held, limits = snapshot.usage, snapshot.info.limits if snapshot.info else None
     at_once = f" of {limits.max_concurrent_calls}" if limits else ""
     programs = f" of {limits.max_cached_programs}" if limits else ""

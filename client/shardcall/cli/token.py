@@ -125,7 +125,7 @@ def _read_file(path: str) -> Sequence[Entry]:
 def _show_token(path: str, entry: Entry) -> None:
     """Prints a token on a terminal only: others may read the file or log that standard output goes to."""
     is_host = "host" in entry.scopes and "run" not in entry.scopes
-    if not _is_terminal():
+    if not is_terminal():
         typer.echo(f"{path} holds the token of {entry.name}; print it with: shardcall token show {entry.name}")
     elif is_host:
         typer.echo(f"{path} holds the token of {entry.name}; where `shardcall worker --join` runs:")
@@ -147,7 +147,8 @@ def _show_use(path: str, entry: Entry) -> None:
     typer.echo(f"export {token_file.TOKEN_VARIABLE}={entry.token}")
 
 
-def _is_terminal() -> bool:
+def is_terminal() -> bool:
+    """Returns whether a person sees what is printed."""
     return sys.stdout.isatty()
 
 

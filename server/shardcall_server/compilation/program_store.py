@@ -74,6 +74,7 @@ class ProgramStore:
         folder: a private folder, made if it is missing.
         max_bytes: maximum bytes of the files; the least recently used are removed first.
         host: the features of this machine that decide which programs run on it and are not in the keys.
+        max_entries: maximum number of the files.
 
     Attributes:
         counts: outcomes so far.
@@ -82,7 +83,8 @@ class ProgramStore:
         PrivateFileError: the folder is not this user's alone.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, host: str = "") -> None:
+    def __init__(self, folder: Path, max_bytes: int, host: str = "", max_entries: int = _MAX_ENTRIES) -> None:
+        self._max_entries = max_entries
         self.counts = StoreCounts()
         self._folder = folder
         self._max_bytes = max_bytes
@@ -131,7 +133,7 @@ class ProgramStore:
             try:
                 self._write(name, content)
                 self._bytes, self._entry_count = self._bytes + len(content), self._entry_count + 1
-                if self._bytes > self._max_bytes or self._entry_count > _MAX_ENTRIES:
+                if self._bytes > self._max_bytes or self._entry_count > self._max_entries:
                     self._evict(_KEPT_SHARE)
             except (OSError, PrivateFileError) as error:
                 self.counts.unwritten += 1
@@ -199,7 +201,7 @@ class ProgramStore:
         entries = sorted(self._entries())
         self._bytes, self._entry_count = sum(size for _, _, size in entries), len(entries)
         for _, name, size in entries:
-            if self._bytes <= self._max_bytes * share and self._entry_count <= _MAX_ENTRIES * share:
+            if self._bytes <= self._max_bytes * share and self._entry_count <= self._max_entries * share:
                 break
             self._remove(name)
             self._bytes, self._entry_count = self._bytes - size, self._entry_count - 1

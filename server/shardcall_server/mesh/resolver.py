@@ -27,9 +27,13 @@ class Resolver:
         kernels: the kernels by name.
         platform: the part of every key that this process decides.
         devices: the ids of the mesh's devices.
+        max_open: the most calls that are kept.
     """
 
-    def __init__(self, kernels: Mapping[str, Kernel], platform: Platform, devices: Sequence[int]) -> None:
+    def __init__(
+        self, kernels: Mapping[str, Kernel], platform: Platform, devices: Sequence[int], max_open: int = _MAX_OPEN
+    ) -> None:
+        self._max_open = max_open
         self._kernels = kernels
         self._platform = platform
         self._devices = devices
@@ -46,7 +50,7 @@ class Resolver:
             entry = self._resolve(command)
             if len(entry[0].candidates) > 1 and len(call[0]) <= _MAX_OPEN_BYTES:
                 self._open[call] = entry
-                if len(self._open) > _MAX_OPEN:
+                if len(self._open) > self._max_open:
                     self._open.popitem(last=False)
         resolved = entry[0].with_strategy(command.strategy)
         return resolved, replace(entry[1], strategy=resolved.strategy.name)

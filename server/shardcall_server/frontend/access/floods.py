@@ -36,11 +36,19 @@ class FloodGuard:
     Args:
         on_close: called with the peer of each closed connection, as gRPC names it.
         clock: a monotonic clock, in seconds.
+        scan_s: the seconds from one scan to the next.
+        patience: the number of scans in sequence that must find a connection above its limit.
     """
 
     def __init__(
-        self, on_close: Callable[[str], object] = lambda _: None, clock: Callable[[], float] = time.monotonic
+        self,
+        on_close: Callable[[str], object] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        scan_s: float = _SCAN_S,
+        patience: int = _PATIENCE,
     ) -> None:
+        self._scan_s = scan_s
+        self._patience = patience
         self._on_close = on_close
         self._clock = clock
         self._ports: frozenset[int] = frozenset()
@@ -66,14 +74,14 @@ class FloodGuard:
             self._thread.join()
 
     def _watch(self) -> None:
-        pause_s = _SCAN_S
+        pause_s = self._scan_s
         while not self._closing.wait(pause_s):
             began = time.thread_time()
             try:
                 self.scan()
             except OSError as error:  # there is no /proc, or no descriptor is left
                 structlog.get_logger().debug("connections could not be scanned", error=str(error))
-            pause_s = max(_SCAN_S, (time.thread_time() - began) / _MAX_LOAD)
+            pause_s = max(self._scan_s, (time.thread_time() - began) / _MAX_LOAD)
 
     def scan(self) -> None:
         """Scans all connections once.
@@ -101,7 +109,7 @@ class FloodGuard:
                     if (peer := self._peer(connection)) is None:
                         return False
                 limited = self._limited[inode] = _Limited(peer, self._clock())
-            allowed = limited.allows(_received_bytes(descriptor), self._clock())
+            allowed = limited.allows(_received_bytes(descriptor), self._clock(), self._patience)
             # After counting the bytes: a call that was admitted during this scan may have sent them.
             if limited.peer in self._admitted:
                 return False
@@ -151,13 +159,13 @@ class _Limited:
     allowed: float = _BURST_BYTES
     scans: int = 0
 
-    def allows(self, received: int, now: float) -> bool:
-        """Takes newly received bytes out of the bucket; returns False at the fourth scan that finds it overdrawn."""
+    def allows(self, received: int, now: float, patience: int) -> bool:
+        """Takes newly received bytes out of the bucket; returns False at the last scan that may find it overdrawn."""
         refilled = min(_BURST_BYTES, self.allowed + _BYTES_PER_S * (now - self.seen))
         self.allowed = refilled - (received - self.received)
         self.received, self.seen = received, now
         self.scans = 0 if self.allowed >= 0 else self.scans + 1
-        return self.scans < _PATIENCE
+        return self.scans < patience
 
 
 def _copy(descriptor: int) -> socket.socket:

@@ -55,9 +55,11 @@ class Hosts:
 
     Args:
         on_change: called with the name of a host and whether it has joined or left.
+        start_s: the seconds within which an agent must start a worker.
     """
 
-    def __init__(self, settings: Settings, on_change: Callable[[str, bool], None]) -> None:
+    def __init__(self, settings: Settings, on_change: Callable[[str, bool], None], start_s: float = _START_S) -> None:
+        self._start_s = start_s
         self._settings = settings
         self._on_change = on_change
         self._changed = threading.Condition()
@@ -147,11 +149,11 @@ class Hosts:
         while True:
             hosts = self._wait_for_hosts()
             starting = [host.start_worker(i) for i, host in enumerate(hosts)]
-            wait(starting, _START_S)
+            wait(starting, self._start_s)
             workers: list[HostedWorker] = []
             for host, started in zip(hosts, starting, strict=True):
                 if not started.done():
-                    self.remove(host, f"it did not start a worker within {_START_S:g} s")
+                    self.remove(host, f"it did not start a worker within {self._start_s:g} s")
                 elif started.exception() is None:
                     workers.append(started.result())
                     if host is hosts[0] and not started.result().started.free_port:

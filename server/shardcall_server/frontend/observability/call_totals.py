@@ -39,9 +39,14 @@ Totals = Mapping[str, Total]
 
 
 class TotalsByName:
-    """Counts calls by kernel and by principal; numbers only grow."""
+    """Counts calls by kernel and by principal; numbers only grow.
 
-    def __init__(self) -> None:
+    Args:
+        max_names: the most kernels, and the most principals, that are counted.
+    """
+
+    def __init__(self, max_names: int = _MOST_NAMES) -> None:
+        self._max_names = max_names
         self._lock = threading.Lock()
         self._by_kernel: dict[str, Total] = {}
         self._by_principal: dict[str, Total] = {}
@@ -58,7 +63,7 @@ class TotalsByName:
         """
         with self._lock:
             for name, totals in ((kernel, self._by_kernel), (principal, self._by_principal)):
-                if name and (name in totals or len(totals) < _MOST_NAMES):
+                if name and (name in totals or len(totals) < self._max_names):
                     total = totals.setdefault(name, Total())
                     total.add(is_failed=is_failed, execute_s=execute_s, array_bytes=array_bytes)
 

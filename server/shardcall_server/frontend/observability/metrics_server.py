@@ -34,6 +34,7 @@ class MetricsServer:
     Args:
         host: the address to listen on.
         port: the port; 0 lets the system choose.
+        timeout_s: how long one connection may take.
 
     Attributes:
         address: the address in use, "host:port".
@@ -42,7 +43,7 @@ class MetricsServer:
         SettingsError: the address cannot be bound.
     """
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, timeout_s: float = _TIMEOUT_S) -> None:
         class Handler(_Handler):
             exposed = registry
             names = {host.lower(), "localhost"} if is_loopback(host) else None
@@ -61,7 +62,7 @@ class MetricsServer:
                 super().process_request(request, client_address)
 
             def process_request_thread(self, request: Any, client_address: Any) -> None:
-                with deadline_timer.at(time.monotonic() + _TIMEOUT_S, lambda: _hang_up(request)):
+                with deadline_timer.at(time.monotonic() + timeout_s, lambda: _hang_up(request)):
                     super().process_request_thread(request, client_address)
 
             def shutdown_request(self, request: Any) -> None:

@@ -73,9 +73,11 @@ class CallHistory:
     Args:
         directory: the folder of the file; empty for none: then restarts of the mesh know the calls, and no later start
             of the server does.
+        max_calls: the most calls that are kept.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, max_calls: int = _MAX_CALLS) -> None:
+        self._max_calls = max_calls
         self._file = Path(directory, FILE_NAME) if directory else None
         self._lock = threading.Lock()
         self._calls: OrderedDict[CallKey, CountedCall] = OrderedDict()  # the one used last is the last
@@ -104,7 +106,7 @@ class CallHistory:
         with self._lock:
             self._calls.setdefault(call.key, CountedCall(call, 1.0, time.time(), self.devices))
             self._removed.discard(call.key)
-            while len(self._calls) > _MAX_CALLS:
+            while len(self._calls) > self._max_calls:
                 self._calls.popitem(last=False)
             self._has_changed = True
         self._has_new.set()
@@ -166,7 +168,7 @@ class CallHistory:
         with self._lock:
             self._has_changed = False
             calls = {**{key: c for key, c in self._in_file.items() if key not in self._removed}, **self._calls}
-        latest = sorted(calls.values(), key=lambda counted: counted.used)[-_MAX_CALLS:]
+        latest = sorted(calls.values(), key=lambda counted: counted.used)[-self._max_calls :]
         items = [{**c.content, "count": c.count, "used": c.used, "devices": c.devices} for c in latest]
         try:
             private_files.write_file(self._file, json.dumps({"format": _FORMAT, "calls": items}).encode())
@@ -178,7 +180,7 @@ class CallHistory:
     def _read(self, fading: float) -> OrderedDict[CallKey, CountedCall]:
         if self._file is None:
             return OrderedDict()
-        calls = decode_calls(private_files.read_file(self._file, MAX_FILE_BYTES, is_secret=False))[:_MAX_CALLS]
+        calls = decode_calls(private_files.read_file(self._file, MAX_FILE_BYTES, is_secret=False))[: self._max_calls]
         for counted in calls:
             counted.count *= fading
         return OrderedDict((counted.call.key, counted) for counted in sorted(calls, key=lambda counted: counted.used))

@@ -10,8 +10,6 @@ from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, C
 from shardcall_server.frontend.programs.keys import CallKey, ProgramKey
 from shardcall_server.settings import client_share
 
-_MAX_ALIASES = 64
-
 
 @dataclass(frozen=True)
 class ProgramLimits:
@@ -22,12 +20,14 @@ class ProgramLimits:
         max_bytes: their estimated bytes together.
         max_call_bytes: bytes of operands and results of one call.
         max_device_bytes: bytes on the devices while a program runs; 0 for what the devices have.
+        max_aliases: calls that find one program.
     """
 
     max_programs: int
     max_bytes: int
     max_call_bytes: int
     max_device_bytes: int = 0
+    max_aliases: int = 64
 
 
 class ProgramTable:
@@ -97,7 +97,7 @@ class ProgramTable:
         program.aliases[call] = None
         if before is not None and before.program is not program:
             self._remove_alias(before.program, call)
-        if len(program.aliases) > _MAX_ALIASES:
+        if len(program.aliases) > self._limits.max_aliases:
             del self._entries[program.aliases.popitem(last=False)[0]]
 
     def pin(self, program: CachedProgram) -> None:

@@ -49,7 +49,7 @@ class AuxiliaryRpcs(grpc.ServerInterceptor):
     def __init__(self, threads: CallThreads) -> None:
         self._threads = threads
         self._deadline_timer = DeadlineTimer()
-        self._awaited = _Awaited(_MAX_AWAITED)
+        self._awaited = AwaitedChecks(_MAX_AWAITED)
         self._watches: Counter[str] = Counter()  # by connection
         self._watches_lock = threading.Lock()
         self._health = CountedThreads(_HEALTH_THREADS, _MAX_HEALTH_RPCS, "health")
@@ -137,7 +137,7 @@ class AuxiliaryRpcs(grpc.ServerInterceptor):
         return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is missing; send one message")
 
 
-class _Awaited:
+class AwaitedChecks:
     """The RPCs whose request has not arrived.
 
     Beyond the limit, the oldest RPC of the connection with the most of them is cancelled. An honest client sends the
