@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import rows
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "examples/notebooks"
 SHORT = "arrays"
@@ -35,7 +36,7 @@ def content(output: dict[str, Any]) -> object:
     return kinds(output), "".join(output.get("data", {}).get("text/plain", output.get("text", "")))
 
 
-@pytest.mark.parametrize("file", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda file: file.stem)
+@rows("file", sorted(NOTEBOOKS.glob("*.ipynb")))
 def test_every_cell_was_executed_from_the_first_to_the_last(file: Path) -> None:
     assert [cell["execution_count"] for cell in cells(file)] == list(range(1, len(cells(file)) + 1))
 

@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 from project.blocks import ROOT, matches
+from rows import rows
 
 import shardcall as sc
 from shardcall import P
@@ -127,7 +128,7 @@ def test_every_reason_has_a_section_and_every_section_a_reason() -> None:
     assert sorted(re.findall(r"^### (.+)$", PAGE, re.MULTILINE)) == sorted(SECTIONS)
 
 
-@pytest.mark.parametrize("reason", Reason.__members__)
+@rows("reason", Reason.__members__)
 def test_a_section_names_the_class_and_the_status(reason: str) -> None:
     kind = ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
     assert SECTIONS[reason][0] == f"`{kind.__name__}`, {STATUS_CODES[Reason[reason]].name}"
@@ -141,7 +142,7 @@ def test_the_client_raises_the_message_that_the_page_shows(reason: str, client: 
     assert any(matches(message, SECTIONS[reason][1]) for message in messages(caught.value)), str(caught.value)
 
 
-@pytest.mark.parametrize("reason", sorted(set(Reason.__members__) - set(PROVOKED)))
+@rows("reason", sorted(set(Reason.__members__) - set(PROVOKED)))
 def test_the_server_has_the_message_that_the_page_shows(reason: str) -> None:
     message = re.sub(r" \(request …\)$", "", SECTIONS[reason][1])
     assert any(len(one.pattern) > len(".*.*") and one.fullmatch(message) for one in templates()[reason])
@@ -157,7 +158,7 @@ def test_an_error_without_a_reason_has_the_message_that_the_page_shows(
     assert matches(str(caught.value), message), str(caught.value)
 
 
-@pytest.mark.parametrize(("reason", "message"), REFUSED)
+@rows(("reason", "message"), REFUSED)
 def test_an_argument_that_the_client_refuses_has_the_class_and_the_reason_of_the_server(
     reason: str, message: str, client: sc.Client
 ) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
+from rows import rows
 
 import shardcall
 
@@ -100,7 +100,7 @@ def test_the_client_imports_only_numpy_grpc_and_protobuf() -> None:
         assert not {(module, name) for module, name in entries if top(name) not in names}
 
 
-@pytest.mark.parametrize("start", sorted({"cli", *shardcall._HOMES.values()}))
+@rows("start", sorted({"cli", *shardcall._HOMES.values()}))
 def test_neither_the_client_nor_its_command_line_reaches_the_server_or_jax_on_import(start: str) -> None:
     chains = reached([f"shardcall.{start}"], late=False)
     assert not [chain for name, chain in chains.items() if top(name) in {*JAX, "shardcall_server"}]
@@ -153,7 +153,7 @@ def test_a_worker_loads_no_grpc_and_no_settings(run_python: Callable[[str], str]
     assert not {top(name) for name in loaded} & {"grpc", "pydantic", "typer"}
 
 
-@pytest.mark.parametrize("package", ["frontend", "agent"])
+@rows("package", ["frontend", "agent"])
 def test_neither_the_front_end_nor_an_agent_reaches_jax(package: str) -> None:
     chains = reached(below(f"shardcall_server.{package}"))
     assert not [chain for name, chain in chains.items() if top(name) in JAX]
@@ -176,7 +176,7 @@ def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
     assert not [chain for name, chain in chains.items() if name.startswith(("grpc", "google"))]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("lower", "upper"),
     [
         ("shardcall_server.kernels", ("compilation", "mesh", "frontend", "agent")),
@@ -230,7 +230,7 @@ FOLDERS = {
 """The folders of a package, each with those of the package that it imports."""
 
 
-@pytest.mark.parametrize("package", FOLDERS)
+@rows("package", FOLDERS)
 def test_folders_import_those_below_them(package: str) -> None:
     depth = package.count(".") + 1
 

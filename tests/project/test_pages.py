@@ -24,6 +24,7 @@ from project.blocks import (
     matches,
     output_of,
 )
+from rows import rows
 
 import shardcall as sc
 from shardcall import aio
@@ -98,13 +99,13 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(
             assert matches(printed.getvalue(), expected.text), f"{block} printed:\n{printed.getvalue()}"
 
 
-@pytest.mark.parametrize("block", of_language("sh"), ids=str)
+@rows("block", of_language("sh"))
 def test_the_commands_of_a_page_exist_and_accept_their_arguments(block: Block) -> None:
     for command in commands_of(block.text):
         check_command(command)
 
 
-@pytest.mark.parametrize("block", of_language("json"), ids=str)
+@rows("block", of_language("json"))
 def test_the_calls_of_a_warm_up_file_can_be_parsed(block: Block) -> None:
     for call in json.loads(block.text)["calls"]:
         json_format.ParseDict(call["call"], kernel_pb2.KernelCall())
@@ -112,7 +113,7 @@ def test_the_calls_of_a_warm_up_file_can_be_parsed(block: Block) -> None:
             json_format.ParseDict(operand, array_pb2.ArrayType())
 
 
-@pytest.mark.parametrize("block", of_language("toml"), ids=str)
+@rows("block", of_language("toml"))
 def test_the_keys_of_a_settings_file_are_settings(block: Block) -> None:
     assert set(tomllib.loads(block.text)) <= set(Settings.model_fields)
 
@@ -123,9 +124,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md"))], ids=lambda page: page.stem
-)
+@rows("page", [*PAGES, *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md"))])
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text())
     targets = [((page.parent / file) if file else page, anchor) for file, anchor in links]

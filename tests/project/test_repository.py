@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from rows import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -69,18 +70,18 @@ def is_generated(file: Path) -> bool:
     return "_pb2" in file.name or file.is_relative_to("tests/third_party")  # or as others wrote it
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+@rows("lock", LOCKS)
 def test_every_line_of_a_lock_is_an_exact_version_with_its_hashes(lock: Path) -> None:
     pinned = re.compile(r"[\w.-]+==\S+( ; [^#]+?)?(\s+--hash=sha256:[0-9a-f]{64})+\s*")
     assert not [line for line in logical_lines(lock) if not pinned.fullmatch(line)]
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+@rows("lock", LOCKS)
 def test_no_lock_names_where_packages_come_from(lock: Path) -> None:
     assert "://" not in lock.read_text()
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+@rows("lock", LOCKS)
 def test_a_lock_holds_what_pyproject_asks_for(lock: Path) -> None:
     locked = pins(lock)
     missing = []
@@ -92,7 +93,7 @@ def test_a_lock_holds_what_pyproject_asks_for(lock: Path) -> None:
     assert not missing, "run `make lock`"
 
 
-@pytest.mark.parametrize("folder", ["protos", "examples/node"])
+@rows("folder", ["protos", "examples/node"])
 def test_the_lock_of_npm_has_hashes_and_no_address(folder: str) -> None:
     packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
     installed = {name: package for name, package in packages.items() if name}
