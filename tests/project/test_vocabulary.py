@@ -122,11 +122,12 @@ def names(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def replaced(name: str) -> set[str]:
+@functools.cache  # most names occur in many places
+def replaced(name: str) -> frozenset[str]:
     """Returns the replaced words in a name."""
     for pattern in EXCEPTIONS:
         name = re.sub(pattern, "_", name)
-    return {word.lower() for word in _WORD.findall(name)} & set(REPLACED)
+    return frozenset(word.lower() for word in _WORD.findall(name)) & set(REPLACED)
 
 
 def modules(sources: list[Path] = SOURCES) -> list[Path]:
