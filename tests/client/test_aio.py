@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 import weakref
+from functools import partial
 
 import grpc
 import numpy as np
@@ -18,7 +19,8 @@ from shardcall import aio
 from shardcall._src.device_arrays.array_operators import ArrayOperators
 from shardcall._src.device_arrays.standard_methods import StandardMethods
 from shardcall._src.rpc.cancellation import Cancellation
-from shardcall.aio import threads
+from shardcall.aio import connecting
+from shardcall.aio.threads import Threads
 from shardcall.local_server import ServerProcess
 
 LARGE = np.arange(2**19, dtype=np.float64)
@@ -351,7 +353,7 @@ def test_an_error_holds_its_operands_no_longer_than_itself(server):
 
 
 def test_a_call_waits_for_a_thread_no_longer_than_its_timeout(server, blocked, monkeypatch):
-    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+    monkeypatch.setattr(connecting, "Threads", partial(Threads, most_threads=1))
 
     async def use(client):
         first = asyncio.create_task(client.call("echo", [1.0], timeout=60))

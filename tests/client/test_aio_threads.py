@@ -11,7 +11,7 @@ from client.tasks import cancel
 
 import shardcall
 from shardcall._src.rpc.deadline import deadline
-from shardcall.aio import asynchronous, threads
+from shardcall.aio import asynchronous
 from shardcall.aio.threads import Threads
 
 
@@ -33,8 +33,8 @@ def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
     release, begun = threading.Event(), []
 
     async def use():
-        pool = Threads()
-        busy = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(threads._MOST_THREADS)]
+        pool = Threads(most_threads=2)
+        busy = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(2)]
         waiting = asyncio.create_task(pool.run(lambda: begun.append(1)))
         await asyncio.sleep(0)
         await cancel(waiting)
@@ -71,8 +71,7 @@ def test_a_late_value_is_released():
     assert dropped == ["value"]
 
 
-def test_released_values_do_not_wait_behind_calls(monkeypatch):
-    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+def test_released_values_do_not_wait_behind_calls():
     began, end, end_next, dropped = threading.Event(), threading.Event(), threading.Event(), []
 
     def work():
@@ -80,7 +79,7 @@ def test_released_values_do_not_wait_behind_calls(monkeypatch):
         return end.wait(20)
 
     async def use():
-        pool = Threads()
+        pool = Threads(most_threads=1)
         task = asyncio.create_task(pool.run(work, dropped.append))
         await asyncio.to_thread(began.wait, 20)
         following = asyncio.create_task(pool.run(lambda: end_next.wait(20)))
@@ -98,15 +97,13 @@ def test_released_values_do_not_wait_behind_calls(monkeypatch):
     asyncio.run(use())
 
 
-def test_a_timeout_left_out_holds_for_the_wait_too(monkeypatch):
-    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
-
+def test_a_timeout_left_out_holds_for_the_wait_too():
     class Waiting:
         def rest(self, release, *, timeout=0.2):
             return release.wait(20)
 
     async def use():
-        pool, release = Threads(), threading.Event()
+        pool, release = Threads(most_threads=1), threading.Event()
         rest = partial(asynchronous.awaited(Waiting.rest), asynchronous.Asynchronous(Waiting(), pool))
         first = asyncio.create_task(rest(release, timeout=20))
         await asyncio.sleep(0)
@@ -121,8 +118,8 @@ def test_a_timeout_left_out_holds_for_the_wait_too(monkeypatch):
 
 def test_the_wait_for_a_thread_counts():
     async def use():
-        pool, release = Threads(), threading.Event()
-        taken = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(threads._MOST_THREADS)]
+        pool, release = Threads(most_threads=2), threading.Event()
+        taken = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(2)]
         late = asyncio.create_task(pool.run(lambda: deadline(100.0, 0.0), timeout=100.0))
         await asyncio.to_thread(lambda: None)
         asked = time.monotonic()

@@ -44,7 +44,7 @@ class Servicer(profile_service_pb2_grpc.ProfileServiceServicer):
 
 
 @contextmanager
-def profile_of(directory, *pieces, end=None, servicer=None):
+def profile_of(directory, *pieces, end=None, servicer=None, timeout_s=30):
     """A profile whose files are these pieces, each a path and some bytes."""
     with futures.ThreadPoolExecutor(2) as threads:
         server = grpc.server(threads)
@@ -53,7 +53,7 @@ def profile_of(directory, *pieces, end=None, servicer=None):
         server.start()
         transport = Transport(lambda: grpc.insecure_channel(f"127.0.0.1:{port}"), "here", Meters(False))
         try:
-            yield Profile(transport, directory, 0, lambda: deadline(30, 0))
+            yield Profile(transport, directory, 0, lambda: deadline(timeout_s, 0))
         finally:
             transport.close()
             server.stop(0).wait()
@@ -87,10 +87,11 @@ def test_what_is_no_folder_and_no_time_is_refused(directory, seconds, field):
 
 def test_one_that_is_asked_for_wrongly_does_not_begin(tmp_path):
     servicer = Servicer([], None)
-    with profile_of(tmp_path, servicer=servicer) as profile:
-        profile._deadline = lambda: deadline(-1.0, 0)
-        with pytest.raises(sc.InvalidParameterError, match="timeout is -1"):
-            profile.start()
+    with (
+        profile_of(tmp_path, servicer=servicer, timeout_s=-1.0) as profile,
+        pytest.raises(sc.InvalidParameterError, match="timeout is -1"),
+    ):
+        profile.start()
     assert servicer.started.empty()
 
 
