@@ -74,8 +74,8 @@ test-hosts: $(venv) ## run the kernels' tests, without the long ones, on 2 hosts
 test-numpy: $(venv) ## run NumPy's own tests of the functions that the client has, over sharded arrays
 	@$(run) -m pytest tests/numpy_suite $(in_parallel) --dist loadscope $(ARGS)
 
-test-array-api: $(venv) ## run the tests of the array API standard (ARGS="--sharded --full": sharded arrays, 40 examples each)
-	@$(run) tests/array_api/suite.py $(ARGS)
+test-array-api: $(venv) ## run the tests of the array API standard that SUITE=folder holds (ARGS="--sharded --full": sharded arrays, 40 examples each)
+	@$(run) tests/array_api/suite.py "$(SUITE)" $(ARGS)
 
 accuracy: $(venv) ## measure every kernel against extended precision and write docs/accuracy.md (ARGS=--quick: few sizes)
 	@cd tests && ../$(run) -m accuracy $(ARGS)

@@ -1,4 +1,4 @@
-"""Runs the tests of the Python array API standard: python suite.py [--full] [--sharded] [arguments of pytest].
+"""Runs a checkout of array-api-tests over ``client.xp``: suite.py FOLDER [--full] [--sharded] [arguments of pytest].
 
 Examples are the same in every run: 3 a test, 40 with ``--full``. Arrays have at most 64 elements, since each shape is
 compiled. What may fail is listed in expected_failures.txt, with the reasons; with 40 examples and one device it has to.
@@ -6,36 +6,58 @@ compiled. What may fail is listed in expected_failures.txt, with the reasons; wi
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SUITE = HERE.parent / "third_party" / "array_api_tests"
 FAILURES = HERE / "expected_failures.txt"
 STANDARD = "2024.12"
 FULL = 40
+PACKAGES = ("hypothesis", "ndindex", "pytest_jsonreport")
+REPOSITORY = "https://github.com/data-apis/array-api-tests"
+INSTALL = "python -m pip install ndindex pytest-json-report"
 
 
-def command(examples: int, *arguments: str, is_strict: bool = False) -> list[str]:
+def why_not(suite: str) -> str | None:
+    """Returns why the tests in a folder cannot run, and what to do; None if they can."""
+    usage = (
+        f"git clone --recurse-submodules {REPOSITORY} ../array-api-tests; make test-array-api SUITE=../array-api-tests"
+    )
+    if not suite:
+        return f"SUITE is not set; give the folder of a checkout of array-api-tests: {usage}"
+    folder = Path(suite)
+    if not (folder / "array_api_tests").is_dir():
+        return f"SUITE={suite} has no folder array_api_tests; give the folder of a checkout of array-api-tests: {usage}"
+    if not (folder / "array-api" / "spec" / STANDARD).is_dir():
+        return f"SUITE={suite} lacks version {STANDARD} of the standard: git -C {suite} submodule update --init"
+    if missing := [package for package in PACKAGES if find_spec(package) is None]:
+        return f"array-api-tests needs {' and '.join(missing)}: {Path(sys.executable).parent}/{INSTALL}"
+    return None
+
+
+def command(suite: Path, examples: int, *arguments: str, is_strict: bool = False) -> list[str]:
     """Returns the command that runs tests of the suite.
 
     Args:
+        suite: the folder of its checkout.
         examples: the number of examples of a test.
         arguments: those of pytest, such as the files below the suite's folder; by default all of them.
         is_strict: True for expected failures that pass to fail.
     """
     options = ["--hypothesis-disable-deadline", "--hypothesis-derandomize", f"--hypothesis-max-examples={examples}"]
-    settings = ["-c", str(HERE / "suite.ini"), f"--rootdir={SUITE}", f"--xfails-file={FAILURES}"]
+    settings = ["-c", str(HERE / "suite.ini"), f"--rootdir={suite}", f"--xfails-file={FAILURES}"]
     settings += ["-o", f"xfail_strict={is_strict}"]
     files = [] if any(".py" in argument for argument in arguments) else ["array_api_tests"]
     return [sys.executable, "-m", "pytest", "-q", *settings, *options, *files, *arguments]
 
 
-def run(examples: int, *arguments: str, sharded: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs tests of the suite and returns their output; arguments are those of `command`."""
+def run(suite: Path, examples: int, *arguments: str, sharded: bool = False) -> int:
+    """Runs tests of the suite and returns the exit status of pytest; arguments are those of `command`."""
     environment = {
         **os.environ,
         "ARRAY_API_TESTS_MODULE": "subject.xp",
@@ -45,25 +67,22 @@ def run(examples: int, *arguments: str, sharded: bool = False) -> subprocess.Com
         "SHARDCALL_TESTS_PLACEMENT": "sharded" if sharded else "default",
     }
     environment.pop("PYTEST_ADDOPTS", None)
-    return subprocess.run(
-        # A few examples do not reach every expected failure, nor do those of sharded arrays.
-        command(examples, *arguments, is_strict=examples >= FULL and not sharded),
-        cwd=SUITE,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        check=False,
-    )
+    # A few examples do not reach every expected failure, nor do those of sharded arrays.
+    tests = command(suite, examples, *arguments, is_strict=examples >= FULL and not sharded)
+    return subprocess.run(tests, cwd=suite, env=environment, check=False).returncode
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs all tests, and returns the exit status of pytest."""
-    own = {"--full", "--sharded"}
-    done = run(
-        FULL if "--full" in arguments else 3, *(a for a in arguments if a not in own), sharded="--sharded" in arguments
-    )
-    sys.stdout.write(done.stdout)
-    return done.returncode
+    """Runs the tests in a folder, and returns the exit status of pytest, or 2 if they cannot run."""
+    parser = argparse.ArgumentParser(prog="suite.py", allow_abbrev=False)
+    parser.add_argument("suite", nargs="?", default="")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--sharded", action="store_true")
+    own, others = parser.parse_known_args(arguments)
+    if problem := why_not(own.suite):
+        sys.stderr.write(f"{problem}\n")
+        return 2
+    return run(Path(own.suite).resolve(), FULL if own.full else 3, *others, sharded=own.sharded)
 
 
 if __name__ == "__main__":

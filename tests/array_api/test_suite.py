@@ -1,24 +1,62 @@
-"""The namespace has the names and signatures of the array API standard; the rest of its tests is long."""
+"""What runs array-api-tests: it needs a folder that the caller has, and says so."""
+
+import sys
 
 import pytest
 from array_api import suite
 
-SHORT = ("has_names", "signatures", "constants", "inspection_functions")
+CONFTEST = """
+def pytest_addoption(parser):
+    for name in ("xfails-file", "hypothesis-max-examples"):
+        parser.addoption(f"--{name}")
+    for name in ("hypothesis-disable-deadline", "hypothesis-derandomize"):
+        parser.addoption(f"--{name}", action="store_true")
+"""
+TESTS = """
+import os
+def test_environment(pytestconfig):
+    assert os.environ["ARRAY_API_TESTS_MODULE"] == "subject.xp"
+    assert os.environ["SHARDCALL_TESTS_PLACEMENT"] == "sharded"
+    assert pytestconfig.getoption("--hypothesis-max-examples") == "3"
+def test_failure():
+    assert not os.environ["ARRAY_API_TESTS_VERSION"]
+"""
 
 
-def check(done):
-    assert done.returncode == 0, done.stdout[-4000:]
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A folder with what the runner looks for, in an environment with the suite's packages."""
+    (tmp_path / "array_api_tests").mkdir()
+    (tmp_path / "array-api" / "spec" / suite.STANDARD).mkdir(parents=True)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "array_api_tests" / "test_own.py").write_text(TESTS)
+    monkeypatch.setattr(suite, "PACKAGES", ("pytest",))
+    return tmp_path
 
 
-def test_names_and_signatures_are_those_of_the_standard():
-    check(suite.run(1, "-n", "0", *(f"array_api_tests/test_{name}.py" for name in SHORT)))
+def test_tests_run_in_the_folder_and_their_status_is_returned(checkout):
+    assert suite.main([str(checkout), "--sharded", "-k", "environment"]) == pytest.ExitCode.OK
+    assert suite.main([str(checkout), "--sharded"]) == pytest.ExitCode.TESTS_FAILED
 
 
-@pytest.mark.long
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("sharded", [False, True])
-def test_behaviour_is_that_of_the_standard(pytestconfig, sharded):
-    check(suite.run(suite.FULL if pytestconfig.getoption("--full") else 3, "-n", "2", sharded=sharded))
+@pytest.mark.parametrize("arguments", [[], [""], ["", "--full"]])
+def test_without_a_folder_it_says_how_to_give_one(arguments, capsys):
+    assert suite.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("SUITE is not set")
+    assert "git clone --recurse-submodules" in line
+    assert "make test-array-api SUITE=" in line
+
+
+def test_what_a_folder_lacks_is_named(checkout, monkeypatch, capsys):
+    assert suite.main([str(checkout / "array-api")]) == 2
+    assert "has no folder array_api_tests" in capsys.readouterr().err
+    monkeypatch.setattr(suite, "PACKAGES", ("pytest", "no_such_package"))
+    assert suite.main([str(checkout)]) == 2
+    assert f"needs no_such_package: {sys.prefix}" in capsys.readouterr().err
+    monkeypatch.setattr(suite, "STANDARD", "1999.1")
+    assert suite.main([str(checkout)]) == 2
+    assert "submodule update --init" in capsys.readouterr().err
 
 
 def test_every_expected_failure_has_a_reason():
