@@ -21,6 +21,7 @@ MACHINE = {
     "a package index": r"--(extra-)?index-url|https?://\S*/(simple|npm)\b|//registry\.",
     "a folder beside the checkout": r"\.\./shared",
 }
+NOTICE = r"(?i)copyright\s+(\(c\)|©|\d{4})|SPDX-\w+:|licensed\s+under|all\s+rights\s+reserved"
 UNSAFE = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 
@@ -109,6 +110,17 @@ def test_no_file_names_what_only_one_machine_has(what: str, files: Sequence[Path
     allowed = {Path(".ci/run")} if "beside" in what else set()
     entries = {str(file): pattern.search(text_of(file)) for file in files if file not in allowed}
     assert not {name: match.group() for name, match in entries.items() if match}
+
+
+def test_no_file_is_of_others(files: Sequence[Path]) -> None:
+    """Texts of others have their notices, and stand in folders of their own."""
+    licenses = [
+        file for file in files if re.fullmatch(r"(?i)(licen[sc]e|copying|notice|authors)(\.(md|txt|rst))?", file.name)
+    ]
+    assert licenses == [Path("LICENSE")]
+    assert not [file for file in files if re.search(r"(?i)third_?party|vendor|(^|/)_?extern", str(file))]
+    notices = {str(file): re.search(NOTICE, text_of(file)) for file in files if file not in licenses}
+    assert not {name: match.group() for name, match in notices.items() if match}
 
 
 def test_nothing_imports_a_format_that_runs_code_when_it_is_read(files: Sequence[Path]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperators, BinaryMethod, can_be_operand
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
-from shardcall._src.device_arrays.standard_methods import StandardMethods
+from shardcall._src.device_arrays.standard_methods import VERSIONS, StandardMethods
 from shardcall._src.types.tracebacks import shorten
 
 
@@ -96,7 +96,15 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
             raise
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        """Returns the functions of arrays, as `Client.xp`."""
+        """Returns the functions of arrays, as `Client.xp`.
+
+        Raises:
+            ValueError: for a version of the standard that they do not follow.
+        """
+        if api_version is not None and api_version not in VERSIONS:
+            raise ValueError(
+                f"api_version={api_version!r}; the versions of the standard here are {', '.join(VERSIONS)}"
+            )
         return self._functions
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:

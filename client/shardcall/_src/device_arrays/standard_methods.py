@@ -11,6 +11,9 @@ from shardcall._src.types.tracebacks import shortened
 DEVICE = "mesh"
 """The device of every array in the sense of the Python array API standard; `RemoteArray.mesh` has the devices."""
 
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+"""The versions of the Python array API standard that the functions of arrays follow, as those of NumPy 2.4."""
+
 _CPU = (1, 0)  # DLPack's type and id
 
 
