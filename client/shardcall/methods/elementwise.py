@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Unpack, cast, overload
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.scalars import bounds, typed
+from shardcall._src.device_arrays.scalars import clip_operands, typed
 from shardcall._src.types.specs import SpecLike
 from shardcall.methods.calling import ArrayOptions, Calling
 from shardcall.methods.kernel_method import Item, Kept_co, Outcome, Outcome_co, Submitted, kernel_method
@@ -237,4 +237,4 @@ class Elementwise(Calling[Outcome]):
             max: the upper bounds, likewise; where ``min`` is greater, the result is ``max``.
             options: see `ClipOptions`.
         """
-        return self._named("clip", *typed("clip", (x, *bounds(x, min, max))), options=options)
+        return self._named("clip", *clip_operands(x, min, max), options=options)

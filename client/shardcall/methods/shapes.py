@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.types.element_types import dtype_name, parse_dtype
+from shardcall._src.types.errors import ParameterTypeError
 from shardcall.methods.calling import ArrayOptions, Calling, Options
 from shardcall.methods.kernel_method import Outcome, kernel_method
 
@@ -223,5 +224,7 @@ class Shapes(Calling[Outcome]):
             options: see `ArrayOptions`.
         """
         width = np.asarray(pad_width)
+        if width.dtype.kind == "f" and not width.size:  # of an empty list
+            raise ParameterTypeError("pad_width is empty; give numbers of rows", field="pad_width")
         flat = pad_width if width.dtype.kind not in "iu" or not width.ndim else width.ravel().tolist()
         return self._named("pad", x, constant_values, pad_width=flat, mode=mode, options=options)

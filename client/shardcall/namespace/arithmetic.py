@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall.namespace.base import NamespaceBase, array_of, is_number, type_of
 
 
 class ArithmeticNamespace(NamespaceBase):
@@ -22,7 +23,10 @@ class ArithmeticNamespace(NamespaceBase):
 
     def round(self, x: OperandLike, decimals: int = 0) -> Any:
         """Returns an array rounded to a number of decimals, as ``numpy.round``; integers by way of float64."""
-        if (dtype := type_of(x).dtype).kind in "iu":
+        decimals = operator.index(decimals)
+        if (dtype := type_of(x).dtype).kind == "b" and decimals:
+            raise TypeError(f"decimals={decimals}, and x is of bool, which has none; convert it")
+        if dtype.kind in "iu":
             if decimals >= 0:
                 return self.copy(x)
             rounded = self.round(self.astype(x, np.float64), decimals)
@@ -41,7 +45,7 @@ class ArithmeticNamespace(NamespaceBase):
             ValueError: if it has more.
         """
         if not (type_of(a).ndim and type_of(b).ndim):
-            return self.multiply(a, b)
+            return self.multiply(array_of(a), array_of(b))
         if type_of(b).ndim > 2:
             raise ValueError(f"b has {type_of(b).ndim} axes, and dot takes two at most; use matmul, or einsum")
         return self.matmul(a, b)
@@ -58,14 +62,14 @@ class ArithmeticNamespace(NamespaceBase):
         self, a: OperandLike, b: OperandLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Any:
         """Returns where two arrays are equal within tolerances, as ``numpy.isclose``."""
-        on_b = self._of(b)
-        bound = on_b.add(on_b.multiply(on_b.absolute(b), rtol), atol)
-        near = self.less_equal(self.absolute(self.subtract(a, b)), bound)
-        close = self.logical_or(self.logical_and(near, on_b.isfinite(b)), self.equal(a, b))
+        # An inexact type, in which differences of integers do not wrap around.
+        y = b * 1.0 if is_number(b) else self._converted(b, np.result_type(type_of(b).dtype, 1.0))  # type: ignore[operator]
+        bound = atol + rtol * abs(y)
+        near = self.less_equal(self.absolute(self.subtract(a, y)), bound)
+        close = self.logical_or(self.logical_and(near, self._of(y).isfinite(y)), self.equal(a, y))
         if not equal_nan:
             return close
-        on_a = self._of(a)
-        return self.logical_or(close, self.logical_and(on_a.isnan(a), on_b.isnan(b)))
+        return self.logical_or(close, self.logical_and(self._of(a).isnan(a), self._of(y).isnan(y)))
 
     def allclose(
         self, a: OperandLike, b: OperandLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
@@ -77,5 +81,7 @@ class ArithmeticNamespace(NamespaceBase):
         """Returns whether two arrays have one shape and the same elements; waits for the result."""
         if type_of(a1).shape != type_of(a2).shape:
             return False
-        same = self.isclose(a1, a2, 0.0, 0.0, equal_nan=True) if equal_nan else self.equal(a1, a2)
+        same = self.equal(a1, a2)
+        if equal_nan:
+            same = self.logical_or(same, self.logical_and(self._of(a1).isnan(a1), self._of(a2).isnan(a2)))
         return bool(self.all(same))

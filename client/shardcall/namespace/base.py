@@ -13,6 +13,7 @@ from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS
+from shardcall._src.functions.element_types import DType
 from shardcall._src.types import arrays
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.mesh import MeshLike
@@ -73,10 +74,44 @@ class NamespaceBase(KernelMethods[Submitted]):
         """Returns the functions of an array: these for one on the mesh, else NumPy's, whose results move silently."""
         return self if isinstance(a, Described) else np
 
+    def _converted(self, a: OperandLike, dtype: DType) -> Any:
+        """Returns an array or a number in an element type, by NumPy's unsafe conversion."""
+        array = array_of(a)
+        if not isinstance(array, Described):
+            return array.astype(dtype)
+        return array if array.type.dtype == dtype else self.call("astype", array, dtype=dtype.name)
+
+    def _with_axis(self, a: OperandLike, axis: SupportsIndex | None) -> Any:
+        """Returns an array without axes as one of one element, for the functions that accept its axis 0."""
+        if type_of(a).ndim or axis is None:
+            return a
+        counted_axis(axis, 1)
+        return self._of(a).reshape(a, 1)
+
+
+def array_of(a: OperandLike) -> Any:
+    """Returns an operand as an array, on the mesh or of this process; a Python number in the type that it has alone."""
+    if isinstance(a, Described):
+        return a
+    here = find_remote_array(a)
+    return np.asarray(a) if here is None else here
+
 
 def type_of(a: OperandLike) -> Array:
     """Returns the shape and element type of an array on the mesh, an array of this process or a number."""
-    return a.type if isinstance(a, Described) else arrays.type_of(np.asarray(a))
+    array = array_of(a)
+    return array.type if isinstance(array, Described) else arrays.type_of(array)
+
+
+def is_number(a: object) -> bool:
+    """Returns whether an operand is a number of Python, which takes the element type of an array beside it."""
+    return type(a) in (bool, int, float, complex) or hasattr(a, "python_type")
+
+
+def weak_type(a: OperandLike) -> Any:
+    """Returns an operand's argument of ``numpy.result_type``: its element type; for a Python number, one like it."""
+    number = getattr(a, "python_type", type(a))  # that of a traced function has the attribute
+    return number(1) if number in (int, float, complex) else type_of(a).dtype
 
 
 def counted_axis(axis: SupportsIndex, ndim: int) -> int:
@@ -89,6 +124,16 @@ def counted_axis(axis: SupportsIndex, ndim: int) -> int:
     if not -ndim <= index < ndim:
         raise np.exceptions.AxisError(index, ndim)
     return index % ndim
+
+
+def check_indices(indices: OperandLike) -> None:
+    """Checks that indices are integers.
+
+    Raises:
+        IndexError: if they are not.
+    """
+    if (dtype := type_of(indices).dtype).kind not in "iu":
+        raise IndexError(f"indices is of {dtype.name}; give integers")
 
 
 def part_of(a: OperandLike, key: Any) -> Any:

@@ -7,9 +7,11 @@ import string
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.functions.subscripts import from_labels
-from shardcall.namespace.base import type_of
+from shardcall.namespace.base import array_of, counted_axis, type_of
 from shardcall.namespace.shapes import ShapeNamespace
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
@@ -81,7 +83,7 @@ class ContractionNamespace(ShapeNamespace):
     def inner(self, a: OperandLike, b: OperandLike, /) -> Any:
         """Returns the sums of products over the last axes, as ``numpy.inner``."""
         if not (type_of(a).ndim and type_of(b).ndim):
-            return self.multiply(a, b)
+            return self.multiply(array_of(a), array_of(b))
         return self.tensordot(a, b, axes=(-1, -1))
 
     def outer(self, a: OperandLike, b: OperandLike) -> Any:
@@ -135,15 +137,13 @@ def _contracted(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list
     if isinstance(axes, SupportsIndex):
         count = operator.index(axes)
         if not 0 <= count <= min(len(a), len(b)):
-            raise ValueError(
+            raise np.exceptions.AxisError(
                 f"axes={count}, and the arrays have {len(a)} and {len(b)} axes; give 0 or more, at most these"
             )
         pair: Sequence[Sequence[SupportsIndex]] = (range(len(a) - count, len(a)), range(count))
     else:
         pair = tuple((each,) if isinstance(each, SupportsIndex) else tuple(each) for each in axes)
-    of_a, of_b = (
-        [operator.index(i) % max(len(shape), 1) for i in each] for shape, each in zip((a, b), pair, strict=True)
-    )
+    of_a, of_b = ([counted_axis(i, len(shape)) for i in each] for shape, each in zip((a, b), pair, strict=True))
     if [a[i] for i in of_a] != [b[j] for j in of_b]:
         raise ValueError(f"the arrays are of shapes {a} and {b}, and axes={axes}; give axes of the same sizes")
     return of_a, of_b

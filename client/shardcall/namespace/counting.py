@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,8 +29,17 @@ class CountingNamespace(NamespaceBase):
             side: the position among equal numbers, ``"left"`` or ``"right"`` of them.
             sorter: [size] the indices that sort ``a``; None if it is sorted.
             options: those of `Client.searchsorted`.
+
+        Raises:
+            TypeError: for a sorter of other elements than integers, or of several axes.
+            ValueError: for a sorter of another length than ``a``.
         """
         if sorter is not None:
+            kind = type_of(sorter)
+            if kind.dtype.kind not in "iu" or kind.ndim != 1:
+                raise TypeError(f"sorter is {kind}; give integers of one axis")
+            if kind.shape != type_of(a).shape:
+                raise ValueError(f"sorter is {kind} and a of shape {type_of(a).shape}; give an index for each element")
             a = self.take(a, sorter)
         return self.call("searchsorted", a, v, side=side, **options)
 
@@ -69,6 +79,7 @@ class CountingNamespace(NamespaceBase):
         Raises:
             ValueError: for negative integers, and arrays of other shapes.
         """
+        minlength = operator.index(minlength)
         if minlength < 0:
             raise ValueError(f"minlength={minlength}; give 0 or more")
         length = minlength
@@ -227,4 +238,5 @@ class CountingNamespace(NamespaceBase):
             ]
             return self.add(parts[0], self.multiply(parts[1], 1j))
         sums = self.call("bincount", indices, weights, length=length)
-        return sums if dtype == np.float64 else self.astype(sums, dtype)
+        # By int64, in which integers wrap around as in NumPy.
+        return self._converted(self.astype(sums, np.int64) if dtype.kind in "iu" else sums, dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from copy import copy as python_copy
 from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
@@ -161,14 +162,26 @@ class CreationNamespace(RangeNamespace):
             array = array if wanted is None else array.astype(wanted)
             return self._client._put_array(array, to.get("mesh"), to.get("spec"))
         moves = to.get("mesh") is not None or to.get("spec") is not None
-        if wanted in (None, here.dtype) and not moves:
-            return self.copy(here) if copy else here
+        # Not `in (None, …)`: NumPy takes None for float64, which equals it.
+        has_type = wanted is None or wanted == here.dtype
+        if has_type and not moves:
+            return python_copy(here) if copy else here
         if copy is False:
             raise ValueError("another element type or placement needs a copy; leave out copy=False")
-        made = here if wanted in (None, here.dtype) else self.astype(here, wanted)
+        made = here if has_type else self.astype(here, wanted)
         return self._created("reshard", made, to=to) if moves else made
 
-    array = asarray
+    def array(
+        self,
+        obj: OperandLike,
+        /,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        copy: bool | None = True,
+        **to: Unpack[Destination],
+    ) -> Any:
+        """Returns an array on the mesh, as ``numpy.array``: as `asarray`, but a copy by default."""
+        return self.asarray(obj, dtype, copy=copy, **to)
 
     def from_dlpack(self, x: Any, /, *, copy: bool | None = None, **to: Unpack[Destination]) -> Any:
         """Returns an array on the mesh of an array that supports DLPack, as ``numpy.from_dlpack``."""
@@ -222,7 +235,6 @@ def _filled(value: OperandLike, dtype: npt.DTypeLike | None) -> Any:
     if dtype is None:
         return as_operand(array, "fill_value")
     kind = parse_dtype(dtype)
-    # An assignment refuses integers that the type does not hold, and a conversion does not.
     made = np.empty(array.shape, kind)
-    made[...] = value
+    np.copyto(made, value, casting="unsafe")  # type: ignore[arg-type]  # refuses Python integers that do not fit
     return made

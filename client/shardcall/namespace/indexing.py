@@ -95,6 +95,10 @@ class IndexingNamespace(SearchingNamespace):
         items = checked_items(x.shape, items)
         if (mask := only_mask(items)) is not None:
             rest = x.ndim - mask.ndim
+            if mode == "set" and len(items) == 1 and not rest and new.ndim > 1:
+                raise TypeError(
+                    f"values is of shape {new.shape}; a mask of all axes takes a scalar or one axis of them"
+                )
             shape = without_leading(new, rest)
             if len(shape) <= rest:
                 check_broadcast(shape, x.shape[mask.ndim :])

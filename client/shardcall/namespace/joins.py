@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -130,7 +131,7 @@ class JoinsNamespace(NamespaceBase):
 def _bounds(size: int, indices_or_sections: Any) -> list[int]:
     """Returns the indices at which parts begin, and the end of the last."""
     if isinstance(indices_or_sections, Iterable):
-        return [0, *(int(i) for i in indices_or_sections), size]
+        return [0, *map(operator.index, indices_or_sections), size]
     count = int(indices_or_sections)
     if count <= 0:
         raise ValueError(f"{count} parts; give 1 or more")

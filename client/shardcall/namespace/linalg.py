@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.types.tracebacks import shorten_methods
@@ -160,7 +162,8 @@ class LinalgNamespace:
             values = self.svdvals(x)
             ends = xp.take(values, np.array(0), -1), xp.take(values, np.array(-1), -1)
             return xp.divide(*reversed(ends)) if p == -2 else xp.divide(*ends)
-        return xp.multiply(self.norm(x, p, (-2, -1)), self.norm(self.inv(x), p, (-2, -1)))
+        inverses = self.inv(x)
+        return xp.multiply(self.norm(x, p, (-2, -1)), self.norm(inverses, p, (-2, -1)))
 
     def lstsq(self, a: OperandLike, b: OperandLike, rcond: float | None = None) -> tuple[Any, Any, Any, Any]:
         """Returns the least-squares solution of linear equations, as ``numpy.linalg.lstsq``; it waits for the rank.
@@ -176,6 +179,8 @@ class LinalgNamespace:
             the singular values.
         """
         xp, (rows, columns) = self._xp, type_of(_matrices(a)).shape
+        if type_of(b).shape[:1] != (rows,):
+            raise np.linalg.LinAlgError(f"a has {rows} rows and b is of shape {type_of(b).shape}; give as many")
         types = type_of(a).dtype, type_of(b).dtype
         common = np.result_type(*(np.float64 if dtype.kind in "biu" else dtype for dtype in types))
         a = xp.astype(a, common) if types[0] != common else a
@@ -196,6 +201,7 @@ class LinalgNamespace:
     def matrix_power(self, a: OperandLike, n: int) -> Any:
         """Returns the powers of matrices, as ``numpy.linalg.matrix_power``; of negative ones by inverses."""
         xp, shape = self._xp, type_of(_square(a)).shape
+        n = operator.index(n)
         if n == 0:
             return xp.broadcast_to(np.eye(shape[-1], dtype=type_of(a).dtype), shape)
         base, power = (self.inv(a), -n) if n < 0 else (a, n)
@@ -208,9 +214,19 @@ class LinalgNamespace:
         return xp.copy(result) if result is a else result
 
     def multi_dot(self, arrays: Sequence[OperandLike]) -> Any:
-        """Returns the product of matrices, as ``numpy.linalg.multi_dot``, from the first to the last."""
+        """Returns the product of matrices, as ``numpy.linalg.multi_dot``, from the first to the last.
+
+        Raises:
+            ValueError: for fewer than two arrays.
+            numpy.linalg.LinAlgError: if one is no matrix; the first and the last may be vectors.
+        """
         if len(arrays) < 2:
             raise ValueError(f"{len(arrays)} arrays; give two or more")
+        if len(arrays) == 2:
+            return self._xp.dot(*arrays)
+        for i, array in enumerate(arrays):
+            if (ndim := type_of(array).ndim) != 2 and (ndim != 1 or i not in (0, len(arrays) - 1)):
+                raise np.linalg.LinAlgError(f"arrays[{i}] has {ndim} axes; give matrices, or vectors at the ends")
         return reduce(self._xp.matmul, arrays)
 
     def norm(self, x: OperandLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
@@ -229,7 +245,8 @@ class LinalgNamespace:
         ndim = type_of(x).ndim
         if axis is None and (ord is None or (ndim == 2 and ord in ("f", "fro")) or (ndim == 1 and ord == 2)):
             return self._root_of_squares(x, None, keepdims)
-        over = tuple(range(ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        over = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (_integer(axis),)
+        over = normalize_axis_tuple(over, ndim)
         if len(over) == 1:
             return self._vector_norm(x, 2 if ord is None else ord, over[0], keepdims)
         if len(over) != 2:
@@ -238,11 +255,12 @@ class LinalgNamespace:
 
     def vector_norm(self, x: OperandLike, /, *, axis: Any = None, ord: Any = 2, keepdims: bool = False) -> Any:  # noqa: A002
         """Returns the norm of vectors along axes, all by default, as ``numpy.linalg.vector_norm``."""
+        axis = None if axis is None else normalize_axis_tuple(axis, type_of(x).ndim)
         return self._vector_norm(x, ord, axis, keepdims)
 
     def matrix_norm(self, x: OperandLike, /, *, ord: Any = "fro", keepdims: bool = False) -> Any:  # noqa: A002
         """Returns the norm of matrices, as ``numpy.linalg.matrix_norm``."""
-        return self._matrix_norm(_matrices(x), ord, (-2, -1), keepdims)
+        return self._matrix_norm(x, ord, normalize_axis_tuple((-2, -1), type_of(x).ndim), keepdims)
 
     def cross(self, x1: OperandLike, x2: OperandLike, /, *, axis: int = -1) -> Any:
         """Returns the cross products of vectors of three elements, as ``numpy.linalg.cross``."""
@@ -330,6 +348,13 @@ class LinalgNamespace:
         else:
             raise ValueError(f"ord={ord!r} is no order of matrices; give 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
         return result if keepdims else xp.squeeze(result, (rows, columns))
+
+
+def _integer(axis: Any) -> int:
+    try:
+        return int(axis)
+    except (TypeError, ValueError):
+        raise TypeError(f"axis={axis!r}; give None, an integer or a tuple of integers") from None
 
 
 def _matrices(a: OperandLike) -> OperandLike:

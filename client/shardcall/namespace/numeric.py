@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, part_of, type_of
+from shardcall._src.device_arrays.scalars import typed
+from shardcall.namespace.base import NamespaceBase, counted_axis, part_of, type_of
 from shardcall.namespace.statistics import can_be_nan
 
 
@@ -36,11 +37,11 @@ class NumericNamespace(NamespaceBase):
 
     def heaviside(self, x1: OperandLike, x2: OperandLike) -> Any:
         """Returns 0 for negative numbers, 1 for positive ones and ``x2`` for zero, as ``numpy.heaviside``."""
-        other = x2 if isinstance(x2, int | float) else np.zeros(0, type_of(x2).dtype)
-        dtype = np.heaviside(np.zeros(0, type_of(x1).dtype), other).dtype
-        x = x1 if can_be_nan(x1) else self._of(x1).astype(x1, dtype)
+        x1, x2 = typed("heaviside", (x1, x2))  # type: ignore[assignment]  # both are there
+        dtype = np.heaviside(*(np.zeros(0, type_of(each).dtype) for each in (x1, x2))).dtype
+        x, at_zero = self._converted(x1, dtype), self._converted(x2, dtype)
         step = self.where(self.less(x, 0), 0, self.where(self.greater(x, 0), 1, x))
-        return self.where(self.equal(x, 0), x2, step)
+        return self.where(self.equal(x, 0), at_zero, step)
 
     def isneginf(self, x: OperandLike) -> Any:
         """Returns where an array is negative infinity, as ``numpy.isneginf``."""
@@ -69,7 +70,7 @@ class NumericNamespace(NamespaceBase):
         most = float(ml_dtypes.finfo(type_of(x).dtype).max)  # type: ignore[no-untyped-call]
         high = self.where(self.equal(x, math.inf), most if posinf is None else posinf, x)
         low = self.where(self.equal(x, -math.inf), -most if neginf is None else neginf, high)
-        return self.where(self.isnan(x), nan, low)
+        return self._converted(self.where(self.isnan(x), nan, low), type_of(x).dtype)
 
     def sinc(self, x: OperandLike) -> Any:
         """Returns ``sin(πx) / πx``, 1 at 0, as ``numpy.sinc``."""
@@ -100,6 +101,7 @@ class NumericNamespace(NamespaceBase):
         return self._cumulative(self.cumprod, 1, x, axis, dtype, include_initial)
 
     def _cumulative(self, scan: Any, first: int, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Any:
+        x = x if type_of(x).ndim else self._of(x).reshape(x, 1)
         ndim = type_of(x).ndim
         if axis is None and ndim != 1:
             raise ValueError(f"x has {ndim} axes; name the axis of the scan")
@@ -121,6 +123,7 @@ class NumericNamespace(NamespaceBase):
             axis: the axis.
         """
         ndim = type_of(y).ndim
+        axis = counted_axis(axis, ndim)
         step: Any = dx
         if x is not None:
             of_x = self._of(x)
@@ -133,6 +136,8 @@ class NumericNamespace(NamespaceBase):
     def ediff1d(self, ary: OperandLike, to_end: OperandLike | None = None, to_begin: OperandLike | None = None) -> Any:
         """Returns the differences of the flattened array, between other numbers, as ``numpy.ediff1d``."""
         steps, dtype = self.diff(self.reshape(ary, -1)), type_of(ary).dtype
+        if dtype.kind == "b":
+            raise TypeError("ary is of bool, which cannot be subtracted; convert it, or use diff")
         ends = [to_begin, to_end]
         for name, each in zip(("to_begin", "to_end"), ends, strict=True):
             if each is not None and not np.can_cast(type_of(each).dtype, dtype, "same_kind"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -159,7 +160,8 @@ class QuantilesNamespace(StatisticsNamespace):
     def _rows(self, x: OperandLike, axis: Any, keepdims: bool) -> tuple[Any, tuple[int, ...]]:
         """Returns an array with the reduced axes as its last one, and the shape of what is reduced."""
         shape = type_of(x).shape
-        over = [*range(len(shape))] if axis is None else [axis] if not isinstance(axis, tuple | list) else [*axis]
+        axes = axis if isinstance(axis, tuple | list) else (axis,)
+        over = [*range(len(shape))] if axis is None else [*map(operator.index, axes)]
         if any(not -len(shape) <= i < len(shape) for i in over) or len({i % max(len(shape), 1) for i in over}) < len(
             over
         ):
@@ -213,6 +215,8 @@ def _checked(q: Any, most: int) -> NDArray:
     at = np.true_divide(q, most) if most != 1 else np.asarray(q)
     if at.ndim > 1:
         raise ValueError(f"q has {at.ndim} axes; give a number or one axis of them")
-    if at.dtype.kind not in "biuf" or not np.all((at >= 0) & (at <= 1)):
+    if at.dtype.kind not in "biuf":
+        raise TypeError(f"q is of {at.dtype.name}; give real numbers")
+    if not np.all((at >= 0) & (at <= 1)):
         raise ValueError(f"q must be from 0 to {most}")
     return at if at.dtype.kind == "f" else at.astype(np.int64)  # of integers "linear" takes elements as they are

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.types.element_types import parse_dtype
+from shardcall.namespace.base import counted_axis, weak_type
 from shardcall.namespace.destinations import Creating, Destination
 
 
@@ -74,8 +75,8 @@ class RangeNamespace(Creating):
         count = operator.index(num)
         if count < 0:
             raise ValueError(f"num={count}; give 0 or more")
-        first, last = (np.multiply(_values(each), 1.0) for each in (start, stop))
-        kind = np.result_type(first, last, float(count))
+        kind = np.result_type(weak_type(start), weak_type(stop), 1.0)
+        first, last = (_values(each).astype(kind) for each in (start, stop))
         steps = count - 1 if endpoint else count
         with np.errstate(all="ignore"):
             delta = np.subtract(last, first, dtype=kind)
@@ -87,6 +88,7 @@ class RangeNamespace(Creating):
                 made = self.moveaxis(made, axis, 0)
                 made = self.moveaxis(self.where(self.equal(index, count - 1), last, made), 0, axis)
         else:
+            counted_axis(axis, 1)
             operands = [np.asarray(each, kind) for each in (first, step if steps > 0 else 0)]
             operands += [np.asarray(last, kind)] * (endpoint and count > 1)
             made = self._created("linspace", *operands, to=to, size=count)

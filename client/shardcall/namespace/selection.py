@@ -11,7 +11,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall.namespace.base import counted_axis, part_of, type_of
+from shardcall.namespace.base import array_of, check_indices, counted_axis, part_of, type_of, weak_type
 from shardcall.namespace.index_keys import as_values
 from shardcall.namespace.indexing import IndexingNamespace
 
@@ -60,12 +60,11 @@ class SelectionNamespace(IndexingNamespace):
         for i, condition in enumerate(condlist):
             if type_of(condition).dtype != np.bool_:
                 raise TypeError(f"condlist[{i}] is of {type_of(condition).dtype.name}; give conditions of bool")
-        types = [x if type(x) in (int, float, complex) else type_of(x).dtype for x in (*choicelist, default)]
-        result: Any = default
+        dtype = np.result_type(*map(weak_type, (*choicelist, default)))
+        result = self._converted(default, dtype)
         for condition, array in zip(reversed(condlist), reversed(choicelist), strict=True):
-            result = self.where(condition, array, result)
-        dtype = np.result_type(*types)  # type: ignore[arg-type]  # NumPy takes numbers too
-        return result if result.dtype == dtype else self.astype(result, dtype)
+            result = self.where(condition, self._converted(array, dtype), result)
+        return result
 
     def put_along_axis(self, arr: OperandLike, indices: OperandLike, values: OperandLike, axis: int | None) -> None:
         """Makes an array on the mesh stand for one with other elements, as ``numpy.put_along_axis``.
@@ -84,19 +83,34 @@ class SelectionNamespace(IndexingNamespace):
         if array is None:
             raise TypeError("arr is of this process; call numpy.put_along_axis, with indices of this process")
         x, along = self._flat_without(array, axis)
+        check_indices(indices)
         size, here = x.shape[along], indices
         if find_remote_array(indices) is None:
             here = np.asarray(indices)
-            if here.dtype.kind not in "iu":
-                raise IndexError(f"indices is of {here.dtype.name}; give integers")
             if (wrong := here[(here < -size) | (here >= size)]).size:
                 raise IndexError(f"index {wrong[0]} is out of bounds for axis {along} with size {size}")
         made = self.call("put_along_axis", x, as_values(values, x.dtype), here, axis=along)
         array._assign(made if made.shape == array.shape else self.reshape(made, array.shape))
 
-    def lexsort(self, keys: Any, axis: int = -1) -> Any:
+    def lexsort(self, keys: Any, axis: SupportsIndex = -1) -> Any:
         """Returns the indices that sort by several keys, of which the last counts most, as ``numpy.lexsort``."""
-        return self.call("lexsort", self.stack(keys) if isinstance(keys, list | tuple) else keys, axis=axis)
+        if isinstance(keys, list | tuple) and len({type_of(key).dtype for key in keys}) > 1:
+            return self._sorted_by_each(keys, operator.index(axis))
+        x = self.stack(keys) if isinstance(keys, list | tuple) else array_of(keys)
+        if (ndim := type_of(x).ndim) == 1:  # keys of no axes
+            counted_axis(axis, 1)
+            return self.reshape(self.lexsort(self._of(x).reshape(x, (-1, 1))), ())
+        return self.call("lexsort", x, axis=counted_axis(axis, ndim - 1))
+
+    def _sorted_by_each(self, keys: Sequence[OperandLike], axis: int) -> Any:
+        """Returns the indices that sort by keys of several types, whose common type may not tell all elements apart."""
+        if len(shapes := {type_of(key).shape for key in keys}) > 1:
+            raise ValueError(f"the keys are of shapes {', '.join(map(str, shapes))}; give keys of one shape")
+        first, *others = (self._with_axis(key, axis) for key in keys)
+        result = self.argsort(first, axis)
+        for key in others:
+            result = self.take_along_axis(result, self.argsort(self.take_along_axis(key, result, axis), axis), axis)
+        return result if type_of(keys[0]).ndim else self.reshape(result, ())
 
     def append(self, arr: OperandLike, values: OperandLike, axis: int | None = None) -> Any:
         """Returns an array with others behind it, both flattened without an axis, as ``numpy.append``."""
@@ -223,13 +237,17 @@ class SelectionNamespace(IndexingNamespace):
         Raises:
             ValueError: for an index kth that there is not.
         """
+        a = self._with_axis(a, axis)
         self._check_kth(a, kth, axis)
         return self.argsort(a, axis)
 
     def _check_kth(self, a: OperandLike, kth: Any, axis: int | None) -> None:
         shape = type_of(a).shape
         size = math.prod(shape) if axis is None else shape[counted_axis(axis, len(shape))]
-        for each in np.ravel(_of_this_process(kth)).tolist():
+        indices = np.asarray(_of_this_process(kth))
+        if indices.dtype.kind == "b":
+            raise ValueError("kth is of bool; give integers")
+        for each in map(operator.index, indices.ravel().tolist()):
             if 0 not in shape and not -size <= each < size:
                 raise ValueError(f"kth(={each}) out of bounds ({size}); give {-size} to {size - 1}")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.functions.permutations import moved_axes, swapped_axes
@@ -57,9 +58,10 @@ class ShapeNamespace(NamespaceBase):
         """Returns the number of axes."""
         return type_of(a).ndim
 
-    def size(self, a: OperandLike, axis: int | None = None) -> int:
-        """Returns the number of elements, or the size of an axis."""
-        return math.prod(type_of(a).shape) if axis is None else type_of(a).shape[axis]
+    def size(self, a: OperandLike, axis: int | tuple[int, ...] | None = None) -> int:
+        """Returns the number of elements, or of those along one or more axes."""
+        shape = type_of(a).shape
+        return math.prod(shape if axis is None else (shape[i] for i in normalize_axis_tuple(axis, len(shape))))
 
     def iscomplexobj(self, x: OperandLike) -> bool:
         """Returns whether the element type is complex."""

@@ -13,7 +13,7 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.device_arrays.scalars import typed
 from shardcall._src.types.element_types import parse_dtype
-from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall.namespace.base import NamespaceBase, array_of, check_indices, counted_axis, type_of
 from shardcall.namespace.inspection import check_device
 
 Axes = int | Sequence[int] | None
@@ -119,12 +119,11 @@ class StandardNamespace(NamespaceBase):
     @_sorting
     def argsort(self, x: OperandLike, axis: int | None, descending: bool, options: Any) -> Any:
         """Returns the indices that sort an array along an axis, as ``numpy.argsort``; arguments are those of `sort`."""
+        x = self._with_axis(x, axis)
         if not descending:
             return super().argsort(x, axis, **options)
         x, axis = (super().reshape(x, -1), -1) if axis is None else (x, axis)
         shape = type_of(x).shape
-        if not shape:
-            return super().argsort(x, axis, **options)
         # The indices in the flipped array, counted from its end, so that equal elements keep their sequence.
         reversed_ = super().argsort(self.flip(x, axis), axis, **options)
         return self.subtract(shape[axis] - 1, self.flip(reversed_, axis))
@@ -164,8 +163,48 @@ class StandardNamespace(NamespaceBase):
         """
         here = find_remote_array(repeats)
         counts = np.asarray(repeats if here is None else here.get())
+        is_typed = here is not None or isinstance(repeats, np.ndarray | np.generic)
+        if is_typed and not np.can_cast(counts.dtype, np.int64, "safe"):
+            raise TypeError(f"repeats is of {counts.dtype.name}; give integers")
+        counts = counts.astype(np.int64)
+        x = self._with_axis(x, axis)
         if counts.ndim == 0:
             return super().repeat(x, int(counts), axis, **options)
-        x, axis = (super().reshape(x, -1), 0) if axis is None else (x, axis)
+        x, axis = (super().reshape(x, -1), 0) if axis is None else (x, counted_axis(axis, type_of(x).ndim))
         indices = np.repeat(np.arange(type_of(x).shape[axis]), counts)
         return self.take(x, indices, axis=axis)
+
+    def take(self, x: OperandLike, indices: OperandLike, axis: SupportsIndex | None = None, **options: Any) -> Any:
+        """Returns the elements at indices along an axis, as ``numpy.take``; options are those of `Client.take`."""
+        here = array_of(indices)
+        if here.dtype.kind == "b" or not isinstance(indices, Described | np.ndarray | np.generic):
+            here = self._converted(here, np.dtype(np.int64))  # an empty list, too, as NumPy does
+        return super().take(self._with_axis(x, axis), here, axis, **options)
+
+    def take_along_axis(self, x: OperandLike, indices: OperandLike, axis: SupportsIndex = -1, **options: Any) -> Any:
+        """Returns the elements at indices along an axis, others for each row, as ``numpy.take_along_axis``.
+
+        Args:
+            x: the array.
+            indices: integers, of as many axes.
+            axis: the axis; None for the flattened array.
+            options: those of `Client.take_along_axis`.
+
+        Raises:
+            IndexError: for indices that are no integers.
+        """
+        check_indices(indices)
+        return super().take_along_axis(x, indices, axis, **options)
+
+    def squeeze(self, x: OperandLike, axis: Axes = None, **options: Any) -> Any:
+        """Returns the array without axes of size 1, as ``numpy.squeeze``; options are those of `Client.squeeze`."""
+        if isinstance(axis, SupportsIndex) and not type_of(x).ndim:
+            counted_axis(axis, 1)
+            axis = None
+        return super().squeeze(x, axis, **options)
+
+    def expand_dims(self, x: OperandLike, axis: int | Sequence[int], **options: Any) -> Any:
+        """Returns the array with new axes of size 1, as ``numpy.expand_dims``; options are of `Client.expand_dims`."""
+        if axis is None:
+            raise TypeError("axis=None; give the position of the new axis, or several")
+        return super().expand_dims(x, axis, **options)

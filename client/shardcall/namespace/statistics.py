@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
@@ -130,18 +131,19 @@ class StatisticsNamespace(NamespaceBase):
             ValueError: for weights of another shape.
             ZeroDivisionError: for weights of this process whose sum is zero.
         """
+        if axis is not None:
+            axis = normalize_axis_tuple(axis, type_of(a).ndim, "axis")
         if weights is None:
             mean = self.mean(a, axis, keepdims=keepdims)
             count = math.prod(type_of(a).shape) // max(math.prod(type_of(mean).shape), 1)
             return (mean, self._constant(mean, count)) if returned else mean
         factors = self._weights(a, axis, weights)
-        if not isinstance(factors, Described) and np.any(np.sum(factors, axis) == 0):
-            raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
-        product = self.multiply(a, factors)
-        dtype = type_of(product).dtype
-        if dtype.kind in "biu":
-            product, dtype = self.astype(product, np.float64), np.dtype(np.float64)
+        types = type_of(a).dtype, type_of(factors).dtype
+        dtype = np.result_type(*types, *([np.float64] if types[0].kind in "biu" else []))
         scale = self._of(factors).sum(factors, axis, dtype, keepdims=keepdims)
+        if not isinstance(scale, Described) and np.any(scale == 0):
+            raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
+        product = self.multiply(self._converted(a, dtype), self._converted(factors, dtype))
         mean = self.divide(self.sum(product, axis, keepdims=keepdims), scale)
         return (mean, self.broadcast_to(scale, type_of(mean).shape)) if returned else mean
 
@@ -153,7 +155,8 @@ class StatisticsNamespace(NamespaceBase):
         """Returns the covariances of variables, as ``numpy.cov``; the weights are arrays of this process.
 
         Raises:
-            ValueError: for arrays of more than two axes, and for weights that NumPy refuses.
+            ValueError: for arrays of more than two axes, and for negative weights.
+            RuntimeError: for weights of another shape than the observations.
         """
         x = self._variables(m, rowvar)
         common = np.result_type(type_of(m).dtype, *([] if y is None else [type_of(y).dtype]), np.float64)
@@ -292,11 +295,13 @@ def _weighing(
     if fweights is None and aweights is None:
         return None, max(count - freedom, 0)
     parts = [None if each is None else np.asarray(each, float) for each in (fweights, aweights)]
-    for name, part in zip(("fweights", "aweights"), parts, strict=True):
-        if part is not None and (part.shape != (count,) or (part < 0).any()):
-            raise ValueError(f"{name} is of shape {part.shape}; give {count} numbers of 0 or more")
     if parts[0] is not None and (parts[0] != np.around(parts[0])).any():
         raise TypeError("fweights counts observations; give integers")
+    for name, part in zip(("fweights", "aweights"), parts, strict=True):
+        if part is not None and part.shape != (count,):
+            raise RuntimeError(f"{name} is of shape {part.shape}; give {count} numbers")  # NumPy's class
+        if part is not None and (part < 0).any():
+            raise ValueError(f"{name} has negative numbers; give numbers of 0 or more")
     frequencies, importance = (np.ones(count) if part is None else part for part in parts)
     weights = frequencies * importance
     total = weights.sum()

@@ -112,7 +112,7 @@ def _keys_aligned(call: Call) -> AlignedAxes:
 
 
 def _lexsort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    keys, axis = required(operands[0]), block["axis"]
+    keys, axis = required(operands[0]), block["axis"] % len(block.shape)
     indices = lax.broadcasted_iota(block.dtype, block.shape, axis)
     if 0 in block.shape:
         return indices

@@ -184,7 +184,7 @@ def _pad_targets(call: Call) -> list[int | None]:
 def _pad(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x, fill = required(operands[0]), operands[1]
     rows = layout_rules.margins(block.call.x, block.call.parameters)
-    if block["mode"] != "constant":
+    if block["mode"] != "constant" and rows:  # jnp.pad takes no scalars
         return moved(lambda bits: jnp.pad(bits, rows, mode=block["mode"]), x)
     margins = [(before, behind, 0) for before, behind in rows]
     value = jnp.zeros((), x.dtype) if fill is None else convert(fill, block.dtype)

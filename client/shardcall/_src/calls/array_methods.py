@@ -108,7 +108,7 @@ class ArrayMethods(ABC):
             ShardcallError: of the class that fits.
         """
         if (here := find_remote_array(x)) is not None:
-            return BucketedArray.of(self.xp.asarray(here, mesh=mesh, spec=spec), normalize_axis_index(axis, here.ndim))
+            return BucketedArray.of(self.xp.array(here, mesh=mesh, spec=spec), normalize_axis_index(axis, here.ndim))
         array = as_operand(x, "x")
         bucket = Bucket(normalize_axis_index(axis, array.ndim), array.shape[axis])
         return BucketedArray(self.put(np.pad(array, bucket.widths(array.ndim)), mesh=mesh, spec=spec), bucket)

@@ -33,6 +33,21 @@ ALIASES: Mapping[str, str] = {
 
 _ASSIGNING = ("copyto", "put", "place", "putmask", "fill_diagonal")
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
+_SORTING = ("numpy.sort", "numpy.argsort", "numpy.partition", "numpy.argpartition")
+"""The functions whose keyword ``order`` names fields, which no array on the mesh has."""
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "order": ("C", "A", "K", "c", "a", "k"),
+    "kind": ("quicksort", "mergesort", "heapsort", "stable"),
+    "casting": ("no", "equiv", "safe", "same_kind", "unsafe"),
+}
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "numpy.partition": ("introselect",),
+    "numpy.argpartition": ("introselect",),
+    "numpy.isin": ("sort", "table"),
+}
+"""The values of the keyword ``kind`` of functions that do not sort."""
+
 _IGNORED = ("order", "subok", "casting", "kind", "optimize", "stable", "copy")
 
 
@@ -47,11 +62,14 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
         TypeError: for ufuncs and keywords that arrays on the mesh do not have.
     """
     out = kwargs.pop("out", ())
+    _check_keywords(f"numpy.{ufunc.__name__}", kwargs)
     if method == "__call__":
         if kwargs.pop("where", True) is not True:
             raise _unsupported(f"numpy.{ufunc.__name__} with where=")
-        if (dtype := kwargs.pop("dtype", None)) is not None:
-            inputs = _converted(functions, ufunc, inputs, np.dtype(dtype), kwargs.get("casting", "same_kind"))
+        dtype, casting = kwargs.pop("dtype", None), kwargs.get("casting")
+        if dtype is not None or casting is not None:
+            wanted = None if dtype is None else np.dtype(dtype)
+            inputs = _converted(functions, ufunc, inputs, wanted, casting or "same_kind")
         run = _function(functions, ufunc.__name__, f"numpy.{ufunc.__name__}")
     elif method == "reduce" and ufunc.__name__ in REDUCTIONS:
         run = getattr(functions, REDUCTIONS[ufunc.__name__])
@@ -84,10 +102,29 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     run = _function(functions, name.removeprefix("numpy."), name)
     positional, named = _arguments(function, args, kwargs, _parameters(run))
     out = named.pop("out", None)
-    if named.get("order") == "F":
-        raise _unsupported(f"{name} with order='F'")
+    _check_keywords(name, named)
     results = run(*positional, **_options(name, run, named))
     return results if out is None else _assign(results, (out,))
+
+
+def _check_keywords(name: str, named: Mapping[str, Any]) -> None:
+    """Refuses values of keywords that are ignored here and that NumPy refuses, and column-major order.
+
+    Raises:
+        TypeError: for column-major order, and values of another class.
+        ValueError: for other values.
+    """
+    for keyword, choices in _CHOICES.items():
+        value = named.get(keyword)
+        if value is None:
+            continue
+        allowed = _KINDS.get(name, choices) if keyword == "kind" else choices
+        if not isinstance(value, str):
+            raise TypeError(f"{name}: {keyword}={value!r}; give a string")
+        if keyword == "order" and value.upper() == "F":
+            raise _unsupported(f"{name} with order='F'")
+        if value not in allowed or (keyword == "order" and name in _SORTING):
+            raise ValueError(f"{name}: {keyword}={value!r} is not one of: {', '.join(allowed)}")
 
 
 def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
@@ -158,14 +195,16 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
     options = {
         name: value
         for name, value in named.items()
-        if name not in _IGNORED and value is not _NO_VALUE and not (name == "dtype" and value is None)
+        if (name not in _IGNORED or name in _parameters(run))
+        and value is not _NO_VALUE
+        and not (name == "dtype" and value is None)
     }
     for name in options.keys() - _parameters(run):
         raise _unsupported(f"{shown} with {name}=")
     return options
 
 
-def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DType, casting: Any) -> list[Any]:
+def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DType | None, casting: Any) -> list[Any]:
     """Returns the inputs of a ufunc in the types from which NumPy computes results of a type.
 
     Raises:

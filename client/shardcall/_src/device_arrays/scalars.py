@@ -41,7 +41,44 @@ def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLik
     return tuple(_typed(name, item, beside) if _is_number(item) else item for item in operands)
 
 
-def bounds(
+def clip_operands(x: OperandLike, low: OperandLike | None, high: OperandLike | None) -> tuple[OperandLike | None, ...]:
+    """Returns the operands of `clip`, Python numbers in the type that NumPy finds for all three together.
+
+    Raises:
+        OperandOverflowError: for an integer that the type does not hold.
+    """
+    if type(x) is int and x not in _INT64:
+        return typed("clip", (x, low, high))
+    x = _in_type(x, None) if _is_number(x) else x  # NumPy makes it an array first
+    low, high = _bounds(x, low, high)
+    dtype = _clip_type(x, low, high)
+    if dtype is None:
+        return typed("clip", (x, low, high))
+    ends = []
+    for end in (low, high):
+        try:
+            ends.append(_in_type(end, dtype) if _is_number(end) else end)
+        except OverflowError:
+            number: Any = getattr(end, "number", end)
+            raise _overflow("clip", number, dtype, "beside the other operands") from None
+    return (x, *ends)
+
+
+def _clip_type(x: OperandLike, *ends: OperandLike | None) -> DType | None:
+    """Returns the type of the result of ``numpy.clip``; None where NumPy has none, or does not know it."""
+    arrays: list[Any] = []
+    for each in (x, *ends):
+        number, dtype = getattr(each, "python_type", type(each)), _dtype(each)
+        if dtype is None and each is not None and number not in (int, float, complex, bool):
+            return None  # which is refused by name later
+        arrays.append(None if each is None else np.empty(0, dtype) if dtype is not None else number(1))
+    try:
+        return None if all(each is None for each in ends) else np.clip(*arrays).dtype
+    except TypeError:
+        return None
+
+
+def _bounds(
     x: OperandLike, low: OperandLike | None, high: OperandLike | None
 ) -> tuple[OperandLike | None, OperandLike | None]:
     """Returns the bounds of `clip`, without Python integers beyond the range of x's type, as NumPy does."""
@@ -88,10 +125,11 @@ def typed_initial(name: str, x: OperandLike, dtype: str | None, initial: Operand
 
 
 def row(operand: OperandLike) -> OperandLike:
-    """Returns a number as an array of one element, and anything else as it is."""
-    if (array := find_remote_array(operand)) is not None and _is_number(operand):
-        return array.reshape(1)
-    return np.reshape(np.asarray(operand), 1) if _is_number(operand) or isinstance(operand, np.generic) else operand
+    """Returns a number, or an array without axes, as an array of one element, and anything else as it is."""
+    if (array := find_remote_array(operand)) is not None:
+        return operand if array.ndim else array.reshape(1)
+    is_scalar = _is_number(operand) or (isinstance(operand, np.ndarray | np.generic) and not operand.ndim)
+    return np.reshape(np.asarray(operand), 1) if is_scalar else operand
 
 
 def _is_number(item: object) -> bool:

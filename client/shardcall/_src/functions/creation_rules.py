@@ -37,8 +37,8 @@ def sequence_type(dtypes: DTypes, _: Parameters) -> DType:
     start, *others = dtypes
     assert start is not None
     for name, other in zip(("second", "last"), others, strict=False):
-        if other not in (None, start):
-            message = f"{name} is of {other.name if other else ''} and start of {start.name}; convert one of them"
+        if other is not None and other != start:
+            message = f"{name} is of {other.name} and start of {start.name}; convert one of them"
             raise checks.operand(name, message, "UNSUPPORTED_ELEMENT_TYPE")
     return start
 

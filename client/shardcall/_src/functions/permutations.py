@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import SupportsIndex
 
@@ -39,7 +40,8 @@ def swapped_axes(ndim: int, axis1: SupportsIndex, axis2: SupportsIndex) -> tuple
         numpy.exceptions.AxisError: for an axis that there is not.
     """
     one, other = (
-        normalize_axis_index(axis.__index__(), ndim, prefix) for axis, prefix in ((axis1, "axis1"), (axis2, "axis2"))
+        normalize_axis_index(operator.index(axis), ndim, prefix)
+        for axis, prefix in ((axis1, "axis1"), (axis2, "axis2"))
     )
     result = list(range(ndim))
     result[one], result[other] = other, one
