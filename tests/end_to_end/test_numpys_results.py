@@ -1,0 +1,376 @@
+"""Functions of arrays on the mesh beside NumPy's: types, shapes and values of results, copies, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+MESH = sc.Mesh(x=8)
+KINDS = (
+    *(np.exceptions.AxisError, np.linalg.LinAlgError, IndexError, ZeroDivisionError, OverflowError),
+    *(TypeError, ValueError, RuntimeError),
+)
+"""The classes of NumPy's errors, special ones first."""
+
+FAILURES = (AssertionError, AttributeError, sc.ShardcallError, *KINDS)
+
+U8 = np.arange(8, dtype=np.uint8) * 30
+I8 = np.array([100, -128, 127, 3, -3, 100, 90, -100], np.int8)
+I32 = np.array([100000, -(2**31), 2**31 - 1, 3, -70000, 5, 9, 100000], np.int32)
+U32 = np.array([1000, 2**32 - 1, 0, 3, 70000, 5, 9, 2**31], np.uint32)
+F16 = np.array([1.5, -2, 0, 3, 60000, 2, 300, -7], np.float16)
+BOOL = I8 > 3
+X = np.arange(8.0)
+LARGE = 2**53 + np.array([1, 0, 1, 0, 1, 0, 1, 0])
+Z = np.float32(3)
+
+Case = Callable[[Any, Any], Any]
+"""An expression of the functions, NumPy or ``client.xp``, and an array."""
+
+
+def put(client: sc.Client, x: Any) -> sc.RemoteArray:
+    array = np.asarray(x)
+    return client.put(array, mesh=MESH, spec=sc.P("x") if array.ndim else sc.P())
+
+
+def same(actual: Any, wanted: Any) -> None:
+    if isinstance(wanted, tuple | list):
+        assert len(actual) == len(wanted)
+        for one, other in zip(actual, wanted, strict=True):
+            same(one, other)
+        return
+    here = actual.get() if isinstance(actual, sc.RemoteArray) else np.asarray(actual)
+    # Not bit for bit: what is computed in floats rounds in another order.
+    tolerance = 1e-3 if here.dtype == np.float16 else 1e-6
+    np.testing.assert_allclose(here, np.asarray(wanted), rtol=tolerance, atol=tolerance, strict=True)
+
+
+def check(client: sc.Client, x: Any, cases: Sequence[Case]) -> None:
+    """Compares with NumPy the type, shape and values of results, or the classes of errors; names all that differ."""
+    wrong = []
+    for number, case in enumerate(cases):
+        try:
+            with np.errstate(all="ignore"):
+                wanted = case(np, np.array(x))
+        except KINDS as error:
+            kind = next(each for each in KINDS if isinstance(error, each))
+            try:
+                made = case(client.xp, put(client, x))
+                wrong.append(f"case {number}: {made} and no {kind.__name__}")
+            except kind:
+                continue
+            except FAILURES as other:
+                wrong.append(f"case {number}: {other!r} and no {kind.__name__}")
+            continue
+        try:
+            same(case(client.xp, put(client, x)), wanted)
+        except FAILURES as error:
+            wrong.append(f"case {number}: {error!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_requested_types(client):
+    check(
+        client,
+        U8,
+        (
+            lambda xp, h: xp.asarray(h, dtype=np.float64),
+            lambda xp, h: xp.array(h, dtype=float),
+            lambda xp, h: xp.full(8, h, dtype=np.float64),
+            lambda xp, h: xp.full_like(h, h, dtype=np.float64),
+            lambda _, h: np.multiply(h, h, dtype=float),
+            lambda _, h: np.sin(h, dtype=np.float64),
+            lambda _, h: np.add(h, 1, dtype="f4"),
+            lambda _, h: np.add(h, h.astype("f8"), casting="no"),
+        ),
+    )
+    with pytest.raises(sc.OperandTypeError):  # a float64 equals None in NumPy
+        client.call("arange", np.int32(0), np.float64(1), size=3)
+
+
+@pytest.mark.parametrize("x", [I8, I32, U32, BOOL], ids=lambda x: x.dtype.name)
+def test_narrow_types_in_averages_and_tolerances(client, x):
+    check(
+        client,
+        x,
+        (
+            lambda _, h: np.average(h, weights=h),
+            lambda _, h: np.average(h.reshape(4, 2), axis=1, weights=[1, 3], returned=True),
+            lambda _, h: np.average(h, weights=np.ones(8, np.float16)),
+            lambda _, h: np.isclose(h, h[::-1]),
+            lambda _, h: np.isclose(h, 300),
+            lambda _, h: np.isclose(h, True),
+            lambda _, h: np.isclose(3, h),
+            lambda _, h: np.allclose(h, h[::-1]),
+            lambda _, h: np.array_equal(h, h, equal_nan=True),
+        ),
+    )
+
+
+def test_integers_that_float64_does_not_tell_apart(client):
+    check(
+        client,
+        LARGE,
+        (
+            lambda _, h: np.array_equal(h, h[::-1], equal_nan=True),
+            lambda _, h: np.lexsort((X[::-1] % 3, h)),
+            lambda _, h: np.lexsort((h, X % 3)),
+        ),
+    )
+
+
+def test_types_of_all_operands_together(client):
+    check(
+        client,
+        U8,
+        (
+            lambda _, h: np.select([h > 250, h > 40], [h.astype("i8"), h.astype("i1")], 300),
+            lambda _, h: np.select([h > 250], [h.astype("f4")], np.float64(0.1)),
+            lambda _, h: np.select([h > 250, h > 40], [h.astype("f8"), h.astype("f2")], 70000.0),
+            lambda _, h: np.select([h > 40], [h], 2.5),
+            lambda _, h: np.clip(h.astype("f2"), h.astype("f8"), 70000.0),
+            lambda _, h: np.clip(h > 3, h.astype("i1"), 100),
+            lambda _, h: np.clip(3, h, 100),
+            lambda _, h: np.clip(h, -5, 300),
+            lambda _, h: np.clip(h, 300, 400),
+            lambda _, h: np.nan_to_num(h.astype("f4"), nan=np.float64(1)),
+            lambda _, h: np.heaviside(0, h),
+            lambda _, h: np.heaviside(h, np.float64(0.5)),
+            lambda _, h: np.heaviside(h, 1),
+            lambda _, h: np.histogram(h, 2, weights=h),
+            lambda _, h: np.linspace(h.astype("f4"), 7, 3),
+            lambda _, h: np.concatenate([h, h.astype("i1"), h.astype("f2")]),
+        ),
+    )
+
+
+@pytest.mark.parametrize("x", [U8, F16], ids=lambda x: x.dtype.name)
+def test_numbers_in_products(client, x):
+    check(
+        client,
+        x,
+        (
+            lambda _, h: np.dot(h, 2),
+            lambda _, h: np.dot(-3, h),
+            lambda _, h: np.dot(h, 0.1),
+            lambda _, h: h.dot(True),
+            lambda _, h: np.inner(h, 2),
+            lambda _, h: np.outer(h, [1, -3]),
+            lambda _, h: np.kron(h, 2),
+            lambda _, h: np.tensordot(h, -3, 0),
+            lambda _, h: np.einsum("i,->i", h, 0.1),
+            lambda _, h: np.convolve(h, 2),
+            lambda _, h: np.matmul(h, [1] * 8),
+            lambda _, h: np.linalg.multi_dot([h.reshape(2, 4), h[:4]]),
+        ),
+    )
+
+
+def _changed(copied: Case) -> Case:
+    """Returns what was made of an array whose elements are then assigned to, and the array after that of the copy."""
+
+    def case(xp: Any, h: Any) -> Any:
+        made = copied(xp, h)
+        h[...] = 5
+        before = made + 0
+        made[0] = 7
+        return before, h
+
+    return case
+
+
+def test_copies_keep_their_values(client):
+    copies: tuple[Case, ...] = (
+        lambda xp, h: xp.array(h),
+        lambda xp, h: xp.array(h, copy=True),
+        lambda xp, h: xp.array(h, dtype=float),
+        lambda xp, h: xp.asarray(h, copy=True),
+        lambda _, h: np.array(h, like=h),
+        lambda _, h: np.asarray(h, like=h, copy=True),
+        lambda _, h: np.astype(h, float),
+        lambda _, h: np.copy(h),
+        lambda _, h: h.flatten(),
+        lambda _, h: np.reshape(h, 8, copy=True),
+        lambda _, h: np.positive(h),
+    )
+    no_copies: tuple[Case, ...] = (
+        lambda xp, h: xp.array(h, copy=None),
+        lambda xp, h: xp.array(h, copy=False),
+        lambda xp, h: xp.asarray(h),
+        lambda _, h: np.array(h, like=h, copy=False),
+        lambda _, h: np.astype(h, float, copy=False),
+        lambda _, h: np.atleast_1d(h),
+    )
+    check(client, X, [_changed(each) for each in (*copies, *no_copies)])
+
+
+def test_a_bucketed_array_keeps_its_values(client):
+    h = put(client, X)
+    bucketed = client.bucket(h)
+    h[...] = 5
+    np.testing.assert_array_equal(bucketed.get(), X)
+
+
+def test_a_copy_in_a_traced_function_is_one(client):
+    def changed(h: Any) -> Any:
+        made = client.xp.array(h)
+        made[0] = 7
+        return h, made
+
+    same(client.jit(changed)(put(client, X)), (X, [7.0, *X[1:]]))
+
+
+@pytest.mark.parametrize("axis", [0, -1, 1, None])
+def test_arrays_without_axes(client, axis):
+    check(
+        client,
+        Z,
+        (
+            lambda _, z: np.argsort(z, axis=axis),
+            lambda _, z: np.argpartition(z, 0, axis=axis),
+            lambda _, z: np.sort(z, axis=axis),
+            lambda _, z: np.squeeze(z, axis=axis),
+            lambda _, z: np.repeat(z, 2, axis=axis),
+            lambda _, z: np.repeat(z, [2], axis=axis),
+            lambda _, z: np.take(z, [0, 0], axis=axis),
+            lambda _, z: np.take(z, 0, axis=axis),
+            lambda _, z: np.compress([True], z, axis=axis),
+            lambda _, z: np.lexsort((z, z), axis=axis),
+            lambda _, z: np.lexsort((z, z > 1), axis=axis),
+            lambda _, z: np.cumulative_sum(z, axis=axis, include_initial=True),
+            lambda _, z: np.cumulative_prod(z, axis=axis),
+            lambda _, z: np.size(z, axis),
+            lambda _, z: np.average(z, axis=axis, weights=z),
+            lambda _, z: np.linalg.norm(z, axis=axis),
+            lambda _, z: np.linalg.vector_norm(z, axis=axis),
+            lambda _, z: np.trapezoid(z, axis=1),
+            lambda _, z: np.swapaxes(z, axis, 0),
+        ),
+    )
+
+
+def test_arrays_without_axes_that_are_padded(client):
+    modes = ("constant", "edge", "reflect", "symmetric", "wrap")
+    check(client, Z, [lambda _, z, mode=mode: np.pad(z, 1, mode=mode) for mode in modes])
+    check(client, Z, [lambda _, z: np.pad(z, []), lambda _, z: np.convolve(z, z), lambda _, z: np.tensordot(z, z)])
+
+
+def test_traced_functions_of_sorts_and_arrays_without_axes(client):
+    def functions(h: Any, z: Any) -> Any:
+        return (
+            np.lexsort((h, -h)),
+            np.lexsort((h, h > 3)),
+            np.pad(z, 0, mode="edge"),
+            np.argsort(z),
+            np.cumulative_sum(z, axis=0, include_initial=True),
+        )
+
+    h = X % 3
+    same(client.jit(functions)(put(client, h), put(client, Z)), functions(h, np.asarray(Z)))
+    same(client.call("lexsort", np.stack([h, -h]), axis=-1).array, np.lexsort((h, -h)))
+
+
+def test_python_numbers_of_traced_functions(client):
+    def functions(h: Any, n: Any) -> Any:
+        return (
+            np.dot(h, n),
+            np.select([h > 3], [h], n),
+            np.clip(h, n, 5),
+            np.isclose(h, n),
+            np.heaviside(h, n),
+            np.heaviside(n, h),
+        )
+
+    traced = client.jit(functions)
+    for number in (2, 2.5):
+        same(traced(put(client, U8), number), functions(U8, number))
+
+
+def _assigned(key: Callable[[Any], Any], values: Any) -> Case:
+    def case(_: Any, h: Any) -> Any:
+        h[key(h)] = values
+        return h
+
+    return case
+
+
+def test_what_numpy_refuses(client):
+    check(
+        client,
+        X,
+        (
+            lambda _, h: np.searchsorted(h, 3, sorter=[0, 1]),
+            lambda _, h: np.searchsorted(h, 3, sorter=X),
+            lambda _, h: np.searchsorted(h, 3, sorter=0),
+            lambda _, h: np.linalg.multi_dot([h.reshape(2, 4), h[:4], h.reshape(2, 4)]),
+            lambda _, h: np.linalg.multi_dot([h.reshape(2, 4), h.reshape(1, 4, 2), h.reshape(2, 4)]),
+            lambda _, h: np.linalg.matrix_power(h[:4].reshape(2, 2), 1.0),
+            lambda _, h: np.linalg.lstsq(h.reshape(2, 4), h)[0],
+            lambda _, h: np.linalg.cond(h.reshape(2, 4), 1),
+            lambda _, h: np.linalg.norm(h, axis="a"),
+            lambda _, h: np.linalg.norm(h, axis=5),
+            lambda _, h: np.linalg.matrix_norm(h),
+            _assigned(lambda h: h > 3, np.ones((1, 4))),
+            _assigned(lambda h: h > 3, np.ones((4, 1))),
+            _assigned(lambda h: h > 3, np.ones(3)),
+            lambda _, h: np.ravel(h, order="Z"),
+            lambda _, h: np.reshape(h, 8, order=1),
+            lambda _, h: np.zeros_like(h, order="Z"),
+            lambda _, h: np.add(h, 1, order="Z"),
+            lambda _, h: np.add(h, 1, casting="Z"),
+            lambda _, h: np.sort(h, order="x"),
+            lambda _, h: np.sort(h, kind="Z"),
+            lambda _, h: np.partition(h, 1, kind="quicksort"),
+            lambda _, h: np.isin(h, [1], kind="Z"),
+            lambda _, h: np.partition(h, 1.0),
+            lambda _, h: np.argpartition(h, True),
+            lambda _, h: np.repeat(h, np.array([2.0])),
+            lambda _, h: np.take(h, np.array([1.0])),
+            lambda _, h: np.take_along_axis(h, h, 0),
+            lambda _, h: np.split(h, [2.5]),
+            lambda _, h: np.bincount(h.astype(int), minlength=1.5),
+            lambda _, h: np.median(h, axis=0.0),
+            lambda _, h: np.quantile(h, 1j),
+            lambda _, h: np.round(h, 1.5),
+            lambda _, h: np.round(h > 1, 1),
+            lambda _, h: np.ediff1d(h > 1),
+            lambda _, h: np.tensordot(h, h, axes=([0], [1])),
+            lambda _, h: np.linspace(h[0], 1, 3, axis=1),
+            lambda _, h: np.expand_dims(h, None),
+            lambda _, h: np.cov(h, aweights=np.ones((2, 4))),
+            lambda _, h: np.cov(h, aweights=[1, 2]),
+            lambda _, h: np.cov(h, aweights=-np.ones(8)),
+            lambda _, h: np.cov(h, fweights=np.ones(8) / 2),
+            lambda _, h: np.average(h, axis=3),
+            lambda _, h: np.size(h, 1),
+            lambda _, h: np.pad(h, []),
+            lambda _, h: np.lexsort((h, h.reshape(2, 4) > 3)),
+            lambda _, h: np.lexsort((h, h), axis=1),
+        ),
+    )
+
+
+def test_what_numpy_accepts(client):
+    check(
+        client,
+        X,
+        (
+            lambda _, h: np.searchsorted(h[::-1], [2.5, 3], sorter=np.arange(7, -1, -1)),
+            lambda _, h: np.take(h, []),
+            lambda _, h: np.take(h, [True, False]),
+            lambda _, h: np.take(h, h[:3] > 1),
+            lambda _, h: np.repeat(h, 2.0),
+            lambda _, h: np.ravel(h, order="K"),
+            lambda _, h: np.sort(h, kind="heapsort"),
+            lambda _, h: np.partition(h, 1, kind="introselect"),
+            lambda _, h: np.size(h.reshape(2, 4), (0, 1)),
+            lambda _, h: np.full_like(h.astype(int), 1.5),
+            _assigned(lambda h: h > 3, np.full(4, 9.0)),
+            _assigned(lambda h: h > 3, [9.0]),
+        ),
+    )
