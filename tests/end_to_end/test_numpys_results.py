@@ -319,6 +319,8 @@ def test_what_numpy_refuses(client):
             _assigned(lambda h: h > 3, np.ones((4, 1))),
             _assigned(lambda h: h > 3, np.ones(3)),
             lambda _, h: np.ravel(h, order="Z"),
+            lambda _, h: h.ravel(order="Z"),
+            lambda _, h: h.copy(order="Z"),
             lambda _, h: np.reshape(h, 8, order=1),
             lambda _, h: np.zeros_like(h, order="Z"),
             lambda _, h: np.add(h, 1, order="Z"),

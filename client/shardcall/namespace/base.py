@@ -77,9 +77,9 @@ class NamespaceBase(KernelMethods[Submitted]):
     def _converted(self, a: OperandLike, dtype: DType) -> Any:
         """Returns an array or a number in an element type, by NumPy's unsafe conversion."""
         array = array_of(a)
-        if not isinstance(array, Described):
+        if self._of(array) is np:
             return array.astype(dtype)
-        return array if array.type.dtype == dtype else self.call("astype", array, dtype=dtype.name)
+        return array if array.dtype == dtype else self.call("astype", array, dtype=dtype.name)
 
     def _with_axis(self, a: OperandLike, axis: SupportsIndex | None) -> Any:
         """Returns an array without axes as one of one element, for the functions that accept its axis 0."""

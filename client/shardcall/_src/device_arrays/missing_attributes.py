@@ -34,14 +34,18 @@ def missing_attribute(array: object, name: str) -> AttributeError:
     return AttributeError(message, name=name, obj=array)
 
 
-def check_row_major(order: str) -> None:
+def check_row_major(order: str | None) -> None:
     """Refuses an order of elements in memory other than the rows'; of one, NumPy's "A" and "K" are "C".
 
     Raises:
-        TypeError: for another.
+        TypeError: for column-major order.
+        ValueError: for what is no order.
     """
-    if order not in ("C", "A", "K"):
+    if order in ("F", "f"):
         raise TypeError(
             f"order={order!r} and arrays on the mesh are in row-major order; leave order out, or use get() for a NumPy "
             "array in another order"
         )
+    if order not in (None, "C", "A", "K", "c", "a", "k"):
+        kind = ValueError if isinstance(order, str) else TypeError
+        raise kind(f"order={order!r} is not one of: C, A, K")

@@ -68,7 +68,8 @@ def _clip_type(x: OperandLike, *ends: OperandLike | None) -> DType | None:
     """Returns the type of the result of ``numpy.clip``; None where NumPy has none, or does not know it."""
     arrays: list[Any] = []
     for each in (x, *ends):
-        number, dtype = getattr(each, "python_type", type(each)), _dtype(each)
+        number: Any = getattr(each, "python_type", type(each))
+        dtype = _dtype(each)
         if dtype is None and each is not None and number not in (int, float, complex, bool):
             return None  # which is refused by name later
         arrays.append(None if each is None else np.empty(0, dtype) if dtype is not None else number(1))
