@@ -11,6 +11,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.functions.subscripts import from_labels
+from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import array_of, counted_axis, type_of
 from shardcall.namespace.shapes import ShapeNamespace
 
@@ -33,11 +34,16 @@ class ContractionNamespace(ShapeNamespace):
 
         Raises:
             ValueError: for labels that are no letters or integers from 0 to 51.
+            TypeError: for arrays that ``dtype`` does not hold.
         """
         if not isinstance(subscripts, str):
             subscripts, operands = from_labels([subscripts, *operands])
         if dtype is not None:
-            options["preferred_element_type"] = dtype
+            wanted = parse_dtype(dtype)
+            for each in operands:
+                if not np.can_cast(own := type_of(each).dtype, wanted, "safe"):
+                    raise TypeError(f"an array is of {own.name}, which dtype={wanted.name} does not hold")
+            options["preferred_element_type"] = wanted
         return super().einsum(subscripts, *operands, **options)
 
     def tensordot(self, a: OperandLike, b: OperandLike, /, axes: Any = 2) -> Any:

@@ -61,6 +61,9 @@ class SelectionNamespace(IndexingNamespace):
             if type_of(condition).dtype != np.bool_:
                 raise TypeError(f"condlist[{i}] is of {type_of(condition).dtype.name}; give conditions of bool")
         dtype = np.result_type(*map(weak_type, (*choicelist, default)))
+        for i, array in enumerate(choicelist):  # numbers, which NumPy does not convert to unsigned integers
+            if not np.can_cast(own := type_of(array).dtype, dtype, "same_kind"):
+                raise TypeError(f"choicelist[{i}] is of {own.name} and the result of {dtype.name}; convert one of them")
         result = self._converted(default, dtype)
         for condition, array in zip(reversed(condlist), reversed(choicelist), strict=True):
             result = self.where(condition, self._converted(array, dtype), result)

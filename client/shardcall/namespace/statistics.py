@@ -11,7 +11,8 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.functions.element_types import is_float
+from shardcall._src.functions.element_types import is_float, is_inexact
+from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import NamespaceBase, type_of
 
 
@@ -86,7 +87,10 @@ class StatisticsNamespace(NamespaceBase):
     ) -> Any:  # fmt: skip
         """Returns the variance over axes without NaN, as ``numpy.nanvar``; NaN for no more elements than ``ddof``."""
         if dtype is not None:
-            x = self.astype(x, dtype)
+            wanted = parse_dtype(dtype)
+            if not is_inexact(wanted) or (type_of(x).dtype.kind == "c" and wanted.kind != "c"):
+                raise TypeError(f"dtype={wanted.name} does not hold a variance of {type_of(x).dtype.name}")
+            x = self.astype(x, wanted)
         if not can_be_nan(x):
             return self.var(x, axis, ddof=ddof, keepdims=keepdims, where=where)
         mean = self.nanmean(x, axis, keepdims=True, where=where)
@@ -162,6 +166,8 @@ class StatisticsNamespace(NamespaceBase):
         common = np.result_type(type_of(m).dtype, *([] if y is None else [type_of(y).dtype]), np.float64)
         if y is not None:
             x = self.concatenate([x, self._variables(y, rowvar)], 0)
+        if dtype is not None and not is_inexact(parse_dtype(dtype)):
+            raise TypeError(f"dtype={parse_dtype(dtype).name} does not hold a covariance; give a floating-point type")
         x = self.astype(x, common if dtype is None else dtype)
         weights, factor = _weighing(type_of(x).shape[1], bias, ddof, fweights, aweights)
         if weights is None:
