@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from typing import Any, Protocol, SupportsIndex
 
@@ -80,6 +81,12 @@ class NamespaceBase(KernelMethods[Submitted]):
         if self._of(array) is np:
             return array.astype(dtype)
         return array if array.dtype == dtype else self.call("astype", array, dtype=dtype.name)
+
+    def _copied(self, array: Any) -> Any:
+        """Returns another object of an array, which is a view of none."""
+        made = copy.copy(array)
+        made._is_ndarray = True
+        return made
 
     def _with_axis(self, a: OperandLike, axis: SupportsIndex | None) -> Any:
         """Returns an array without axes as one of one element, for the functions that accept its axis 0."""

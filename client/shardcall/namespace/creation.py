@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from copy import copy as python_copy
 from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
@@ -165,7 +164,7 @@ class CreationNamespace(RangeNamespace):
         # Not `in (None, …)`: NumPy takes None for float64, which equals it.
         has_type = wanted is None or wanted == here.dtype
         if has_type and not moves:
-            return python_copy(here) if copy else here
+            return self._copied(here) if copy else here
         if copy is False:
             raise ValueError("another element type or placement needs a copy; leave out copy=False")
         made = here if has_type else self.astype(here, wanted)

@@ -102,7 +102,7 @@ class SelectionNamespace(IndexingNamespace):
         x = self.stack(keys) if isinstance(keys, list | tuple) else array_of(keys)
         if (ndim := type_of(x).ndim) == 1:  # keys of no axes
             counted_axis(axis, 1)
-            return self.reshape(self.lexsort(self._of(x).reshape(x, (-1, 1))), ())
+            return self.lexsort(self._of(x).reshape(x, (-1, 1)))[0]
         return self.call("lexsort", x, axis=counted_axis(axis, ndim - 1))
 
     def _sorted_by_each(self, keys: Sequence[OperandLike], axis: int) -> Any:
@@ -113,7 +113,7 @@ class SelectionNamespace(IndexingNamespace):
         result = self.argsort(first, axis)
         for key in others:
             result = self.take_along_axis(result, self.argsort(self.take_along_axis(key, result, axis), axis), axis)
-        return result if type_of(keys[0]).ndim else self.reshape(result, ())
+        return result if type_of(keys[0]).ndim else result[0]
 
     def append(self, arr: OperandLike, values: OperandLike, axis: int | None = None) -> Any:
         """Returns an array with others behind it, both flattened without an axis, as ``numpy.append``."""

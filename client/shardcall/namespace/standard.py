@@ -96,11 +96,11 @@ class StandardNamespace(NamespaceBase):
         Args:
             x: the array.
             shape: the shape; one size may be -1.
-            copy: has no effect: results never change.
+            copy: True for a result that is no view of x in NumPy.
             options: those of `Client.reshape`.
         """
-        del copy
-        return super().reshape(x, shape, **options)
+        made = super().reshape(x, shape, **options)
+        return self._copied(made) if copy else made
 
     @_sorting
     def sort(self, x: OperandLike, axis: int | None, descending: bool, options: Any) -> Any:
