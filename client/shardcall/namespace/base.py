@@ -139,7 +139,7 @@ def check_indices(indices: OperandLike) -> None:
     Raises:
         IndexError: if they are not.
     """
-    if (dtype := type_of(indices).dtype).kind not in "iu":
+    if (dtype := type_of(indices).dtype).kind not in "iu" and not dtype.name.endswith("int4"):
         raise IndexError(f"indices is of {dtype.name}; give integers")
 
 

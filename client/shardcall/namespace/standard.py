@@ -181,7 +181,9 @@ class StandardNamespace(NamespaceBase):
             here = self._converted(here, np.dtype(np.int64))  # an empty list, too, as NumPy does
         return super().take(self._with_axis(x, axis), here, axis, **options)
 
-    def take_along_axis(self, x: OperandLike, indices: OperandLike, axis: SupportsIndex = -1, **options: Any) -> Any:
+    def take_along_axis(
+        self, x: OperandLike, indices: OperandLike, axis: SupportsIndex | None = -1, **options: Any
+    ) -> Any:
         """Returns the elements at indices along an axis, others for each row, as ``numpy.take_along_axis``.
 
         Args:
@@ -194,6 +196,7 @@ class StandardNamespace(NamespaceBase):
             IndexError: for indices that are no integers.
         """
         check_indices(indices)
+        x, axis = (super().reshape(x, -1), 0) if axis is None else (x, axis)
         return super().take_along_axis(x, indices, axis, **options)
 
     def squeeze(self, x: OperandLike, axis: Axes = None, **options: Any) -> Any:

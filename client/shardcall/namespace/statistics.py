@@ -12,6 +12,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.functions.element_types import is_float, is_inexact
+from shardcall._src.functions.type_rules import loop
 from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import NamespaceBase, type_of
 
@@ -143,7 +144,7 @@ class StatisticsNamespace(NamespaceBase):
             return (mean, self._constant(mean, count)) if returned else mean
         factors = self._weights(a, axis, weights)
         types = type_of(a).dtype, type_of(factors).dtype
-        dtype = np.result_type(*types, *([np.float64] if types[0].kind in "biu" else []))
+        dtype = np.result_type(*types, np.float64) if types[0].kind in "biu" else loop("multiply", *types).result
         scale = self._of(factors).sum(factors, axis, dtype, keepdims=keepdims)
         if not isinstance(scale, Described) and np.any(scale == 0):
             raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
