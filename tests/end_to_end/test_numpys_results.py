@@ -112,7 +112,7 @@ def test_narrow_types_in_averages_and_tolerances(client, x):
     )
 
 
-def test_integers_that_float64_does_not_tell_apart(client):
+def test_integers_that_are_equal_in_float64(client):
     check(
         client,
         LARGE,

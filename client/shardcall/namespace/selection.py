@@ -106,7 +106,7 @@ class SelectionNamespace(IndexingNamespace):
         return self.call("lexsort", x, axis=counted_axis(axis, ndim - 1))
 
     def _sorted_by_each(self, keys: Sequence[OperandLike], axis: int) -> Any:
-        """Returns the indices that sort by keys of several types, whose common type may not tell all elements apart."""
+        """Returns the indices that sort by keys of several types, whose elements may become equal in a common type."""
         if len(shapes := {type_of(key).shape for key in keys}) > 1:
             raise ValueError(f"the keys are of shapes {', '.join(map(str, shapes))}; give keys of one shape")
         first, *others = (self._with_axis(key, axis) for key in keys)

@@ -36,7 +36,7 @@ _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 _SORTING = ("numpy.sort", "numpy.argsort", "numpy.partition", "numpy.argpartition")
 """The functions whose keyword ``order`` names fields, which no array on the mesh has."""
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
+_VALUES: Mapping[str, tuple[str, ...]] = {
     "order": ("C", "A", "K", "c", "a", "k"),
     "kind": ("quicksort", "mergesort", "heapsort", "stable"),
     "casting": ("no", "equiv", "safe", "same_kind", "unsafe"),
@@ -114,11 +114,11 @@ def _check_keywords(name: str, named: Mapping[str, Any]) -> None:
         TypeError: for column-major order, and values of another class.
         ValueError: for other values.
     """
-    for keyword, choices in _CHOICES.items():
+    for keyword, values in _VALUES.items():
         value = named.get(keyword)
         if value is None:
             continue
-        allowed = _KINDS.get(name, choices) if keyword == "kind" else choices
+        allowed = _KINDS.get(name, values) if keyword == "kind" else values
         if not isinstance(value, str):
             raise TypeError(f"{name}: {keyword}={value!r}; give a string")
         if keyword == "order" and value.upper() == "F":
