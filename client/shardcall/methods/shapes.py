@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import SupportsIndex, Unpack
+from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,8 @@ from shardcall.methods.calling import ArrayOptions, Calling, Options
 from shardcall.methods.kernel_method import Outcome, kernel_method
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
-Widths = SupportsIndex | Sequence[SupportsIndex] | Sequence[Sequence[SupportsIndex]]
+Width = SupportsIndex | Sequence[SupportsIndex]
+Widths = Width | Sequence[Sequence[SupportsIndex]] | dict[int, Width]
 
 
 class Shapes(Calling[Outcome]):
@@ -218,11 +219,17 @@ class Shapes(Calling[Outcome]):
 
         Args:
             x: [...] the array.
-            pad_width: the number of rows: one for all, one before and one behind, or such a pair for each axis.
+            pad_width: the number of rows: one for all, one before and one behind, or such a pair for each axis; or a
+                dict of them by axis.
             mode: ``"constant"``, ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``.
             constant_values: [] the new elements of the mode ``"constant"``; None for 0.
             options: see `ArrayOptions`.
         """
+        if isinstance(pad_width, dict):
+            pairs: list[Any] = [(0, 0)] * np.ndim(x)  # type: ignore[arg-type]
+            for axis, rows in pad_width.items():
+                pairs[axis] = rows if isinstance(rows, Sequence) else (rows, rows)
+            pad_width = pairs
         width = np.asarray(pad_width)
         if width.dtype.kind == "f" and not width.size:  # of an empty list
             raise ParameterTypeError("pad_width is empty; give numbers of rows", field="pad_width")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, array_of, is_number, type_of
+from shardcall.namespace.base import NamespaceBase, is_number, type_of
 
 
 class ArithmeticNamespace(NamespaceBase):
@@ -37,18 +37,6 @@ class ArithmeticNamespace(NamespaceBase):
         if decimals > 0:
             return self.divide(self.rint(self.multiply(x, scale)), scale)
         return self.multiply(self.rint(self.divide(x, scale)), scale)
-
-    def dot(self, a: OperandLike, b: OperandLike) -> Any:
-        """Returns the product of two arrays, as ``numpy.dot``; ``b`` has at most two axes.
-
-        Raises:
-            ValueError: if it has more.
-        """
-        if not (type_of(a).ndim and type_of(b).ndim):
-            return self.multiply(array_of(a), array_of(b))
-        if type_of(b).ndim > 2:
-            raise ValueError(f"b has {type_of(b).ndim} axes, and dot takes two at most; use matmul, or einsum")
-        return self.matmul(a, b)
 
     def ptp(self, x: OperandLike, axis: Any = None, *, keepdims: bool = False) -> Any:
         """Returns the maximum less the minimum over axes, as ``numpy.ptp``."""

@@ -46,6 +46,12 @@ class ContractionNamespace(ShapeNamespace):
             options["preferred_element_type"] = wanted
         return super().einsum(subscripts, *operands, **options)
 
+    def dot(self, a: OperandLike, b: OperandLike) -> Any:
+        """Returns the product of two arrays, as ``numpy.dot``: over the last axis of a and the last but one of b."""
+        if not (type_of(a).ndim and type_of(b).ndim):
+            return self.multiply(array_of(a), array_of(b))
+        return self.tensordot(a, b, axes=(-1, -2)) if type_of(b).ndim > 2 else self.matmul(a, b)
+
     def tensordot(self, a: OperandLike, b: OperandLike, /, axes: Any = 2) -> Any:
         """Returns the sum of products over axes of both arrays, as ``numpy.tensordot``.
 

@@ -178,7 +178,9 @@ class LinalgNamespace:
             The solution, the sums of squared residuals (none if the rank is less than N, or M at most N), the rank, and
             the singular values.
         """
-        xp, (rows, columns) = self._xp, type_of(_matrices(a)).shape
+        if type_of(a).ndim != 2:
+            raise np.linalg.LinAlgError(f"a has {type_of(a).ndim} axes; give one matrix")
+        xp, (rows, columns) = self._xp, type_of(a).shape
         if type_of(b).shape[:1] != (rows,):
             raise np.linalg.LinAlgError(f"a has {rows} rows and b is of shape {type_of(b).shape}; give as many")
         types = type_of(a).dtype, type_of(b).dtype
@@ -256,11 +258,13 @@ class LinalgNamespace:
     def vector_norm(self, x: OperandLike, /, *, axis: Any = None, ord: Any = 2, keepdims: bool = False) -> Any:  # noqa: A002
         """Returns the norm of vectors along axes, all by default, as ``numpy.linalg.vector_norm``."""
         axis = None if axis is None else normalize_axis_tuple(axis, type_of(x).ndim)
-        return self._vector_norm(x, ord, axis, keepdims)
+        return self._vector_norm(x, 2 if ord is None else ord, axis, keepdims)
 
     def matrix_norm(self, x: OperandLike, /, *, ord: Any = "fro", keepdims: bool = False) -> Any:  # noqa: A002
         """Returns the norm of matrices, as ``numpy.linalg.matrix_norm``."""
-        return self._matrix_norm(x, ord, normalize_axis_tuple((-2, -1), type_of(x).ndim), keepdims)
+        return self._matrix_norm(
+            x, "fro" if ord is None else ord, normalize_axis_tuple((-2, -1), type_of(x).ndim), keepdims
+        )
 
     def cross(self, x1: OperandLike, x2: OperandLike, /, *, axis: int = -1) -> Any:
         """Returns the cross products of vectors of three elements, as ``numpy.linalg.cross``."""

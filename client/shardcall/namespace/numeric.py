@@ -61,7 +61,13 @@ class NumericNamespace(NamespaceBase):
             nan: in place of NaN.
             posinf: in place of infinity; None for the largest number of the element type.
             neginf: in place of negative infinity; None for the least number of the element type.
+
+        Raises:
+            TypeError: for an array in place of NaN that is of complex numbers, and others to replace.
         """
+        own = type_of(x).dtype
+        if own.kind == "f" and type_of(nan).dtype.kind == "c":
+            raise TypeError(f"nan is of {type_of(nan).dtype.name} and x of {own.name}; give real numbers")
         if not can_be_nan(x):
             return self.copy(x)
         if type_of(x).dtype.kind == "c":

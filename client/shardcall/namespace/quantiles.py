@@ -78,7 +78,7 @@ class QuantilesNamespace(StatisticsNamespace):
 
         Args:
             x: [...] the array, of real numbers.
-            q: [] or [quantiles] numbers of this process, from 0 to 1.
+            q: [...] numbers of this process, from 0 to 1, whose axes are the first of the result.
             axis: the axis or axes; None for all.
             method: one of NumPy's methods.
             keepdims: keep the reduced axes, with one element each.
@@ -213,8 +213,6 @@ def _checked(q: Any, most: int) -> NDArray:
     if isinstance(q, Described):
         raise TypeError("q is on the mesh, and it decides which elements are taken; pass q.get()")
     at = np.true_divide(q, most) if most != 1 else np.asarray(q)
-    if at.ndim > 1:
-        raise ValueError(f"q has {at.ndim} axes; give a number or one axis of them")
     if at.dtype.kind not in "biuf":
         raise TypeError(f"q is of {at.dtype.name}; give real numbers")
     if not np.all((at >= 0) & (at <= 1)):

@@ -210,8 +210,9 @@ class SelectionNamespace(IndexingNamespace):
         """
         sizes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
         rest: Any = indices if find_remote_array(indices) is not None else np.asarray(indices)
-        if rest.dtype.kind not in "iu":
+        if rest.dtype.kind not in "biu":
             raise TypeError(f"indices is of {rest.dtype.name}; give integers")
+        rest = self.astype(rest, np.int64) if rest.dtype.kind == "b" else rest
         count = math.prod(sizes)
         if 0 not in rest.shape and bool(self.any(self.logical_or(self.less(rest, 0), self.greater_equal(rest, count)))):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
@@ -72,12 +73,13 @@ class StandardNamespace(NamespaceBase):
 
         Args:
             x: the array.
-            dtype: the element type.
+            dtype: the element type; None for float64.
             copy: False to return an array of this type as it is.
             device: ``"mesh"`` or None.
             options: those of `Client.astype`.
         """
         check_device({"device": device})
+        dtype = np.float64 if dtype is None else dtype  # as numpy.dtype(None) is
         if not copy and isinstance(x, Described) and x.dtype == parse_dtype(dtype):
             return x
         return super().astype(x, dtype, **options)
@@ -166,6 +168,8 @@ class StandardNamespace(NamespaceBase):
         is_typed = here is not None or isinstance(repeats, np.ndarray | np.generic)
         if is_typed and not np.can_cast(counts.dtype, np.int64, "safe"):
             raise TypeError(f"repeats is of {counts.dtype.name}; give integers")
+        if counts.dtype.kind == "c":
+            raise TypeError("repeats is a complex number; give an integer")
         counts = counts.astype(np.int64)
         x = self._with_axis(x, axis)
         if counts.ndim == 0:
@@ -174,12 +178,24 @@ class StandardNamespace(NamespaceBase):
         indices = np.repeat(np.arange(type_of(x).shape[axis]), counts)
         return self.take(x, indices, axis=axis)
 
+    def gradient(self, x: OperandLike, *spacing: OperandLike, axis: Any = None, **options: Any) -> Any:
+        """Returns the derivative along axes, as ``numpy.gradient``; options are those of `Client.gradient`.
+
+        An array without axes has none.
+        """
+        is_empty = axis is None and not type_of(x).ndim
+        return () if is_empty else super().gradient(x, *spacing, axis=axis, **options)
+
     def take(self, x: OperandLike, indices: OperandLike, axis: SupportsIndex | None = None, **options: Any) -> Any:
         """Returns the elements at indices along an axis, as ``numpy.take``; options are those of `Client.take`."""
-        here = array_of(indices)
+        here = array_of(np.int64(int(indices)) if isinstance(indices, float | complex) else indices)  # type: ignore[call-overload]
         if here.dtype.kind == "b" or not isinstance(indices, Described | np.ndarray | np.generic):
             here = self._converted(here, np.dtype(np.int64))  # an empty list, too, as NumPy does
-        return super().take(self._with_axis(x, axis), here, axis, **options)
+        x = self._with_axis(x, axis)
+        shape = type_of(x).shape
+        if math.prod(here.shape) and not (math.prod(shape) if axis is None else shape[counted_axis(axis, len(shape))]):
+            raise IndexError(f"x is of shape {shape}, without elements along the axis; take none from it")
+        return super().take(x, here, axis, **options)
 
     def take_along_axis(
         self, x: OperandLike, indices: OperandLike, axis: SupportsIndex | None = -1, **options: Any

@@ -53,6 +53,8 @@ def can_be_operand(value: object) -> bool:
 def _binary(name: str) -> Callable[[ArrayOperators, Any], Any]:
     def method(self: ArrayOperators, other: Any, /) -> Any:
         try:
+            if name == "power" and type(other) is int and other == 2 and self.dtype == np.bool_:
+                other = np.int8(2)  # NumPy squares, which gives int8
             return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
         except Exception as error:
             shorten(error)
@@ -87,8 +89,7 @@ def _unary(name: str) -> Callable[[ArrayOperators], Any]:
 class ArrayOperators:
     """Operators, methods and attributes of an array, by the functions of a namespace with NumPy's names."""
 
-    # As of a numpy.ndarray, whose comparison is elementwise too.
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as of an ndarray, whose comparison is elementwise
 
     @property
     @abstractmethod

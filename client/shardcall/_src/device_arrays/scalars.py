@@ -129,7 +129,8 @@ def row(operand: OperandLike) -> OperandLike:
     """Returns a number, or an array without axes, as an array of one element, and anything else as it is."""
     if (array := find_remote_array(operand)) is not None:
         return operand if array.ndim else array.reshape(1)
-    is_scalar = _is_number(operand) or (isinstance(operand, np.ndarray | np.generic) and not operand.ndim)
+    is_array = isinstance(operand, np.ndarray | np.generic)
+    is_scalar = not operand.ndim if is_array else type(operand) is bool or _is_number(operand)  # type: ignore[union-attr]
     return np.reshape(np.asarray(operand), 1) if is_scalar else operand
 
 
