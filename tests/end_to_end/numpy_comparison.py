@@ -1,0 +1,380 @@
+"""Programs of NumPy's functions, run by NumPy and by the service, and compared line by line."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from end_to_end.numpy_programs import Line, Program, converts_what_does_not_fit, run_line, without
+
+import shardcall as sc
+
+_FAMILIES = (
+    *(np.exceptions.AxisError, np.linalg.LinAlgError, IndexError, OverflowError, ZeroDivisionError, TypeError),
+    *(ValueError, AttributeError, NameError, NotImplementedError),
+)
+_MISSING = (
+    *("does not run on the mesh", "has no attribute", "changes an array, and arrays", "are in row-major order"),
+    # where NumPy converts and loses
+    *(
+        "would be lost",
+        "would not hold its values",
+        "which cannot hold it",
+        "loses its imaginary",
+        "loses the imaginary",
+        "give a real number",
+        "give a floating-point type",  # for deviations, of which NumPy cuts off the fraction
+    ),
+)
+_SIGNATURES = ("got an unexpected keyword", "positional argument", "results are new arrays", "has no parameter")
+_OF_VALUES = (
+    *("Singular matrix", "not positive definite", "did not converge", "is out of bounds for", "out of bounds for size"),
+    *("Integers to negative integer powers", "Weights sum to zero", "must be monotonic", "cannot be negative"),
+    *("invalid entry in", "may not contain negative", "first argument must not be negative", "must be integers"),
+)
+"""Parts of NumPy's messages about values, which a trace does not have."""
+
+
+_BOTH = "both refuse, and NumPy by another class, "
+
+DIVERGENCES: Mapping[str, str] = {
+    r"\| \w+Error: ((tuple|list|list assignment) )?index .*out of (range|bounds).* \| \w+Error": _BOTH
+    + "since its code looks up an axis or an element that there is not",
+    r"\| (Type|Attribute)Error: (tri\(\) missing|'\w+' object (has no attr|cannot be interp)).* \| \w+Error": _BOTH
+    + "since its code takes a number for an array",
+    r"\| OverflowError: Python int.* \| (ValueError|InvalidOperandError|InvalidParameterError)": _BOTH
+    + "since it converts numbers before it looks at shapes",
+    r"= .*\| (UFunc)?TypeError: .*\| (Value|InvalidOperand)Error: .*(in place|broadcast|one size|rank 0)": _BOTH
+    + "since it looks at types before it looks at shapes",
+    r"= .*\| (Type|Value)Error: .* \| (ParameterType|InvalidOperand|Type|Value)Error: .*(axis|axes|shape)": _BOTH
+    + "where two arguments are invalid",
+    r"np.unravel_index\(.*dimensions are too large.* \| TypeError": _BOTH + "where two arguments are invalid",
+    r"np.take_along_axis\(.*AxisError.* \| IndexError": _BOTH + "where two arguments are invalid",
+    r"order must be one of.* \| UFuncTypeError": _BOTH + "where two arguments are invalid",
+    r"\| TypeError: .*real numbers.* \| ValueError: q must": _BOTH + "where two arguments are invalid",
+    r"\] = .*only 0-dimensional arrays can.* \| ValueError": _BOTH + "of an element that is to be an array",
+    r"fftshift\(.*\| ValueError: not enough values to unpack": "an array without axes has nothing to shift",
+    r"clip\(.*\| UFuncTypeError: ufunc 'positive'": "clip without bounds returns the array, of bool, too",
+    r"np.clip\(.*missing 1 required positional": "NumPy wants both bounds by position; one is enough",
+    r"np.select\(.*\| TypeError: Cannot cast array data": "NumPy copies a number of Python as int64, which it does not "
+    "convert to unsigned integers; the type of the result holds the number",
+    r"np.(roll|take|repeat)\(.*\| \w+\[.*\| \w+Error: .*(float|an integer)": "NumPy cuts off the fraction of an index",
+    r"np.repeat\(.*2\*\*40": "NumPy has no memory for the result; a trace needs none",
+    r"np.bincount\(.*weights is of shape": "NumPy does not look at the weights of no integers",
+    r"np.histogram2d\(.*weights is of shape": "NumPy does not look at the weights of no numbers",
+    r"(cumulative_\w+|unstack)\(.*axis=\(.*an? (integer|int)": "NumPy takes a tuple of one axis; an axis is an integer",
+    r"np.unstack\(.*axis=\(": "NumPy takes a tuple of one axis; an axis is an integer",
+    r"np.convolve\(.*object too deep": "convolve works along an axis of arrays of more axes, too",
+    r"\] = .*setting an array element with a sequence": "an array of one element broadcasts to an element",
+    r"nan(std|var)\(.*complex": "a variance is a real number, also of complex numbers",
+    r"linalg.matrix_rank.*\| [01] \| int64\[\]": "a number on the mesh is an array without axes",
+    r"linalg.pinv\(.*0\] \| float": "NumPy keeps the integers of a matrix without elements, and of no other",
+    r"reshape\(.*order 'K' is not permitted": "the elements are in the order of rows, in memory too",
+    r"linalg.qr\(.*mode='raw'": "the mode 'raw' has what LAPACK returns; refused by name",
+    r"np.meshgrid\(.*The truth value": "copy has no effect, whatever it is",
+}
+"""Differences that stay, by a pattern of the line, NumPy's result and the service's, with the reason."""
+
+Outcome = tuple[Any, BaseException | None]
+"""What a line assigned, and the error that it raised."""
+
+
+@dataclass
+class Tally:
+    """What became of programs.
+
+    Attributes:
+        programs: how many there were.
+        compared: how often each function was compared.
+        refused: how many of the lines compared both sides refuse.
+        keywords: how often each parameter of a function was given.
+        skipped: how often a function was left out, by the reason.
+        faults: descriptions of the differences.
+    """
+
+    programs: int = 0
+    compared: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    keywords: Counter[tuple[str, str]] = field(default_factory=Counter)
+    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        skipped: Counter[str] = Counter()
+        for (reason, _), count in self.skipped.items():
+            skipped[reason] += count
+        missing = sorted((name, count) for (reason, name), count in self.skipped.items() if reason == "missing")
+        return (
+            f"{self.programs} programs, {self.compared.total()} lines compared ({self.refused} refused by both) with "
+            f"{len(self.compared)} functions and {len(self.keywords)} of their keywords; skipped "
+            f"{', '.join(f'{reason} {count}' for reason, count in skipped.most_common())}; "
+            f"missing: {', '.join(f'{name} {count}' for name, count in missing)}"
+        )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first line of a program at which the service differs from NumPy.
+
+    Attributes:
+        index: the index of the line.
+        wanted: what NumPy makes of it.
+        made: what the service does.
+    """
+
+    index: int
+    wanted: str
+    made: str
+
+
+def documented(line: Line, difference: Difference) -> str:
+    """Returns why a difference is right; empty if it is a fault."""
+    text = f"{line.text} | {difference.wanted} | {difference.made}"
+    return next((why for pattern, why in DIVERGENCES.items() if re.search(pattern, text)), "")
+
+
+def family(error: BaseException) -> type[BaseException]:
+    """Returns the class that a caller would catch."""
+    return next((kind for kind in _FAMILIES if isinstance(error, kind)), type(error))
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yields a value, or the items of a tuple or list of any depth."""
+    if isinstance(value, tuple | list):
+        for each in value:
+            yield from leaves(each)
+    else:
+        yield value
+
+
+def described(value: Any) -> Any:
+    """Returns the shape and element type of an array, of several, or any other value."""
+    if is_array(value):
+        return f"{value.dtype.name}{list(value.shape)}"
+    if isinstance(value, tuple | list):
+        return [described(each) for each in value]
+    return value
+
+
+def is_array(value: Any) -> bool:
+    """Returns whether a value is an array of either side."""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+
+
+def _is_same(wanted: Any, made: Any) -> bool:
+    try:
+        return bool(described(wanted) == described(made))
+    except Exception:  # noqa: BLE001  # of values that do not compare
+        return False
+
+
+def _shown(value: Any, error: BaseException | None) -> str:
+    return str(described(value)) if error is None else f"{type(error).__name__}: {error}"
+
+
+def skip_reason(wanted: Any, error: BaseException | None, *, uses_xp: bool) -> str:
+    """Returns why a line is not compared; empty if it is."""
+    text = str(error)
+    if isinstance(error, sc.TracingError) and "needs values" in text:
+        return "values"
+    if error is not None and any(part in text for part in _MISSING):
+        return "missing"
+    if error is not None and uses_xp and any(part in text for part in _SIGNATURES):
+        return "signature of client.xp"
+    if any(getattr(each, "dtype", None) == np.object_ for each in leaves(wanted)):
+        return "objects of Python"
+    return ""
+
+
+class Comparison:
+    """Runs programs on both sides.
+
+    Args:
+        client: the service.
+        tally: counts what becomes of lines.
+    """
+
+    def __init__(self, client: sc.Client, tally: Tally) -> None:
+        self._client = client
+        self._tally = tally
+
+    def first_difference(self, program: Program) -> Difference | None:
+        """Returns the first difference."""
+        raise NotImplementedError
+
+    def report(self, program: Program, difference: Difference) -> str:
+        """Returns the report of a difference, with the fewest lines of the program that show it."""
+        tally, self._tally = self._tally, Tally()
+        smallest = replace(program, lines=program.lines[: difference.index + 1])
+        for index in reversed(range(difference.index)):
+            fewer = without(smallest, index)
+            differences = self.first_difference(fewer)
+            if differences is not None and (differences.wanted, differences.made) == (
+                difference.wanted,
+                difference.made,
+            ):
+                smallest = fewer
+        self._tally = tally
+        return f"{smallest.source()}\n# NumPy: {difference.wanted}\n# ours:  {difference.made}\n"
+
+    def check(self, program: Program) -> Difference | None:
+        """Adds a program to the tally, with the report of its first difference, which it returns."""
+        self._tally.programs += 1
+        difference = self.first_difference(program)
+        if difference is not None:
+            self._tally.faults.append(self.report(program, difference))
+        return difference
+
+    def _compare(self, program: Program, ours: dict[str, Any]) -> Difference | None:
+        """Returns the first difference, for the service's variables with the arrays of the program."""
+        theirs = {"numpy": np, "np": np, **{name: array.copy() for name, array in program.inputs.items()}}
+        ours |= {"numpy": np, "np": self._client.xp if program.uses_xp else np}
+        for index, line in enumerate(program.lines):
+            kept = {name: value.copy() for name, value in theirs.items() if isinstance(value, np.ndarray)}
+            wanted_error, error = run_line(line, theirs), run_line(line, ours)
+            kept.pop(line.target, None)
+            theirs |= kept  # which NumPy changes with overwrite_input
+            wanted, made = theirs.get(line.target), ours.get(line.target)
+            if isinstance(wanted, np.generic):
+                wanted = theirs[line.target] = np.asarray(wanted)
+            if error is None:
+                made, error = self._read(made)
+            reason = skip_reason(wanted, error, uses_xp=program.uses_xp) or self._excuse(wanted_error, error)
+            if not reason:
+                difference = self._difference(index, line, theirs, (wanted, wanted_error), (made, error))
+                if difference is not None and not (reason := documented(line, difference)):
+                    return difference
+            if reason:
+                self._tally.skipped[reason, line.call] += 1
+            else:
+                self._tally.refused += error is not None
+                self._tally.compared[line.call] += 1
+                self._tally.keywords.update((line.call, name) for name in line.keywords)
+            self._continue(line, theirs, ours, made, is_same=not reason)
+        return None
+
+    def _difference(
+        self, index: int, line: Line, theirs: dict[str, Any], wanted: Outcome, made: Outcome
+    ) -> Difference | None:
+        """Returns the difference between what NumPy and the service make of a line."""
+        if wanted[1] is not None and isinstance(made[1], family(wanted[1])):
+            return None
+        if wanted[1] is not None or made[1] is not None or not _is_same(wanted[0], made[0]):
+            return Difference(index, _shown(*wanted), _shown(*made))
+        wrong = self._wrong_values(line, theirs, wanted[0], made[0])
+        return None if wrong is None else Difference(index, *wrong)
+
+    def _read(self, made: Any) -> tuple[Any, BaseException | None]:
+        """Returns a result, or the error that its values are."""
+        return made, None
+
+    def _excuse(self, wanted_error: BaseException | None, error: BaseException | None) -> str:
+        return ""
+
+    def _wrong_values(self, line: Line, theirs: dict[str, Any], wanted: Any, made: Any) -> tuple[str, str] | None:
+        return None
+
+    def _continue(self, line: Line, theirs: dict[str, Any], ours: dict[str, Any], made: Any, *, is_same: bool) -> None:
+        """Makes both sides go on from the same value after a line."""
+        if not is_same and isinstance(value := theirs.get(line.target), np.ndarray) and value.dtype != object:
+            ours[line.target] = self._client.xp.asarray(value)
+
+
+class TracedComparison(Comparison):
+    """Compares by tracing: shapes, element types and errors. Nothing is compiled."""
+
+    def first_difference(self, program: Program) -> Difference | None:
+        """Returns the first difference."""
+        differences: list[Difference | None] = []
+        names = [name for name in program.inputs if name not in program.local]
+
+        def function(*arrays: Any) -> Any:
+            ours = {name: array.copy() for name, array in zip(names, arrays, strict=True)}
+            ours |= {name: program.inputs[name].copy() for name in program.local}
+            differences.append(self._compare(program, ours))
+            return arrays[0]
+
+        types = [sc.Array(program.inputs[name].shape, program.inputs[name].dtype) for name in names]
+        self._client.jit(function).trace(*types)
+        return differences[-1]
+
+    def _excuse(self, wanted_error: BaseException | None, error: BaseException | None) -> str:
+        is_of_values = error is None and any(part in str(wanted_error) for part in _OF_VALUES)
+        return "values" if is_of_values else ""
+
+
+class ValueComparison(Comparison):
+    """Compares every intermediate with NumPy's, computed from the operands as the mesh has them."""
+
+    def first_difference(self, program: Program) -> Difference | None:
+        """Returns the first difference."""
+        chance = random.Random(program.label)
+        ours: dict[str, Any] = {}
+        mesh = chance.choice(({"x": 8}, {"a": 4, "b": 2}, {"x": 3}))
+        for name, array in program.inputs.items():
+            ours[name] = array.copy()
+            if name not in program.local:
+                spec = chance.sample([*mesh, *[None] * array.ndim], array.ndim)
+                ours[name] = self._client.put(array, mesh=mesh, spec=sc.P(*spec))
+        return self._compare(program, ours)
+
+    def _read(self, made: Any) -> tuple[Any, BaseException | None]:
+        try:
+            return _copied(made), None
+        except Exception as error:  # noqa: BLE001  # to be compared
+            return None, error
+
+    def _wrong_values(self, line: Line, theirs: dict[str, Any], wanted: Any, made: Any) -> tuple[str, str] | None:
+        if line.call in UNCOMPARED:
+            return None
+        operands = [theirs[name] for name in line.code.co_names if isinstance(theirs.get(name), np.ndarray)]
+        for theirs_leaf, ours_leaf in zip(leaves(wanted), leaves(made), strict=True):
+            if is_array(theirs_leaf) and not _is_near(theirs_leaf, ours_leaf, operands):
+                if converts_what_does_not_fit(line, theirs):
+                    return None
+                return repr(theirs_leaf), repr(ours_leaf)
+        return None
+
+    def _continue(self, line: Line, theirs: dict[str, Any], ours: dict[str, Any], made: Any, *, is_same: bool) -> None:
+        super()._continue(line, theirs, ours, made, is_same=is_same)
+        if is_same and isinstance(made, np.ndarray):
+            theirs[line.target] = made.copy()
+
+
+UNCOMPARED = frozenset(
+    (
+        *(".argsort", "argsort", ".argpartition", "argpartition", "partition"),  # of equal elements any is right
+        *("linalg.svd", "linalg.qr", "linalg.eigh"),  # which are not unique
+        *("linalg.inv", "linalg.pinv", "linalg.solve", "linalg.lstsq", "linalg.cond"),  # as far off as the condition is
+        *("linalg.matrix_rank", "linalg.matrix_power", "linalg.tensorsolve"),
+        *("unwrap", "**", "**="),
+    )
+)
+"""Functions whose shapes and types are compared alone: tests/accuracy holds them to their values."""
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_copied(each) for each in value]
+    return value.get() if isinstance(value, sc.RemoteArray) else value
+
+
+def _is_near(wanted: Any, made: Any, operands: list[np.ndarray]) -> bool:
+    """Returns whether two arrays are equal, or within rounding errors of a computation from operands."""
+    wanted, made = np.asarray(wanted), np.asarray(made)
+    if wanted.dtype.kind not in "fc":
+        return bool(np.array_equal(wanted, made))
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        sizes = [np.abs(each.astype(np.complex128)) for each in (*operands, wanted)]
+        scale = max(float(np.max(each, where=np.isfinite(each), initial=1)) for each in sizes)
+        kinds = [each.dtype for each in (*operands, wanted) if each.dtype.kind in "fc"]
+        eps = max(float(np.finfo(kind).eps) for kind in kinds)
+        tolerance = eps * scale**2 * max(64, *(each.size for each in sizes))
+        near = np.isclose(wanted.astype(wide), made.astype(wide), rtol=256 * eps, atol=tolerance, equal_nan=True)
+    return bool(near.all())

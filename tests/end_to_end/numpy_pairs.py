@@ -1,0 +1,123 @@
+"""Programs that call functions of several operands with every pair, and with triples, of element types."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import numpy as np
+from end_to_end.numpy_arguments import TYPES
+from end_to_end.numpy_programs import Line, Program
+
+CORE = (
+    *(
+        "np.where(m, {x}, {y})",
+        "np.clip({x}, {y}, 100)",
+        "np.select([m, n], [{x}, {y}])",
+        "{x} * {y}",
+        "np.dot({x}, {y})",
+    ),
+    *("np.average({x}, weights={y})", "np.interp({x}, [0, 1, 2], {y})", "np.isclose({x}, {y})"),
+    *("np.concatenate([{x}, {y}])", "np.stack(({x}, {y}))", "np.add({x}, 1, dtype={y}.dtype)"),
+)
+"""Calls with two operands whose types NumPy promotes, of which silent faults were found."""
+
+PAIRS = (
+    *CORE,
+    *("np.clip({x}, None, {y})", "{x}.clip({y})"),
+    *("np.select([m], [{x}], {y})", "np.copysign({x}, {y})", "np.arctan2({y}, {x})"),
+    "np.interp({x}, {y}, [1, 2, 3])",
+    *("np.isin({x}, {y})", "np.searchsorted({x}, {y})", "np.digitize({x}, {y})"),
+    *("np.inner({x}, {y})", "np.outer({x}, {y})", "np.vdot({x}, {y})", "np.kron({x}, {y})"),
+    *("np.matmul({x}, {y})", "{x} @ {y}", "np.vecdot({x}, {y})", "np.einsum('i,i', {x}, {y})", "np.cross({x}, {y})"),
+    *("np.tensordot({x}, {y}, 1)", "np.convolve({x}, {y})", "np.append({x}, {y})", "np.insert({x}, 1, {y})"),
+    *("np.diff({x}, prepend={y})", "np.ediff1d({x}, to_end={y})", "np.cov({x}, {y})", "np.corrcoef({x}, {y})"),
+    *(
+        "np.trapezoid({y}, {x})",
+        "np.full_like({x}, {y})",
+        "np.full_like({x}, 3, {y}.dtype)",
+        "np.nan_to_num({x}, nan={y})",
+    ),
+    *("np.heaviside({x}, {y})", "np.float_power({x}, {y})", "np.nextafter({x}, {y})", "np.gcd({x}, {y})"),
+    *("np.linspace({x}, {y}, 3)", "np.geomspace({x}, {y}, 3)", "np.logspace({x}, {y}, 3)", "np.take({x}, {y})"),
+    *("np.sum({x}, dtype={y}.dtype)", "np.mean({x}, dtype={y}.dtype)", "np.std({x}, dtype={y}.dtype)"),
+    *("np.cumsum({x}, dtype={y}.dtype)", "np.sqrt({x}, dtype={y}.dtype)"),
+    *("np.sum({x}, initial=numpy.ones((), {y}.dtype)[()])", "np.max({x}, initial=numpy.ones((), {y}.dtype)[()])"),
+    *(
+        "np.pad({x}, 1, constant_values=numpy.ones((), {y}.dtype)[()])",
+        "np.percentile({x}, numpy.asarray(50, {y}.dtype))",
+    ),
+    *(
+        "np.histogram({x}, 3, weights={y})",
+        "np.bincount({x}, {y})",
+        "np.repeat({x}, {y})",
+        "np.broadcast_arrays({x}, {y})",
+    ),
+    *("np.asarray({x}, dtype={y}.dtype)", "{x}[{y}]", "np.linalg.solve(numpy.eye(3).astype({x}.dtype), {y})"),
+    *(f"{{x}} {sign} {{y}}" for sign in ("+", "-", "/", "//", "%", "**", "&", "<<", "<", "==")),
+    *(
+        "np.minimum({x}, {y})",
+        "np.fmod({x}, {y})",
+        "np.divmod({x}, {y})",
+        "np.logaddexp({x}, {y})",
+        "np.hypot({x}, {y})",
+    ),
+    *("np.logical_or({x}, {y})", "np.result_type({x}, {y})", "np.array_split({x}, 2)"),
+    *("np.hstack([{x}, {y}])", "np.linalg.multi_dot([{x}, {y}])", "np.linalg.outer({x}, {y})"),
+)
+"""Calls with two operands."""
+
+TRIPLES = (
+    *("np.clip({x}, {y}, {z})", "np.select([m, n], [{x}, {y}], {z})", "np.where(m, {x}, np.where(n, {y}, {z}))"),
+    *("np.concatenate([{x}, {y}, {z}])", "np.stack([{x}, {y}, {z}])", "np.hstack(({x}, {y}, {z}))"),
+    *("np.interp({x}, {y}, {z})", "np.einsum('i,i,i', {x}, {y}, {z})", "np.select([m, n, m], [{x}, {y}, {z}])"),
+    *("np.column_stack([{x}, {y}, {z}])", "np.vstack([{x}, {y}, {z}])", "np.dstack([{x}, {y}, {z}])"),
+    *(
+        "np.clip({x}, {y}, {z}[0])",
+        "np.isclose({x}, {y}, numpy.ones((), {z}.dtype)[()])",
+        "np.diff({x}, 1, 0, {y}, {z})",
+    ),
+    *(
+        "np.ediff1d({x}, {y}, {z})",
+        "np.nan_to_num({x}, nan=1, posinf=2, neginf=3)",
+        "np.cov({x}, {y}, dtype={z}.dtype)",
+    ),
+    *(
+        "np.add({x}, {y}, dtype={z}.dtype)",
+        "np.linspace({x}, {y}, 3, dtype={z}.dtype)",
+        "np.concatenate([{x}, {y}], dtype={z}.dtype)",
+    ),
+)
+"""Calls with three operands."""
+
+NUMBERS = ("True", "3", "-3", "300", "2**40", "0.5", "70000.0", "1e300", "2j", "numpy.int8(3)", "numpy.float16(2)")
+"""Numbers of Python, and some of NumPy, in place of the last operand."""
+
+
+def pair_programs(calls: Sequence[str] = PAIRS, *, uses_xp: bool = False, numbers: bool = True) -> Iterator[Program]:
+    """Yields programs that call functions with each pair of types, and each type beside each number."""
+    for call in calls:
+        others = (*TYPES, *NUMBERS) if numbers and ".dtype" not in call else TYPES
+        for x in TYPES:
+            yield _program(call, [(x, y) for y in others], uses_xp)
+
+
+def triple_programs(seed: str, count: int, *, uses_xp: bool = False) -> Iterator[Program]:
+    """Yields a program for each function with several triples of types."""
+    for call in TRIPLES:
+        chance = random.Random(f"{seed} {call}")
+        thirds = TYPES if "{z}." in call or "{z}[" in call else (*TYPES, *NUMBERS)
+        yield _program(call, chance.sample([*product(TYPES, TYPES, thirds)], count), uses_xp)
+
+
+def _program(call: str, operands: list[tuple[str, ...]], uses_xp: bool) -> Program:
+    arrays = {f"x_{name}": np.array([1, 0, 1] if name == "bool" else [1, 2, 4]).astype(name) for name in TYPES}
+    used = {name for names in operands for name in names}
+    arrays = {name: array for name, array in arrays.items() if name.removeprefix("x_") in used}
+    masks = {"m": np.array([True, False, True]), "n": np.array([False, True, True])}
+    lines = []
+    for names in operands:
+        texts = [f"x_{name}" if name in TYPES else name for name in names]
+        lines.append(Line(f"r = {call.format(**dict(zip('xyz', texts, strict=False)))}", call, (), "r"))
+    return Program(call, {**arrays, **masks}, frozenset(), uses_xp, lines)

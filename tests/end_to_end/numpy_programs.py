@@ -1,0 +1,396 @@
+"""Random programs of NumPy's functions, operators, methods and indices, drawn from a seed."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+from end_to_end.numpy_arguments import PARAMETERS, TYPES, Arguments, Unfit
+from end_to_end.numpy_names import functions_of_numpy, methods_of_numpy, parameters_of
+
+SHAPES = ((5, 5), (3, 3), (13, 9), (4,), (17,), (0, 4), (2, 3, 5), (), (1, 6), (8,), (1,), (0,), (2, 4, 4))
+_NAMES = "abcdefgh"
+_MOST_ELEMENTS = 1 << 12
+_TRIES = 30
+_ERRORS = 0.12  # of the lines that NumPy refuses
+_OPERATORS = ("+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!=")
+_ATTRIBUTES = ("T", "mT", "real", "imag", "shape", "ndim", "size", "dtype", "itemsize", "nbytes")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A statement.
+
+    Attributes:
+        text: its source.
+        call: the function, method or operator in it.
+        keywords: the parameters that it gives beyond the required ones.
+        target: the variable that it assigns to.
+    """
+
+    text: str
+    call: str
+    keywords: tuple[str, ...] = ()
+    target: str = ""
+
+    @property
+    def code(self) -> CodeType:
+        """The compiled statement."""
+        return _compiled(self.text)
+
+
+@cache
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<program>", "exec")
+
+
+@dataclass
+class Program:
+    """A program.
+
+    Attributes:
+        label: the seed and number that it was drawn from.
+        inputs: its arrays.
+        local: the names of those that stay in this process when the service runs it.
+        uses_xp: whether ``np`` is ``client.xp`` then; else it is NumPy, whose functions the arrays redirect.
+        lines: its statements.
+    """
+
+    label: str
+    inputs: dict[str, np.ndarray]
+    local: frozenset[str] = frozenset()
+    uses_xp: bool = False
+    lines: list[Line] = field(default_factory=list)
+
+    def source(self) -> str:
+        """Returns the program as text that runs in any interpreter with NumPy."""
+        text = "\n".join(line.text for line in self.lines)
+        used = [name for name in self.inputs if any(name in line.code.co_names for line in self.lines)]
+        arrays = [
+            f"{name} = numpy.array({array.tolist()}, dtype='{array.dtype}').reshape({array.shape})"
+            + ("  # stays in this process" if name in self.local else "")
+            for name, array in self.inputs.items()
+            if name in used
+        ]
+        where = "np is client.xp" if self.uses_xp else "np is NumPy"
+        return "\n".join([f"# {self.label}; {where}", "import numpy; np = numpy", *arrays, text])
+
+
+def run_line(line: Line, variables: dict[str, Any]) -> BaseException | None:
+    """Runs a statement; returns the error that it raises."""
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        try:
+            exec(line.code, variables)  # a program of this file's own
+        except Exception as error:  # noqa: BLE001  # to be compared
+            return error
+    return None
+
+
+def converts_what_does_not_fit(line: Line, variables: dict[str, Any]) -> bool:
+    """Returns whether NumPy warns that a statement converts numbers that the type does not hold, to anything."""
+    with np.errstate(invalid="raise"), warnings.catch_warnings(action="ignore"):
+        try:
+            exec(line.code, dict(variables))  # a program of this file's own
+        except FloatingPointError as error:
+            return "cast" in str(error)
+        except Exception:  # noqa: BLE001  # which are compared elsewhere
+            return False
+    return False
+
+
+def drawn_program(seed: int | str, number: int, types: Sequence[str] = TYPES) -> Program:
+    """Returns a program of 2 to 8 statements."""
+    return _Drawing(f"seed {seed}, number {number}", random.Random(f"{seed} {number}"), types).program
+
+
+def random_array(chance: random.Random, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Returns an array of small numbers, of which some are equal, and of large ones of its type."""
+    dtype, size = np.dtype(name), int(np.prod(shape))
+    small = [chance.randint(0 if dtype.kind in "ub" else -4, 6 if dtype.kind != "b" else 1) for _ in range(size)]
+    if dtype.kind in "fc":
+        small = [x + chance.choice((0, 0.5, 0.25)) for x in small]
+    if dtype.kind == "c":
+        small = [x + 1j * chance.randint(-2, 2) for x in small]
+    if size and dtype.kind in "iuf" and chance.random() < 0.3:
+        large = [np.iinfo(dtype).max, np.iinfo(dtype).min, 100] if dtype.kind != "f" else [6e4, -6e4, np.inf, np.nan]
+        small[chance.randrange(size)] = chance.choice(large)
+    return np.array(small, dtype).reshape(shape)
+
+
+class _Drawing:
+    """Draws one program."""
+
+    def __init__(self, label: str, chance: random.Random, types: Sequence[str]) -> None:
+        self._chance = chance
+        inputs = self._inputs(types)
+        local = frozenset(name for name in [*inputs][2:] if chance.random() < 0.25)
+        self.program = Program(label, inputs, local, chance.random() < 0.4)
+        self._values: dict[str, Any] = {name: array.copy() for name, array in inputs.items()}
+        self._draw = Arguments(chance, self._values, local)
+        for _ in range(chance.randint(2, 8)):
+            self._add()
+
+    def _inputs(self, types: Sequence[str]) -> dict[str, np.ndarray]:
+        chance = self._chance
+        shape = chance.choice(SHAPES)
+        near = [shape, shape, shape, shape[-1:], (*shape[:-1], 1) if shape else (), (), chance.choice(SHAPES)]
+        return {
+            name: random_array(chance, chance.choice(near) if i else shape, chance.choice(types))
+            for i, name in enumerate(_NAMES[: chance.randint(3, 6)])
+        }
+
+    def _add(self) -> None:
+        """Adds a statement that NumPy runs, or sometimes one that it refuses."""
+        for _ in range(_TRIES):
+            try:
+                line = self._chance.choice(_STATEMENTS)(self)
+            except Unfit:
+                continue
+            values = {
+                name: value.copy() if isinstance(value, np.ndarray) else value for name, value in self._values.items()
+            }
+            error = run_line(line, {"np": np, "numpy": np, **values})
+            if error is None or self._chance.random() < _ERRORS:
+                break
+        else:
+            return
+        variables = {"np": np, "numpy": np, **self._values}
+        error = run_line(line, variables)
+        made = variables.get(line.target)
+        if error is None and (_size_of(made) > _MOST_ELEMENTS or getattr(made, "dtype", None) == np.object_):
+            return
+        self.program.lines.append(line)
+        if error is None and isinstance(made, np.ndarray | np.generic) and made.dtype != object:
+            self._values[line.target] = np.asarray(made)
+
+    def _target(self) -> str:
+        return f"r{len(self.program.lines)}"
+
+    def _line(self, expression: str, call: str, keywords: Sequence[str] = ()) -> Line:
+        target = self._target()
+        return Line(f"{target} = {expression}", call, tuple(keywords), target)
+
+    def function(self) -> Line:
+        """Draws a call of a function of NumPy."""
+        names = functions_of_numpy(self.program.uses_xp)
+        name = self._chance.choice(names[0] if self._chance.random() < 0.95 else names[1])
+        function: Any = np
+        for part in name.split("."):
+            function = getattr(function, part)
+        special = _SPECIAL.get(name)
+        if special is not None:
+            arguments, keywords = special(self._draw)
+        else:
+            first = self._draw.array()
+            parameters = parameters_of(function)
+            arguments, keywords = self._arguments(name, parameters, first)
+        return self._line(f"np.{name}({', '.join(arguments)})", name, keywords)
+
+    def method(self) -> Line:
+        """Draws a call of a method of an array."""
+        name = self._chance.choice(methods_of_numpy())
+        first = self._draw.array()
+        parameters = parameters_of(getattr(np.ndarray, name))[1:]
+        arguments, keywords = self._arguments(name, parameters, first, is_method=True)
+        return self._line(f"{first}.{name}({', '.join(arguments)})", f".{name}", keywords)
+
+    def _arguments(
+        self, name: str, parameters: Sequence[inspect.Parameter], first: str, *, is_method: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Returns the arguments of a call, and the names of those that are not required."""
+        value, texts, keywords = self._values[first], list[str](), list[str]()
+        is_positional, is_first = True, not is_method
+        for parameter in parameters:
+            kind = parameter.kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                texts += self._further(name, first)
+                continue
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                for each in _KEYWORDS_OF.get(name, ()):
+                    if self._draw.happens(0.25):
+                        texts.append(f"{each}={self._argument(name, each, first, value)}")
+                        keywords.append(each)
+                continue
+            is_required = parameter.default is inspect.Parameter.empty
+            if not is_required and not self._draw.happens(0.2):
+                is_positional = False
+                continue
+            if is_first:
+                text = self._first(name, parameter.name, first)
+                is_first = False
+            else:
+                text = self._argument(name, parameter.name, first, value)
+            if not is_required:
+                keywords.append(parameter.name)
+            by_position = kind is inspect.Parameter.POSITIONAL_ONLY or (
+                kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and is_positional and not self._draw.happens(0.15)
+            )
+            if not by_position and kind is inspect.Parameter.POSITIONAL_ONLY:
+                raise Unfit
+            is_positional = by_position
+            texts.append(text if by_position else f"{parameter.name}={text}")
+        if name in _COMMUTED and len(texts) > 1 and "=" not in texts[0] + texts[1] and self._draw.happens(0.3):
+            texts[:2] = texts[1::-1]
+        return texts, keywords
+
+    def _first(self, name: str, parameter: str, first: str) -> str:
+        if parameter in ("arrays", "tup", "keys", "arys"):
+            return self._draw.arrays()
+        if name == "where" or parameter == "condition":
+            return self._draw.mask(first)
+        if parameter in ("condlist",):
+            raise Unfit
+        return first
+
+    def _argument(self, name: str, parameter: str, first: str, value: Any) -> str:
+        if name in ("compress", "extract") and parameter in ("a", "arr"):
+            return first
+        if parameter == "where" and isinstance(getattr(np, name, None), np.ufunc):
+            return "True"  # elsewhere the elements are those that were in memory
+        drawer = PARAMETERS.get(f"{name}({parameter})") or _OWN.get((name, parameter)) or PARAMETERS.get(parameter)
+        if drawer is None:
+            raise Unfit
+        return drawer(self._draw, first, value)
+
+    def _further(self, name: str, first: str) -> list[str]:
+        if name in ("reshape",):
+            return [self._draw.shape(self._values[first].size)]
+        if name == "transpose":
+            axes = list(range(self._values[first].ndim))
+            self._chance.shuffle(axes)
+            return [str(axis) for axis in axes] if self._draw.happens(0.5) else []
+        if name == "gradient":
+            return [self._draw.one("2", "0.5")] if self._draw.happens(0.3) else []
+        return [self._draw.operand(first) for _ in range(self._chance.randint(1, 3))]
+
+    def operator(self) -> Line:
+        """Draws an operator."""
+        first = self._draw.array()
+        if self._draw.happens(0.15):
+            sign = self._draw.one("-", "+", "~", "abs")
+            return self._line(f"abs({first})" if sign == "abs" else f"{sign}{first}", sign)
+        operands = [first, self._draw.operand(first)]
+        if self._draw.happens(0.4):
+            operands.reverse()
+        sign = self._draw.one(*_OPERATORS)
+        return self._line(f"{operands[0]} {sign} {operands[1]}", sign)
+
+    def index(self) -> Line:
+        """Draws an index."""
+        first = self._draw.array()
+        return self._line(f"{first}[{self._draw.key(self._values[first].shape)}]", "[]")
+
+    def assignment(self) -> Line:
+        """Draws an assignment to elements."""
+        first = self._own()
+        key = self._draw.key(self._values[first].shape)
+        return Line(f"{first}[{key}] = {self._draw.operand(first)}", "[]=", (), first)
+
+    def augmented(self) -> Line:
+        """Draws an operator that assigns."""
+        first = self._own()
+        sign = self._draw.one(*_OPERATORS[:13])
+        return Line(f"{first} {sign}= {self._draw.operand(first)}", f"{sign}=", (), first)
+
+    def _own(self) -> str:
+        """Returns an array that is no view of another."""
+        names = [name for name in self.program.inputs if name not in self.program.local]
+        return self._chance.choice(names)
+
+    def attribute(self) -> Line:
+        """Draws an attribute."""
+        name = self._draw.one(*_ATTRIBUTES)
+        return self._line(f"{self._draw.array()}.{name}", f".{name}")
+
+
+_STATEMENTS: Sequence[Callable[[_Drawing], Line]] = (
+    *[_Drawing.function] * 12,
+    *[_Drawing.operator] * 4,
+    *[_Drawing.method] * 5,
+    *[_Drawing.index] * 2,
+    _Drawing.assignment,
+    _Drawing.augmented,
+    _Drawing.attribute,
+)
+_COMMUTED = frozenset(("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "dot", "inner", "outer"))
+_KEYWORDS_OF: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sum", "prod", "max", "min"), ("keepdims", "initial", "where")),
+    **dict.fromkeys(("mean", "std", "var"), ("keepdims", "where")),
+    "clip": ("dtype", "casting", "where"),
+    "pad": ("constant_values",),
+}
+_OWN: Mapping[tuple[str, str], Any] = {
+    ("pad", "constant_values"): PARAMETERS["fill_value"],
+    ("convolve", "mode"): lambda draw, *_: draw.one("'full'", "'same'", "'valid'"),
+    ("interp", "right"): PARAMETERS["fill_value"],
+    ("digitize", "bins"): lambda draw, *_: draw.one("[0, 1, 2]", "[0.5, 2.5]", "numpy.array([3, 1, 0])", "[1, 0, 2]"),
+    ("nan_to_num", "nan"): PARAMETERS["fill_value"],
+    ("take", "mode"): lambda draw, *_: draw.one("'raise'", "'clip'", "'wrap'"),
+    ("linalg.qr", "mode"): lambda draw, *_: draw.one("'reduced'", "'complete'", "'r'", "'raw'"),
+    ("matrix_power", "n"): lambda draw, *_: draw.one("0", "1", "2", "3", "-1", "1.0"),
+    ("interp", "xp"): lambda draw, *_: "[0, 1, 2]",
+    ("interp", "fp"): lambda draw, *_: draw.one(
+        "[0.5, 1, 3]", "[1, 2, 3]", "[1j, 2, 3]", "numpy.array([1, 2, 3], 'int8')"
+    ),
+    ("argpartition", "kind"): lambda *_: "'introselect'",
+    ("partition", "kind"): lambda *_: "'introselect'",
+    ("isin", "kind"): lambda draw, *_: draw.one("None", "'sort'", "'table'"),
+    ("reshape", "copy"): lambda draw, *_: draw.one("None", "True"),
+    ("average", "weights"): lambda draw, first, value: draw.array(like=first, local=True),
+}
+
+
+def _select(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    count = draw.chance.randint(1, 3)
+    masks = [draw.mask(first) for _ in range(count)]
+    if not any(mask not in ("True", "False") for mask in masks):
+        raise Unfit
+    arrays = [first, *(draw.operand(first) for _ in range(count - 1))]
+    draw.chance.shuffle(arrays)
+    rest = [draw.operand(first)] if draw.happens(0.5) else []
+    return [f"[{', '.join(masks)}]", f"[{', '.join(arrays)}]", *rest], ["default"] * len(rest)
+
+
+def _where(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    return [draw.mask(first), draw.operand(first), first], []
+
+
+def _einsum(draw: Arguments) -> tuple[list[str], list[str]]:
+    a, b = draw.array(), draw.array(local=True)
+    text = draw.one(
+        "ij,jk", "ij,jk->ik", "ij,kj->ik", "i,i", "i,j->ij", "ij,ij->j", "...i,...i", "ij->ji", "ii", "ij->"
+    )
+    return [f"'{text}'", *([a, b] if "," in text else [a])], []
+
+
+def _lexsort(draw: Arguments) -> tuple[list[str], list[str]]:
+    keys = draw.arrays(least=2)
+    return ([keys, "axis=" + draw.one("0", "-1")], ["axis"]) if draw.happens(0.4) else ([keys], [])
+
+
+_SPECIAL: Mapping[str, Callable[[Arguments], tuple[list[str], list[str]]]] = {
+    "select": _select,
+    "where": _where,
+    "einsum": _einsum,
+    "lexsort": _lexsort,
+}
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, tuple | list):
+        return sum(map(_size_of, value))
+    return int(value.size) if isinstance(value, np.ndarray) else 1
+
+
+def without(program: Program, index: int) -> Program:
+    """Returns a program without one of its statements."""
+    return replace(program, lines=[line for i, line in enumerate(program.lines) if i != index])

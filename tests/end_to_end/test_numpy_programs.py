@@ -1,0 +1,150 @@
+"""Random programs of NumPy's functions: arrays on the mesh give what NumPy gives, line by line."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+from end_to_end.numpy_comparison import Tally, TracedComparison, ValueComparison
+from end_to_end.numpy_pairs import CORE, pair_programs, triple_programs
+from end_to_end.numpy_programs import Line, Program, drawn_program, random_array
+
+MENDED = (
+    *(
+        "np.dot(x, t)",
+        "t.dot(t)",
+        "x.astype(None)",
+        "x.astype(None, casting='safe')",
+        "np.gradient(z)",
+        "m ** 2",
+        "m**3",
+    ),
+    *(
+        "np.pad(x, {0: 1})",
+        "np.pad(x, {-1: (0, 2)})",
+        "np.quantile(f, [[0.1], [0.9]])",
+        "np.nanpercentile(f, [[2], [98]], 1)",
+    ),
+    *(
+        "np.convolve(z, z)",
+        "np.convolve(f[0], True)",
+        "np.linalg.lstsq(t, f)",
+        "np.take(e, [])",
+        "e.take(-1)",
+        "x.take(2j)",
+    ),
+    *("np.nan_to_num(f, nan=numpy.ones(3, complex))", "np.repeat(x, 2j)", "np.linalg.matrix_norm(f, ord=None)"),
+    *(
+        "np.linalg.vector_norm(f, ord=None)",
+        "np.fabs(x)",
+        "np.fabs(m)",
+        "np.subtract(2, f, dtype='uint32', casting='equiv')",
+    ),
+    *("np.multiply(x, 2, casting='equiv')", "np.extract(True, e)", "x.take(1e300)", "np.astype(m, None)"),
+)
+"""Calls that programs showed to differ: z has no axes, e no elements, m is of bool, x of int8, f and t of floats."""
+
+SEED = os.environ.get("FUZZ_SEED", "2")
+_TRACED, _VALUES, _BLOCKS = 300, 20, 20
+_LONG_TRACED, _LONG_VALUES = 20_000 // _BLOCKS, 1_000 // _BLOCKS
+_TRIPLES = 40
+_MOST_SKIPPED = 0.2
+_SHOWN = 20
+
+
+@pytest.fixture
+def figure(record_property):
+    return lambda tally: record_property("figure", f"NumPy programs, seed {SEED}: {tally}")
+
+
+def check(tally: Tally) -> None:
+    assert not tally.faults, "\n".join([f"{len(tally.faults)} faults", *tally.faults[:_SHOWN]])
+    skipped = tally.skipped.total()
+    assert skipped < _MOST_SKIPPED * (skipped + tally.compared.total()), str(tally)
+
+
+def compare_drawn(comparison: TracedComparison | ValueComparison, numbers: range) -> None:
+    for number in numbers:
+        comparison.check(drawn_program(SEED, number))
+
+
+def compare_each_line(comparison: TracedComparison, programs) -> None:
+    """Compares all lines of programs, also behind one that differs."""
+    for program in programs:
+        rest = program
+        while (difference := comparison.check(rest)) is not None:
+            rest = replace(rest, lines=rest.lines[difference.index + 1 :])
+
+
+def test_programs_have_numpys_shapes_types_and_errors(client, figure):
+    tally = Tally()
+    compare_drawn(TracedComparison(client, tally), range(_TRACED))
+    figure(tally)
+    check(tally)
+
+
+def test_programs_have_numpys_values(client, figure):
+    tally = Tally()
+    compare_drawn(ValueComparison(client, tally), range(_VALUES))
+    figure(tally)
+    check(tally)
+
+
+def test_calls_that_once_differed(client):
+    draws = random.Random(0)
+    kinds = {"z": ((), "float32"), "e": ((0,), "int16"), "m": ((3, 3), "bool"), "x": ((3, 3), "int8")}
+    kinds |= {"f": ((3, 3), "float64"), "t": ((3, 3, 3), "float32")}
+    inputs = {name: random_array(draws, *kind) for name, kind in kinds.items()}
+    lines = [Line(f"r = {call}", call, (), "r") for call in MENDED]
+    tally = Tally()
+    compare_each_line(TracedComparison(client, tally), [Program("mended", inputs, lines=lines)])
+    assert not tally.faults, "\n".join(tally.faults)
+    assert tally.compared.total() == len(MENDED)
+
+
+@pytest.mark.parametrize("uses_xp", [False, True], ids=["numpy", "xp"])
+def test_functions_of_several_operands_promote_every_pair_of_types(client, uses_xp):
+    tally = Tally()
+    compare_each_line(TracedComparison(client, tally), pair_programs(CORE, uses_xp=uses_xp, numbers=False))
+    check(tally)
+
+
+@pytest.mark.parametrize("uses_xp", [False, True], ids=["numpy", "xp"])
+def test_functions_of_several_operands_promote_triples_of_types(client, uses_xp):
+    tally = Tally()
+    compare_each_line(TracedComparison(client, tally), triple_programs(SEED, _TRIPLES, uses_xp=uses_xp))
+    check(tally)
+
+
+@pytest.mark.long
+@pytest.mark.fuzz
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_thousands_of_programs_have_numpys_shapes_types_and_errors(client, figure, block):
+    tally = Tally()
+    compare_drawn(TracedComparison(client, tally), range(block * _LONG_TRACED, (block + 1) * _LONG_TRACED))
+    figure(tally)
+    check(tally)
+
+
+@pytest.mark.long
+@pytest.mark.fuzz
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_a_thousand_programs_have_numpys_values(client, figure, block):
+    tally = Tally()
+    compare_drawn(ValueComparison(client, tally), range(block * _LONG_VALUES, (block + 1) * _LONG_VALUES))
+    figure(tally)
+    check(tally)
+
+
+@pytest.mark.long
+@pytest.mark.fuzz
+@pytest.mark.parametrize("uses_xp", [False, True], ids=["numpy", "xp"])
+def test_every_call_promotes_every_pair_of_types_and_numbers_of_python(client, figure, uses_xp):
+    tally = Tally()
+    programs = chain(pair_programs(uses_xp=uses_xp), triple_programs(SEED, 700, uses_xp=uses_xp))
+    compare_each_line(TracedComparison(client, tally), programs)
+    figure(tally)
+    check(tally)
