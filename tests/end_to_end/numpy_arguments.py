@@ -203,7 +203,7 @@ Drawer = Callable[[Arguments, str, Any], str]
 
 
 def _casting(draw, *_):
-    return draw.one("'same_kind'", "'safe'", "'unsafe'", "'no'", "'equiv'")
+    return draw.one("'same_kind'", "'safe'", "'unsafe'", "'no'")
 
 
 def _flag(draw, *_):
