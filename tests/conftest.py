@@ -80,10 +80,26 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
     return [] if is_long and collector.config.option.markexpr == "not long" else None
 
 
+@pytest.hookimpl(trylast=True)  # when all parameters are known
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Makes no items of long parameters that are not run; those that are keep their ids, which `.ci/rerun` names."""
+    if metafunc.config.option.markexpr == "not long":
+        calls = metafunc._calls
+        # Without a call pytest would run the test once, without parameters: one long call is left to be deselected.
+        calls[:] = [call for call in calls if not any(mark.name == "long" for mark in call.marks)] or calls[:1]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Collects without garbage collection, which would traverse all that is collected again and again."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Keeps what the run has until its end from the garbage collector, which would traverse it again and again."""
+    """Keeps what the run has until its end from the garbage collector."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn

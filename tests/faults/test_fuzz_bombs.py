@@ -62,6 +62,7 @@ def _full_of(unit: bytes) -> bytes:
 
 
 _DIFF = _field(1, b"diff")
+_PARAMETER = _field(2, _field(1, b"%06d" % 0))[:-6] + b"%06d"
 _CALL, _OPERAND = _field(1, _DIFF), _field(2, tensor(8).SerializeToString())
 _UNFOLDING = {
     "operands": _CALL + _full_of(_field(2, b"")),
@@ -75,7 +76,7 @@ _UNFOLDING = {
         1, _DIFF + _field(2, _field(1, b"axis") + _field(2, _field(5, _field(1, _full_of(b"\1")))))
     )
     + _OPERAND,
-    "parameters": _field(1, _DIFF + b"".join(_field(2, _field(1, b"%d" % i)) for i in range(200_000))) + _OPERAND,
+    "parameters": _field(1, _DIFF + b"".join(_PARAMETER % i for i in range(200_000))) + _OPERAND,
     "a kernel's name": _field(1, _field(1, _full_of(b"d"))) + _OPERAND,
     "a strategy's name": _field(1, _DIFF + _field(6, _full_of(b"d"))) + _OPERAND,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -32,13 +33,17 @@ _LIMITS = ("--host-silence-s", "8", "--worker-silence-s", "3", "--straggler-time
 _HOSTS = ("h1", "h2")  # the first shares memory with the front end
 _MORE_DESCRIPTORS = 24  # connections and memory files that come and go
 _LARGE = np.random.default_rng(0).integers(-9, 9, (2048, 2048)).astype(np.float64)
-_SQUARE = _LARGE @ _LARGE
 _LONG_CALLS = (  # in the first no worker waits for another; in the second each waits for all
     {"lhs_spec": P("x", None), "rhs_spec": P(), "out_spec": P("x", None)},
     {"lhs_spec": P(None, "x"), "rhs_spec": P("x", None), "out_spec": P()},
 )
 
 Fault = Callable[[Hosts, str], Struck]
+
+
+@functools.cache
+def _square() -> np.ndarray:
+    return _LARGE @ _LARGE
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +138,7 @@ def _call_for_long(client: sc.Client, how: dict[str, P]) -> tuple[str, float]:
         result = client.matmul(_LARGE, _LARGE, mesh=sc.Mesh(x=4), timeout=TIMEOUT_S, **how).array
     except sc.MeshRestartedError as error:
         return error.reason, time.monotonic()
-    assert np.array_equal(result, _SQUARE)
+    assert np.array_equal(result, _square())
     return "", time.monotonic()
 
 

@@ -134,23 +134,23 @@ def borrow(name: str) -> dict[str, Any]:
     """Runs a test module anew with NumPy's functions replaced.
 
     Returns:
-        Its fixtures, and those of its tests whose code names a function that the client has.
+        Those of its tests whose code names a function that the client has, and their marks.
     """
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.origin is not None
-    source = Path(spec.origin).read_text()
+    tree = ast.parse(Path(spec.origin).read_text())
     module = ModuleType(name)
     module.__dict__.update(
         __file__=spec.origin, __package__=spec.parent, __builtins__={**vars(builtins), "__import__": _import}
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PendingDeprecationWarning)  # of matrices
-        exec(compile(source, spec.origin, "exec"), vars(module))
-    chosen = {node.name for node in ast.parse(source).body if _is_definition(node) and _calls_one(node, vars(module))}
+        exec(compile(tree, spec.origin, "exec"), vars(module))
+    chosen = {node.name for node in tree.body if _is_test(node) and _calls_one(node, vars(module))}
     for test in filter(_is_property, _tests(vars(module))):
         hypothesis.settings(deadline=None, max_examples=EXAMPLES, derandomize=True, database=None)(test)
-    own = {key: value for key, value in vars(module).items() if key in chosen and key.lower().startswith("test")}
+    own = {key: value for key, value in vars(module).items() if key in chosen}
     return own | {"pytestmark": pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")}
 
 
@@ -163,8 +163,8 @@ def _is_property(value: Any) -> bool:
     return isinstance(value, FunctionType) and getattr(value, "is_hypothesis_test", False) is True
 
 
-def _is_definition(node: ast.AST) -> bool:
-    return isinstance(node, ast.ClassDef | ast.FunctionDef)
+def _is_test(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name.lower().startswith("test")
 
 
 def _calls_one(definition: ast.AST, names: dict[str, Any]) -> bool:
