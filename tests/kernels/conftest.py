@@ -138,12 +138,12 @@ ELEMENT_TYPES = [
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes ``dtype`` runs for every element type of the contract; in the short form for a third of them.
+    """A test that takes ``dtype`` runs for every element type of the contract; in the short form for a fifth of them.
 
-    Which third depends on the test's name, so that together the tests of the short form take every type many times.
+    Which fifth depends on the test's name, so that together the tests of the short form take every type many times.
     """
     if "dtype" in metafunc.fixturenames:
-        short = ELEMENT_TYPES[zlib.crc32(metafunc.definition.nodeid.encode()) % 3 :: 3]
+        short = ELEMENT_TYPES[zlib.crc32(metafunc.definition.nodeid.encode()) % 5 :: 5]
         marks = {dtype: () if dtype in short else pytest.mark.long for dtype in ELEMENT_TYPES}
         metafunc.parametrize("dtype", [pytest.param(dtype, marks=marks[dtype]) for dtype in ELEMENT_TYPES], ids=str)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pairs import pairs_of
 
 from shardcall_server.errors import Reason
 from shardcall_server.kernels import halo
@@ -67,8 +68,10 @@ def check(run, values, same, layout, shape, edges, n, strategy):
     same(run(DIFF, x, *ends, strategy=strategy, **how), expected(x, *ends, n=n, axis=0))
 
 
-@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize(("layout", "shape", "edges", "n"), SHORT)
+@pytest.mark.parametrize(
+    ("layout", "shape", "edges", "n", "strategy"),
+    [(*case, ("halo", "halo", "gspmd")[i % 3]) for i, case in enumerate(SHORT)],
+)
 def test_every_mesh_gives_numpys_result(run, values, same, layout, shape, edges, n, strategy):
     check(run, values, same, layout, shape, edges, n, strategy)
 
@@ -81,9 +84,9 @@ def test_the_complete_table_gives_numpys_result(run, values, same, layout, shape
     check(run, values, same, layout, shape, edges, n, strategy)
 
 
-@pytest.mark.parametrize("edges", EDGES)
-@pytest.mark.parametrize(("rows", "n"), [(160, 1), (157, 2)])
-def test_halo_serves_all_edges(run, values, same, rows, n, edges):
+@pytest.mark.parametrize(("edges", "size"), pairs_of(EDGES, [(160, 1), (157, 2)]))
+def test_halo_serves_all_edges(run, values, same, size, edges):
+    rows, n = size
     x = values.normal((rows, 3))
     ends = [edge(values, count, x.shape, 0, np.float32) for count in edges]
     how = {"mesh": {"x": 8}, "in_specs": [("x", None)], "strategy": "halo", "n": n, "axis": 0}
@@ -297,9 +300,7 @@ def test_across_the_sharded_axis_nothing_travels(run, strategy):
     assert not any(word in text for word in ("collective-permute", "all-gather", "all-to-all", "all-reduce"))
 
 
-@pytest.mark.parametrize("rows", [4096, 4095])
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-@pytest.mark.parametrize("devices", [2, 8])
+@pytest.mark.parametrize(("devices", "n", "rows"), pairs_of([2, 8], [1, 2, 3, 4], [4096, 4095]))
 def test_up_to_order_four_no_block_is_written_for_a_pass_of_its_own(run, devices, n, rows):
     """Also where the blocks of x and of the result are of two sizes, so that every device's rows begin elsewhere."""
     x, scalar = ArrayType((rows, 16), np.dtype(np.float64)), ArrayType((), np.dtype(np.float64))

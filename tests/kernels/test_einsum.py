@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.einsum import Einsum
@@ -132,10 +133,15 @@ def test_auto_completes_partial_sums(run):
     assert "reduce-scatter completes the partial sums" in resolved.reason
 
 
-@pytest.mark.parametrize(("subscripts", "shapes"), [("ij,jk", [(9, 11), (11, 6)]), ("ij,k->ki", [(3, 5), (4,)])])
-@pytest.mark.parametrize("name", ["bool", "uint4", "int8", "float16", "float8_e4m3fn", "complex64"])
-def test_these_element_types(run, values, same, name, subscripts, shapes):
-    of_every_type(run, values, same, np.dtype(getattr(ml_dtypes, name, name)), subscripts, shapes)
+@pytest.mark.parametrize(
+    ("name", "case"),
+    pairs_of(
+        ["bool", "uint4", "int8", "float16", "float8_e4m3fn", "complex64"],
+        [("ij,jk", [(9, 11), (11, 6)]), ("ij,k->ki", [(3, 5), (4,)])],
+    ),
+)
+def test_these_element_types(run, values, same, name, case):
+    of_every_type(run, values, same, np.dtype(getattr(ml_dtypes, name, name)), *case)
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pairs import pairs_of
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.elementwise import elementwise
@@ -282,8 +283,13 @@ def test_mesh_axes_of_one_device_gather_nothing(run):
         assert not COLLECTIVE.search(run.program(KERNELS["sin"], x, **how).compiled.as_text())
 
 
-@pytest.mark.parametrize("dtype_name", ["bool", "int4", "float8_e5m2", "bfloat16", "float32", "complex64"])
-@pytest.mark.parametrize("spec", [("a", "b"), (None, ("a", "b")), (("b", "a"), None)])
+@pytest.mark.parametrize(
+    ("spec", "dtype_name"),
+    pairs_of(
+        [("a", "b"), (None, ("a", "b")), (("b", "a"), None)],
+        ["bool", "int4", "float8_e5m2", "bfloat16", "float32", "complex64"],
+    ),
+)
 @pytest.mark.parametrize("shape", [(16, 24), (19, 5)])
 def test_a_result_over_fewer_mesh_axes_is_computed_in_blocks_and_gathered(
     run, values, element_types, shape, spec, dtype_name

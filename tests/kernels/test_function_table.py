@@ -139,14 +139,19 @@ def test_the_table_has_the_signature_of_every_kernel():
             assert [function.operand_name(i) for i in range(len(names))] == names
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_types_and_shapes_of_results_are_those_of_the_kernel(run, name):
+def test_types_and_shapes_of_results_are_those_of_the_kernel(run):
     """Of the calls that the kernel accepts; of elementwise functions and reductions both refuse the same types."""
+    for name in FUNCTIONS:
+        check_results(run, name)
+
+
+def check_results(run, name):
     function, accepted = FUNCTIONS[name], 0
     asks_numpy = name in (*UNARY, *BINARY, "where", "clip", *REDUCTIONS)
-    for case in CASES[name]:
+    for number, case in enumerate(CASES[name]):
         *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
-        for first, second in PAIRS if len(shapes) > 1 else [(each, each) for each in NAMED]:
+        pairs = PAIRS if len(shapes) > 1 else [(each, each) for each in NAMED]
+        for first, second in pairs[number % 7 :: 7] if number else pairs:  # all types with the first case's shapes
             names = [first, *[second] * (len(shapes) - 1)]
             operands = [None if s is None else ArrayType(s, NAMED[n]) for s, n in zip(shapes, names, strict=True)]
             full = {**function.parameters, **parameters}
@@ -158,14 +163,14 @@ def test_types_and_shapes_of_results_are_those_of_the_kernel(run, name):
                         function.types([None if o is None else o.dtype for o in operands], full)
                 continue
             accepted += 1
-            assert [result.shape for result in made] == list(function.shapes(shapes, full)), (shapes, parameters)
+            assert [result.shape for result in made] == list(function.shapes(shapes, full)), (name, shapes, parameters)
             dtypes = [None if o is None else o.dtype for o in operands]
             expected = [function.types(dtypes, full)] * len(made)
             if function.each_type is not None:
                 assert function.types(dtypes, full) == function.each_type(dtypes, full)[0]
                 expected = [*function.each_type(dtypes, full)]
-            assert [result.dtype for result in made] == expected, (first, second, parameters)
-    assert accepted
+            assert [result.dtype for result in made] == expected, (name, first, second, parameters)
+    assert accepted, name
 
 
 def test_shapes_that_do_not_broadcast_are_refused():
@@ -180,9 +185,13 @@ WRONG = [
 SHAPES = [(), (1,), (2,), (3,), (5,), (0,), (2, 3), (3, 3), (3, 1), (4, 3), CUBE, (2, 1, 5), (6, 3, 3), (0, 2), (3, 0)]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_table_accepts_the_calls_that_the_kernel_accepts(name):
+def test_the_table_accepts_the_calls_that_the_kernel_accepts():
     """Of calls with a random fault: another type or shape of an operand, or another value of a parameter."""
+    for name in FUNCTIONS:
+        check_faults(name)
+
+
+def check_faults(name):
     function, kernel, chance = FUNCTIONS[name], KERNELS[name], random.Random(name)
     refused = 0
     for _ in range(150):
@@ -212,5 +221,5 @@ def test_the_table_accepts_the_calls_that_the_kernel_accepts(name):
             made = function.results([None if o is None else (o.shape, o.dtype) for o in operands], parameters)
         except Exception:  # noqa: BLE001  # of any class
             made = None
-        assert made == expected, (operands, parameters)
-    assert 0 < refused < 150
+        assert made == expected, (name, operands, parameters)
+    assert 0 < refused < 150, name

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from jax.extend.core import Jaxpr, Literal
+from pairs import pairs_of
 
 from shardcall_server.compilation.program import build_mesh, named_sharding
 from shardcall_server.errors import CallError, Reason
@@ -83,8 +84,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].name}-{case[1]}")
+@pytest.mark.parametrize(
+    ("case", "size"),
+    pairs_of(CASES, SIZES),
+    ids=lambda each: str(each) if isinstance(each, int) else f"{each[0].name}-{each[1]}",
+)
 def test_offsets_beyond_31_bits_are_counted_in_64(run, case, size):
     kernel, strategy, of, in_specs, out_specs, parameters = case
     operands = {

@@ -6,6 +6,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.errors import CallError
 from shardcall_server.kernels.layout import ArrayType
@@ -135,8 +136,10 @@ def test_transposes(run, values, same, strategy, transpose_lhs, transpose_rhs):
     same(run(MATMUL, lhs, rhs, padding=np.nan, **how, **transposes), product)
 
 
-@pytest.mark.parametrize("strategy", ["all_gather", "summa"])
-@pytest.mark.parametrize("name", ["bool", "int4", "uint16", "bfloat16", "float8_e5m2", "complex64"])
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    pairs_of(["bool", "int4", "uint16", "bfloat16", "float8_e5m2", "complex64"], ["all_gather", "summa"]),
+)
 def test_blocks_of_these_element_types_are_brought(run, values, same, name, strategy):
     of_every_type(run, values, same, np.dtype(getattr(ml_dtypes, name, name)), strategy)
 
@@ -234,18 +237,19 @@ def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, requested, 
 
 @pytest.mark.parametrize("dtype_name", ["int4", "bfloat16", *long_types("bool", "float8_e4m3fn", "float32")])
 @pytest.mark.parametrize(
-    ("specs", "out_spec"),
-    [
-        (((), (None, ("a", "b"))), (None, None)),
-        ((("a",), (None, "b")), (None, None)),
-        ((("a",), (None, "b")), ("a", None)),
-        ((("a",), ()), (None, None)),
-    ],
+    ("layout", "size"),
+    pairs_of(
+        [
+            (((), (None, ("a", "b"))), (None, None)),
+            ((("a",), (None, "b")), (None, None)),
+            ((("a",), (None, "b")), ("a", None)),
+            ((("a",), ()), (None, None)),
+        ],
+        [(16, 8, 24), (11, 13, 5)],
+    ),
 )
-@pytest.mark.parametrize("size", [(16, 8, 24), (11, 13, 5)])
-def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(
-    run, values, same, element_types, size, specs, out_spec, dtype_name
-):
+def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(run, values, same, element_types, size, layout, dtype_name):
+    specs, out_spec = layout
     dtype = next(kind for kind in element_types if kind.name == dtype_name)
     lhs, rhs = values.small(size[:2], dtype), values.small(size[1:], dtype)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": specs, "out_specs": [out_spec], "strategy": "gspmd"}

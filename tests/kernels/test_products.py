@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pairs import pairs_of
 
 from shardcall_server.kernels import element_types, products, rings
 from shardcall_server.kernels.collective_matmul import CollectiveMatMul
@@ -77,7 +78,7 @@ def short_and_complete(table, every):
 
 
 @pytest.mark.parametrize(
-    ("mesh", "layout", "size"), short_and_complete([*itertools.product(MESHES, LAYOUTS, SIZES)], every=3)
+    ("mesh", "layout", "size"), short_and_complete([*itertools.product(MESHES, LAYOUTS, SIZES)], every=5)
 )
 def test_matmul_serves_every_layout(run, values, mesh, layout, size):
     m, k, n = size
@@ -87,9 +88,9 @@ def test_matmul_serves_every_layout(run, values, mesh, layout, size):
     assert_near(run(MATMUL, lhs, rhs, padding=np.nan, **how), lhs, rhs)
 
 
-@pytest.mark.parametrize("strategy", ["gspmd", "psum", "psum_scatter"])
-@pytest.mark.parametrize("names", ["x", ("x", "y"), ("y", "x")])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "names", "strategy"), pairs_of(SIZES, ["x", ("x", "y"), ("y", "x")], ["gspmd", "psum", "psum_scatter"])
+)
 def test_matmul_strategies_for_a_sharded_contracting_axis(run, values, size, names, strategy):
     m, k, n = size
     lhs, rhs = values.normal((m, k)), values.normal((k, n))
@@ -149,8 +150,7 @@ def test_empty_and_tiny_products(run, values, m, k, n, strategy):
         assert_near(run(COLLECTIVE, lhs, rhs, strategy=other, **axis_name), lhs, rhs)
 
 
-@pytest.mark.parametrize("strategy", BY_ROWS + BY_COLUMNS)
-@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize(("mesh", "strategy"), pairs_of(MESHES, BY_ROWS + BY_COLUMNS), ids=str)
 @pytest.mark.parametrize("size", [pytest.param(SIZES[0], marks=pytest.mark.long), *SIZES[1:]])
 def test_collective_matmul_on_every_mesh(run, values, size, mesh, strategy):
     m, k, n = size
@@ -159,8 +159,7 @@ def test_collective_matmul_on_every_mesh(run, values, size, mesh, strategy):
     assert_near(result, lhs, rhs)
 
 
-@pytest.mark.parametrize("strategy", BY_ROWS + BY_COLUMNS)
-@pytest.mark.parametrize("block", [1, 3, pytest.param(5, marks=pytest.mark.long), 7])
+@pytest.mark.parametrize(("block", "strategy"), pairs_of([1, 3, 5, 7], BY_ROWS + BY_COLUMNS))
 def test_odd_blocks(run, values, block, strategy):
     lhs, rhs = values.normal((4 * block, 8)), values.normal((8, 3))
     result = run(COLLECTIVE, lhs, rhs, mesh={"x": 4}, axis_name="x", strategy=strategy)

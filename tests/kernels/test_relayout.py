@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.errors import Reason
 from shardcall_server.kernels.diff import Diff
@@ -75,9 +76,9 @@ PADDED = [  # what is padded where: mesh, shape, specs of x and of the result
 ]
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
-def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types, name, mesh, shape, spec, out_spec):
+@pytest.mark.parametrize(("padded", "name"), pairs_of(PADDED, ["float16", "bfloat16", "float32", "float64"]))
+def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types, padded, name):
+    mesh, shape, spec, out_spec = padded
     dtype = next(kind for kind in element_types if kind.name == name)
     x = values.subnormal(shape, dtype)
     assert np.count_nonzero(x)
@@ -86,9 +87,9 @@ def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types,
     assert_same_bits(run(Transpose(), x.T, **how), x)
 
 
-@pytest.mark.parametrize("name", ["float16", "float32", "float8_e5m2"])
-@pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
-def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, name, mesh, shape, spec, out_spec):
+@pytest.mark.parametrize(("padded", "name"), pairs_of(PADDED, ["float16", "float32", "float8_e5m2"]))
+def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, padded, name):
+    mesh, shape, spec, out_spec = padded
     dtype = next(kind for kind in element_types if kind.name == name)
     x = values.any(shape, dtype)
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
@@ -148,14 +149,12 @@ GATHERED = [
 """Splits, and such over fewer mesh axes."""
 
 
-@pytest.mark.parametrize("strategy", ["all_gather", "gspmd"])
+@pytest.mark.parametrize(("strategy", "specs"), pairs_of(["all_gather", "gspmd"], GATHERED))
 @pytest.mark.parametrize(
     "name", ["int4", "float64", *(pytest.param(name, marks=pytest.mark.long) for name in ("bool", "float8_e5m2"))]
 )
-@pytest.mark.parametrize(("spec", "out_spec"), GATHERED)
-def test_gathered_by_hand_and_by_the_compiler_it_is_the_same(
-    run, values, element_types, name, strategy, spec, out_spec
-):
+def test_gathered_by_hand_and_by_the_compiler_it_is_the_same(run, values, element_types, name, strategy, specs):
+    spec, out_spec = specs
     dtype = next(kind for kind in element_types if kind.name == name)
     x = values.any((16, 24, 3), dtype)
     how = {"mesh": MESH, "in_specs": [(*spec, None)], "strategy": strategy}

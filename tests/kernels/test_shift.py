@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pairs import pairs_of
 
 from shardcall_server.errors import Reason
 from shardcall_server.kernels.layout import ArrayType
@@ -49,9 +50,9 @@ CASES = [  # rows, shift: within a neighbour, beyond it, beyond all
 ]
 
 
-@pytest.mark.parametrize(("rows", "shift"), CASES)
-@pytest.mark.parametrize("mode", ["fill", "periodic"])
-def test_rows_move_by_the_requested_shift(run, values, same, rows, shift, mode):
+@pytest.mark.parametrize(("case", "mode"), pairs_of(CASES, ["fill", "periodic"]))
+def test_rows_move_by_the_requested_shift(run, values, same, case, mode):
+    rows, shift = case
     check(run, same, values.normal((rows, 3)), X8, "halo", shift, 0, mode)
 
 

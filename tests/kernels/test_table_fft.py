@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.errors import Reason
 from shardcall_server.kernels.layout import ArrayType
@@ -24,9 +25,9 @@ def close(made, wanted):
     np.testing.assert_allclose(made, wanted, rtol=0, atol=16 * eps * np.max(np.abs(wanted), initial=0))
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_are_numpys(run, values, mesh, spec, name):
+@pytest.mark.parametrize(("layout", "name"), pairs_of(LAYOUTS, TRANSFORMS))
+def test_transforms_are_numpys(run, values, layout, name):
+    mesh, spec = layout
     x = values.normal(SHAPE, np.float64)
     axes = (0, -1) if name in ("fft", "irfft") else (1,)
     for axis, n, norm in zip(axes, (None, 12), ("backward", "ortho"), strict=False):

@@ -94,17 +94,19 @@ def test_traces_overflow_as_numpys(run):
 NUMBERS = np.array([0, 1, -1, 2.5, -3.75, 100, 7, 0.125])
 
 
-@pytest.mark.parametrize("name", ["bool", "int4", "uint8", "int64", "float16", "bfloat16", "float32", "complex64"])
-def test_astype_is_numpys(run, dtype, element_types, name):
+@pytest.mark.parametrize(
+    ("of", "name"),
+    pairs_of(ELEMENT_TYPES, ["bool", "int4", "uint8", "int64", "float16", "bfloat16", "float32", "complex64"]),
+    ids=str,
+)
+def test_astype_is_numpys(run, element_types, of, name):
     to = next(kind for kind in element_types if kind.name == name)
-    if {name, dtype.name} == {"int4", "uint4"}:
+    if {name, of.name} == {"int4", "uint4"}:
         pytest.skip("NumPy converts neither to the other")
-    unsigned = "uint" in dtype.name or "uint" in to.name
-    x = (abs(NUMBERS) % 8 if unsigned else np.clip(NUMBERS, -8, 7) if "int4" in name + dtype.name else NUMBERS).astype(
-        dtype
-    )
+    unsigned = "uint" in of.name or "uint" in to.name
+    x = (abs(NUMBERS) % 8 if unsigned else np.clip(NUMBERS, -8, 7) if "int4" in name + of.name else NUMBERS).astype(of)
     with np.errstate(all="ignore"):
-        wanted = (x.real if dtype.kind == "c" and to.kind not in "cb" else x).astype(to)
+        wanted = (x.real if of.kind == "c" and to.kind not in "cb" else x).astype(to)
     actual = run(KERNELS["astype"], x, mesh={"x": 3}, dtype=name)
     assert actual.dtype == to
     np.testing.assert_array_equal(actual.astype(complex), wanted.astype(complex))

@@ -10,6 +10,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape
@@ -125,10 +126,11 @@ def test_padding_is_zeros_in_every_block(copier, may_alias):
     assert not array.any()
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (1024, 4096), (1021, 4093)], ids=str)
-@pytest.mark.parametrize("offset", [0, 8], ids=["aligned", "unaligned"])
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_what_may_not_alias_keeps_its_bits_when_its_source_is_overwritten(copier, name, offset, shape):
+@pytest.mark.parametrize(
+    ("name", "case"), pairs_of([*LAYOUTS], [*itertools.product([*SHAPES, (1024, 4096), (1021, 4093)], [0, 8])]), ids=str
+)
+def test_what_may_not_alias_keeps_its_bits_when_its_source_is_overwritten(copier, name, case):
+    shape, offset = case
     source = memory_at(shape, np.float64, offset)
     before = bits(source)
     array = put_padded(source, layout(name, shape), copier, may_alias=False)
@@ -149,10 +151,10 @@ def test_arrays_of_few_axes_may_alias_nothing_either(copier, shape):
 
 
 @pytest.mark.parametrize(
-    "dtype", [np.bool_, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.bfloat16, np.complex128], ids=str
+    ("name", "shape", "dtype"),
+    pairs_of([*LAYOUTS], SHAPES, [np.bool_, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.bfloat16, np.complex128]),
+    ids=str,
 )
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", LAYOUTS)
 def test_what_is_gathered_is_what_was_placed(copier, name, shape, dtype):
     source = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     out = np.full(shape, 1).astype(dtype)
@@ -168,8 +170,7 @@ def test_large_arrays_are_gathered_by_two_threads_and_are_right(copier, name):
     assert bits(out) == bits(source)
 
 
-@pytest.mark.parametrize("slab_bytes", [1, 100, 4096])
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(("name", "slab_bytes"), pairs_of([*LAYOUTS], [1, 100, 4096]))
 def test_reported_bytes_are_present_at_that_moment(copier, monkeypatch, name, slab_bytes):
     monkeypatch.setattr(placement_module, "_SLAB_BYTES", slab_bytes)
     monkeypatch.setattr(placement_module, "_LARGE_BYTES", 64)  # both threads at work
