@@ -59,6 +59,9 @@ def test_unary_edge_cases_equal_numpys(run, dtype_):
     for name, result in run.together([(KERNELS[name], x) for name in UNARY]).items():
         # NumPy's log1p loses the digits of small numbers, its square one part of those whose parts differ little.
         few = ~(np.abs(x) < {"log1p": 0.5, "square": 1e-30}.get(name, 0))
+        if name == "square":  # of squares beyond the largest number NumPy's difference depends on the processor's FMA
+            smaller = np.fmin(abs(x.real), abs(x.imag))
+            few &= ~((smaller >= np.sqrt(info.max)) & np.isfinite(smaller))
         assert_alike(name, result[few], expected(name, x[few]))
 
 
