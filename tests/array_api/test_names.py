@@ -78,9 +78,9 @@ def traced(client, name, operands, keywords):
     """Returns the program of a call, and what it returns."""
     arrays = [operand for operand in operands if isinstance(operand, sc.Array)]
 
-    def call(*given):
-        given = iter(given)
-        values = [next(given) if isinstance(operand, sc.Array) else operand for operand in operands]
+    def call(*inputs):
+        remaining = iter(inputs)
+        values = [next(remaining) if isinstance(operand, sc.Array) else operand for operand in operands]
         values = [values] if name in ("concat", "stack") else values
         return operator.attrgetter(name)(client.xp)(*values, **keywords)
 

@@ -79,14 +79,14 @@ def test_nothing_is_equal_to_nan_in_sets(xp, own):
     assert xp.unique_counts(own.put(X))._fields == ("values", "counts")
     assert xp.unique_inverse(own.put(X))._fields == ("values", "inverse_indices")
     assert [each.dtype.name for each in made] == ["float64", "int64", "int64", "int64"]
-    found = made.values.get()
-    assert np.isnan(found).sum() == 2
-    assert sorted(found[~np.isnan(found)]) == [0, 2]
-    assert dict(zip(found, made.counts.get(), strict=True))[2.0] == 2
-    assert set(made.counts.get()[np.isnan(found)]) == {1}
+    elements = made.values.get()
+    assert np.isnan(elements).sum() == 2
+    assert sorted(elements[~np.isnan(elements)]) == [0, 2]
+    assert dict(zip(elements, made.counts.get(), strict=True))[2.0] == 2
+    assert set(made.counts.get()[np.isnan(elements)]) == {1}
     assert made.inverse_indices.shape == values.shape
-    np.testing.assert_array_equal(found[made.inverse_indices.get()], values)
-    np.testing.assert_array_equal(values.ravel()[made.indices.get()], found)
+    np.testing.assert_array_equal(elements[made.inverse_indices.get()], values)
+    np.testing.assert_array_equal(values.ravel()[made.indices.get()], elements)
     assert sorted(xp.unique_values(own.put(X)).get()) == [0.5, 1, 2, 3]
 
 

@@ -159,7 +159,7 @@ def check(client, table, dtype):
     operands = {name: operands_of(cases, dtype) for name, cases in rows.items()}
     if np.iscomplexobj(np.zeros(0, dtype)):
         operands = {name: [np.concatenate([x, x.conj()])] for name, (x,) in operands.items()}
-    run = client.jit(lambda given: {name: getattr(client.xp, name)(*each) for name, each in given.items()})
+    run = client.jit(lambda arguments: {name: getattr(client.xp, name)(*each) for name, each in arguments.items()})
     results = run(operands)
     wrong = []
     for name, cases in rows.items():
