@@ -232,9 +232,12 @@ def test_numpys_functions_that_return_no_array(h):
     assert not np.array_equal(h * (holes / X), holes)
 
 
-def test_results_go_to_arrays_of_this_process(h):
+def test_results_go_to_arrays_of_this_process(client, h):
     x = X.copy()
     y = x
+    with pytest.raises(TypeError, match="implicit_get='error'"):
+        x += h
+    h = client.put(X, mesh=sc.Mesh(x=8))
     x += h
     assert x is y
     np.testing.assert_array_equal(x, 2 * X)

@@ -13,6 +13,7 @@ from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.device_arrays.scalars import typed
+from shardcall._src.functions.element_types import is_float
 from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import NamespaceBase, array_of, check_indices, counted_axis, type_of
 from shardcall.namespace.inspection import check_device
@@ -48,12 +49,19 @@ def _with_correction(function: Callable[..., Any]) -> Callable[..., Any]:
         /,
         axis: Axes = None,
         *,
+        dtype: npt.DTypeLike | None = None,
         ddof: float = 0,
         correction: float | None = None,
         keepdims: bool = False,
         **options: Any,
     ) -> Any:
-        return function(self, x, axis, ddof=ddof if correction is None else correction, keepdims=keepdims, **options)
+        how: dict[str, Any] = {"ddof": ddof if correction is None else correction, "keepdims": keepdims, **options}
+        if dtype is None:
+            return function(self, x, axis, **how)
+        own, wanted = type_of(x).dtype, parse_dtype(dtype)
+        if own.kind == "c" or not is_float(wanted):
+            raise TypeError(f"dtype={wanted.name} and x is of {own.name}; give a floating-point type, for real numbers")
+        return self.astype(function(self, self.astype(x, np.result_type(own, wanted)), axis, **how), wanted)
 
     return _named_as(function, with_correction)
 
@@ -137,6 +145,7 @@ class StandardNamespace(NamespaceBase):
         Args:
             x: the array.
             axis: the axes; None for all.
+            dtype: the floating-point type of the result, in which it is computed if it is the wider one.
             ddof: what is subtracted from the number of elements; ``correction`` is its other name.
             correction: the same; None for ``ddof``.
             keepdims: whether the axes stay, with a size of 1.

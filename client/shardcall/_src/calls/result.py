@@ -180,6 +180,11 @@ class Result(ArrayOperators, Generic[Item_co]):
         """Yields the results: ``by_row, by_column = client.gradient(x)``."""
         return iter(self.arrays)
 
+    @shortened
+    def item(self, *args: Any) -> Any:
+        """Returns an element of the only result as a Python number, as ``numpy.ndarray.item``."""
+        return self._single.item(*args)
+
     @property
     def device(self) -> Any:
         """The device of the only result: ``"cpu"``, or the mesh of an array that stays there."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsIndex, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from shardcall._src.device_arrays.missing_attributes import check_row_major, missing_attribute
+from shardcall._src.device_arrays.missing_attributes import missing_attribute
+from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
+from shardcall._src.device_arrays.numpy_methods import NumPyMethods
 from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.tracebacks import shorten, shorten_methods, shortened
 
@@ -18,7 +19,6 @@ _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
 
 BinaryMethod: TypeAlias = Callable[[Any, Any], Any]
 UnaryMethod: TypeAlias = Callable[[Any], Any]
-Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
 
 AUGMENTED: Mapping[str, str] = {
@@ -86,7 +86,7 @@ def _unary(name: str) -> Callable[[ArrayOperators], Any]:
 
 
 @shorten_methods
-class ArrayOperators:
+class ArrayOperators(NumPyMethods):
     """Operators, methods and attributes of an array, by the functions of a namespace with NumPy's names."""
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as of an ndarray, whose comparison is elementwise
@@ -218,6 +218,11 @@ class ArrayOperators:
             raise
 
     @property
+    def flags(self) -> ArrayFlags:
+        """The flags of a writeable array of NumPy in row-major order; they cannot be set."""
+        return ArrayFlags(self.shape)
+
+    @property
     @shortened
     def T(self) -> Self:  # noqa: N802  # NumPy's name
         """The array with its axes reversed."""
@@ -244,157 +249,3 @@ class ArrayOperators:
     def imag(self) -> Self:
         """The imaginary part."""
         return self._functions.imag(self)  # type: ignore[no-any-return]
-
-    def item(self) -> Any:
-        """Returns the only element as a Python number.
-
-        Raises:
-            ValueError: if there is not exactly one.
-        """
-        if self.size != 1:
-            raise ValueError(f"item() of an array of shape {self.shape}: it has not one element; use get()")
-        return self.get().item()
-
-    def tolist(self) -> Any:
-        """Copies the values to this process; returns them as nested lists of Python numbers."""
-        return self.get().tolist()
-
-    def transpose(self, *axes: Any) -> Self:
-        """Returns the array with its axes in another order, as ``numpy.ndarray.transpose``."""
-        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], SupportsIndex) else axes or None
-        return self._functions.transpose(self, order)  # type: ignore[no-any-return]
-
-    def reshape(self, *shape: Any, order: str = "C") -> Self:
-        """Returns the elements in another shape, in row-major order, as ``numpy.ndarray.reshape``."""
-        check_row_major(order)
-        sizes = shape[0] if len(shape) == 1 else shape
-        return self._functions.reshape(self, sizes)  # type: ignore[no-any-return]
-
-    def ravel(self, order: str = "C") -> Self:
-        """Returns the elements in one axis, in row-major order."""
-        check_row_major(order)
-        return self._functions.reshape(self, -1)  # type: ignore[no-any-return]
-
-    flatten = ravel
-
-    def squeeze(self, axis: Axes = None) -> Self:
-        """Returns the array without axes of size 1."""
-        return self._functions.squeeze(self, axis)  # type: ignore[no-any-return]
-
-    def astype(self, dtype: npt.DTypeLike, order: str = "K", *, copy: bool = True) -> Self:
-        """Returns the array in another element type; the same object with ``copy=False`` if it has the type."""
-        check_row_major(order)
-        if not copy and self.dtype == np.dtype(dtype):
-            return self
-        return self._functions.astype(self, dtype)  # type: ignore[no-any-return]
-
-    def nonzero(self) -> tuple[Self, ...]:
-        """Returns the indices of the elements that are not zero, one array for each axis; waits for their number."""
-        return self._functions.nonzero(self)  # type: ignore[no-any-return]
-
-    def compress(self, condition: Any, axis: int | None = None) -> Self:
-        """Returns the elements along an axis for which a condition is true; waits for their number."""
-        return self._functions.compress(condition, self, axis)  # type: ignore[no-any-return]
-
-    def take(self, indices: Any, axis: SupportsIndex | None = None) -> Self:
-        """Returns the elements at indices along an axis; of the flattened array without one."""
-        return self._functions.take(self, indices, axis)  # type: ignore[no-any-return]
-
-    def repeat(self, repeats: SupportsIndex, axis: SupportsIndex | None = None) -> Self:
-        """Returns each row several times."""
-        return self._functions.repeat(self, repeats, axis)  # type: ignore[no-any-return]
-
-    def argsort(self, axis: SupportsIndex | None = -1) -> Self:
-        """Returns the indices that sort an axis."""
-        return self._functions.argsort(self, axis)  # type: ignore[no-any-return]
-
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
-        """Returns the diagonals of matrices."""
-        return self._functions.diagonal(self, offset, axis1, axis2)  # type: ignore[no-any-return]
-
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
-        """Returns the sums of the diagonals of matrices."""
-        return self._functions.trace(self, offset, axis1, axis2)  # type: ignore[no-any-return]
-
-    def swapaxes(self, axis1: int, axis2: int) -> Self:
-        """Returns the array with two axes exchanged."""
-        return self._functions.swapaxes(self, axis1, axis2)  # type: ignore[no-any-return]
-
-    def copy(self, order: str = "C") -> Self:
-        """Returns a copy on the mesh."""
-        check_row_major(order)
-        return self._functions.copy(self)  # type: ignore[no-any-return]
-
-    def conj(self) -> Self:
-        """Returns the complex conjugate."""
-        return self._functions.conjugate(self)  # type: ignore[no-any-return]
-
-    conjugate = conj
-
-    def round(self, decimals: int = 0) -> Self:
-        """Returns the array rounded to a number of decimals, as ``numpy.round``."""
-        return self._functions.round(self, decimals)  # type: ignore[no-any-return]
-
-    def dot(self, other: Any) -> Self:
-        """Returns the product with another array, as ``numpy.dot``."""
-        return self._functions.dot(self, other)  # type: ignore[no-any-return]
-
-    def clip(self, min: Any = None, max: Any = None) -> Self:  # noqa: A002  # NumPy's names
-        """Returns the array with its elements limited to a range."""
-        return self._functions.clip(self, min, max)  # type: ignore[no-any-return]
-
-    def cumsum(self, axis: SupportsIndex | None = None, dtype: npt.DTypeLike | None = None) -> Self:
-        """Returns the cumulative sum along an axis; of the flattened array without one."""
-        return self._functions.cumsum(self, axis, dtype)  # type: ignore[no-any-return]
-
-    def cumprod(self, axis: SupportsIndex | None = None, dtype: npt.DTypeLike | None = None) -> Self:
-        """Returns the cumulative product along an axis; of the flattened array without one."""
-        return self._functions.cumprod(self, axis, dtype)  # type: ignore[no-any-return]
-
-    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Self:
-        """Returns the positions at which numbers keep this array sorted, as ``numpy.searchsorted``."""
-        return self._functions.searchsorted(self, v, side, sorter)  # type: ignore[no-any-return]
-
-    def sum(self, axis: Axes = None, dtype: npt.DTypeLike | None = None, **options: Any) -> Self:
-        """Returns the sum over axes; options are keepdims, initial and where."""
-        return self._functions.sum(self, axis, dtype, **options)  # type: ignore[no-any-return]
-
-    def prod(self, axis: Axes = None, dtype: npt.DTypeLike | None = None, **options: Any) -> Self:
-        """Returns the product over axes; options are keepdims, initial and where."""
-        return self._functions.prod(self, axis, dtype, **options)  # type: ignore[no-any-return]
-
-    def mean(self, axis: Axes = None, dtype: npt.DTypeLike | None = None, **options: Any) -> Self:
-        """Returns the mean over axes; options are keepdims and where."""
-        return self._functions.mean(self, axis, dtype, **options)  # type: ignore[no-any-return]
-
-    def var(self, axis: Axes = None, *, ddof: int = 0, **options: Any) -> Self:
-        """Returns the variance over axes; options are keepdims and where."""
-        return self._functions.var(self, axis, ddof=ddof, **options)  # type: ignore[no-any-return]
-
-    def std(self, axis: Axes = None, *, ddof: int = 0, **options: Any) -> Self:
-        """Returns the standard deviation over axes; options are keepdims and where."""
-        return self._functions.std(self, axis, ddof=ddof, **options)  # type: ignore[no-any-return]
-
-    def max(self, axis: Axes = None, **options: Any) -> Self:
-        """Returns the maximum over axes; options are keepdims, initial and where."""
-        return self._functions.max(self, axis, **options)  # type: ignore[no-any-return]
-
-    def min(self, axis: Axes = None, **options: Any) -> Self:
-        """Returns the minimum over axes; options are keepdims, initial and where."""
-        return self._functions.min(self, axis, **options)  # type: ignore[no-any-return]
-
-    def any(self, axis: Axes = None, **options: Any) -> Self:
-        """Returns whether any element is true, over axes; options are keepdims and where."""
-        return self._functions.any(self, axis, **options)  # type: ignore[no-any-return]
-
-    def all(self, axis: Axes = None, **options: Any) -> Self:
-        """Returns whether all elements are true, over axes; options are keepdims and where."""
-        return self._functions.all(self, axis, **options)  # type: ignore[no-any-return]
-
-    def argmax(self, axis: SupportsIndex | None = None, **options: Any) -> Self:
-        """Returns the index of the first maximum along an axis; the option is keepdims."""
-        return self._functions.argmax(self, axis, **options)  # type: ignore[no-any-return]
-
-    def argmin(self, axis: SupportsIndex | None = None, **options: Any) -> Self:
-        """Returns the index of the first minimum along an axis; the option is keepdims."""
-        return self._functions.argmin(self, axis, **options)  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperators, BinaryMethod, can_be_operand
+from shardcall._src.device_arrays.described import PlacedArray
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.standard_methods import VERSIONS, StandardMethods
+from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.errors import ShardcallError
 from shardcall._src.types.tracebacks import shorten
 
 
@@ -63,6 +67,18 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
 
         def __len__(self) -> int: ...
         def __copy__(self) -> Any: ...
+        def _described(self) -> PlacedArray: ...
+
+    @abstractmethod
+    def _get_implicitly(self) -> NDArray | None:
+        """Copies the values, which counts; returns None if the client refuses copies that are not asked for."""
+
+    def __str__(self) -> str:
+        """Returns the number of an array without axes, and a description of any other array."""
+        with contextlib.suppress(ShardcallError):  # of an array that is lost, or was never computed
+            if not self.shape and (values := self._get_implicitly()) is not None:
+                return str(values[()])
+        return repr(self)
 
     @abstractmethod
     def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
@@ -88,9 +104,13 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
         return IndexedArray(self._functions, self.__copy__())
 
     def __iter__(self) -> Iterator[Any]:
+        """Yields the rows; the elements of an array of one axis as of a copy, which is one round trip for all."""
         try:
-            for index in range(len(self)):
-                yield self[index]
+            length, values = len(self), self._get_implicitly() if len(self.shape) == 1 else None
+            version = self._described()._version
+            for index in range(length):
+                is_current = values is not None and version is self._described()._version
+                yield values[index] if values is not None and is_current else self[index]
         except Exception as error:
             shorten(error)
             raise

@@ -119,6 +119,10 @@ class BucketedArray(Described, ArrayProtocols):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         return np.asarray(self.padded.__array__(copy=copy)[self._valid], dtype=dtype)
 
+    def _get_implicitly(self) -> NDArray | None:
+        values = self.padded._get_implicitly()
+        return None if values is None else values[self._valid]
+
     def __setitem__(self, key: Any, value: Any) -> None:
         self._assign(self._functions.setitem(self, key, value), value)
 

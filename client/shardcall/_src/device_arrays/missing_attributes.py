@@ -9,7 +9,7 @@ _INSTEAD: Mapping[str, str] = {
     **{
         name: _FROM_VALUES.format(name)
         for name in (
-            *("base", "byteswap", "ctypes", "data", "dump", "dumps", "flags", "flat", "getfield", "strides", "tobytes"),
+            *("base", "byteswap", "ctypes", "data", "dump", "dumps", "flat", "getfield", "strides", "tobytes"),
             *("tofile", "view"),
         )
     },

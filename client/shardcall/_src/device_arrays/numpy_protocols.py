@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.device_arrays.missing_attributes import check_row_major
+from shardcall._src.device_arrays.numpy_metadata import DESCRIBING
 from shardcall._src.functions.element_types import DType
 
 REDUCTIONS: Mapping[str, str] = {
@@ -33,22 +35,22 @@ ALIASES: Mapping[str, str] = {
 
 _ASSIGNING = ("copyto", "put", "place", "putmask", "fill_diagonal")
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
-_SORTING = ("numpy.sort", "numpy.argsort", "numpy.partition", "numpy.argpartition")
-"""The functions whose keyword ``order`` names fields, which no array on the mesh has."""
-
-_VALUES: Mapping[str, tuple[str, ...]] = {
-    "order": ("C", "A", "K", "c", "a", "k"),
-    "kind": ("quicksort", "mergesort", "heapsort", "stable"),
-    "casting": ("no", "equiv", "safe", "same_kind", "unsafe"),
+_RENAMED = {"a_min": "min", "a_max": "max"}  # the bounds of clip
+_WITHOUT_EFFECT = ("subok", "overwrite_input", "optimize")
+_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
+    "out": (None,),
+    "dtype": (None,),
+    "where": (True,),
+    "casting": ("same_kind", "unsafe"),  # the types of results allow no conversion that "unsafe" alone would
 }
-_KINDS: Mapping[str, tuple[str, ...]] = {
-    "numpy.partition": ("introselect",),
-    "numpy.argpartition": ("introselect",),
-    "numpy.isin": ("sort", "table"),
-}
-"""The values of the keyword ``kind`` of functions that do not sort."""
+"""The values of keywords that functions of NumPy take and pass on."""
 
-_IGNORED = ("order", "subok", "casting", "kind", "optimize", "stable", "copy")
+_ON_ONE_ELEMENT: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("sort", "argsort"), ([0],)),
+    **dict.fromkeys(("partition", "argpartition"), ([0], 0)),
+    "isin": ([0], [0]),
+}
+"""Functions that differ from ours by algorithms to choose, and operands with which NumPy checks the choice."""
 
 
 def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -61,15 +63,11 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     Raises:
         TypeError: for ufuncs and keywords that arrays on the mesh do not have.
     """
-    out = kwargs.pop("out", ())
-    _check_keywords(f"numpy.{ufunc.__name__}", kwargs)
+    out, casting = kwargs.pop("out", ()), kwargs.pop("casting", "same_kind")
     if method == "__call__":
-        if kwargs.pop("where", True) is not True:
-            raise _unsupported(f"numpy.{ufunc.__name__} with where=")
-        dtype, casting = kwargs.pop("dtype", None), kwargs.get("casting")
-        if dtype is not None or casting is not None:
-            wanted = None if dtype is None else np.dtype(dtype)
-            inputs = _converted(functions, ufunc, inputs, wanted, casting or "same_kind")
+        dtype = kwargs.pop("dtype", None)
+        if dtype is not None or casting != "same_kind":
+            inputs = _converted(functions, ufunc, inputs, None if dtype is None else np.dtype(dtype), casting)
         run = _function(functions, ufunc.__name__, f"numpy.{ufunc.__name__}")
     elif method == "reduce" and ufunc.__name__ in REDUCTIONS:
         run = getattr(functions, REDUCTIONS[ufunc.__name__])
@@ -82,7 +80,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     else:
         raise _unsupported(f"numpy.{ufunc.__name__}.{method}")
     results = run(*inputs, **_options(f"numpy.{ufunc.__name__}", run, kwargs))
-    return _assign(results, out) if any(each is not None for each in out) else results
+    return _assign(results, out, casting) if any(each is not None for each in out) else results
 
 
 def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -99,32 +97,22 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
         if function is np.copyto and isinstance(args[0], np.ndarray) and not kwargs and len(args) == 2:
             return _assign(args[1], args[:1])
         raise _assigning(name)
+    if function in DESCRIBING and (described := DESCRIBING[function](*args, **kwargs)) is not NotImplemented:
+        return described
     run = _function(functions, name.removeprefix("numpy."), name)
-    positional, named = _arguments(function, args, kwargs, _parameters(run))
+    positional, named = _arguments(function, args, kwargs, run)
     out = named.pop("out", None)
-    _check_keywords(name, named)
+    if out is not None and not isinstance(out, tuple):
+        out = (out,)
+    if out and "dtype" in _parameters(run)[0] and named.get("dtype") is None:
+        named["dtype"] = _type_of_sums(positional[0], out[0])
     results = run(*positional, **_options(name, run, named))
-    return results if out is None else _assign(results, (out,))
-
-
-def _check_keywords(name: str, named: Mapping[str, Any]) -> None:
-    """Refuses values of keywords that are ignored here and that NumPy refuses, and column-major order.
-
-    Raises:
-        TypeError: for column-major order, and values of another class.
-        ValueError: for other values.
-    """
-    for keyword, values in _VALUES.items():
-        value = named.get(keyword)
-        if value is None:
-            continue
-        allowed = _KINDS.get(name, values) if keyword == "kind" else values
-        if not isinstance(value, str):
-            raise TypeError(f"{name}: {keyword}={value!r}; give a string")
-        if keyword == "order" and value.upper() == "F":
-            raise _unsupported(f"{name} with order='F'")
-        if value not in allowed or (keyword == "order" and name in _SORTING):
-            raise ValueError(f"{name}: {keyword}={value!r} is not one of: {', '.join(allowed)}")
+    if out is None:
+        return results
+    for result, target in zip(results if isinstance(results, tuple) else (results,), out, strict=True):
+        if isinstance(target, np.ndarray) and target.shape != result.shape:
+            raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")
+    return _assign(results, out)
 
 
 def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
@@ -138,39 +126,47 @@ def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
 
 
 def _arguments(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], parameters: frozenset[str]
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], run: Callable[..., Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the arguments of a call: by name those that have the same name here, the others by position.
+    """Returns the arguments of a call: operands by position, others by their names.
 
-    Arguments that there are not here are left out if they have NumPy's default.
+    Operands are what NumPy requires, and come first here as there. Arguments that have NumPy's default are left out if
+    there are none of their name here.
     """
     signature = _signature(function)
     if signature is None:
         return [*args], {**kwargs}
-    by_name = {"out", *_IGNORED, *parameters} - {next(iter(signature.parameters))}
+    own, only_by_position = _parameters(run)
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    for index, (name, value) in enumerate(signature.bind(*args, **kwargs).arguments.items()):
-        kind = signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        parameter = signature.parameters[name]
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             positional += value
-        elif kind is inspect.Parameter.VAR_KEYWORD:
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             named.update(value)
-        elif index == len(positional) and kind is not inspect.Parameter.KEYWORD_ONLY and name not in by_name:
+        elif parameter.default is parameter.empty or name in only_by_position[len(positional) :][:1]:
             positional.append(value)
-        elif name in by_name or value is not signature.parameters[name].default:
-            named[name] = value
+        elif (renamed := _RENAMED.get(name, name)) in own or not _is_default(value, parameter.default):
+            named[renamed] = value
     return positional, named
 
 
-def _parameters(run: Callable[..., Any]) -> frozenset[str]:
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and value == default)
+
+
+def _parameters(run: Callable[..., Any]) -> tuple[frozenset[str], tuple[str, ...]]:
     return _parameter_names(getattr(run, "__func__", run))
 
 
 @lru_cache(maxsize=512)
-def _parameter_names(run: Callable[..., Any]) -> frozenset[str]:
-    parameters = inspect.signature(run).parameters.values()
-    return frozenset(each.name for each in parameters if each.kind is not inspect.Parameter.POSITIONAL_ONLY)
+def _parameter_names(run: Callable[..., Any]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Returns the parameters of a function that can be passed by name, and those that cannot."""
+    parameters = [each for each in inspect.signature(run).parameters.values() if each.name != "self"]
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    only_by_position = tuple(each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_ONLY)
+    return frozenset(each.name for each in parameters if each.kind in by_name), only_by_position
 
 
 @lru_cache(maxsize=256)
@@ -192,16 +188,26 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
     Raises:
         TypeError: for a keyword that the function does not have.
     """
-    options = {
-        name: value
-        for name, value in named.items()
-        if (name not in _IGNORED or name in _parameters(run))
-        and value is not _NO_VALUE
-        and not (name == "dtype" and value is None)
-    }
-    for name in options.keys() - _parameters(run):
-        raise _unsupported(f"{shown} with {name}=")
-    return options
+    named = {name: value for name, value in named.items() if value is not _NO_VALUE and name not in _WITHOUT_EFFECT}
+    if operands := _ON_ONE_ELEMENT.get(shown.removeprefix("numpy.")):
+        choice = {name: named.pop(name) for name in ("kind", "order", "stable") if name in named}
+        getattr(np, shown.removeprefix("numpy."))(*operands, **choice)
+    if "order" in named:
+        check_row_major(named.pop("order"))
+    own, _ = _parameters(run)
+    for name, value in list(named.items()):
+        if any(_is_default(value, each) for each in _DEFAULTS.get(name, ())):
+            del named[name]
+        elif name not in own:
+            raise _unsupported(f"{shown} with {name}=")
+    return named
+
+
+def _type_of_sums(x: Any, out: Any) -> DType | None:
+    """Returns the type in which NumPy adds the elements of an array for a target; None for its own."""
+    kind = getattr(x, "dtype", None)
+    wider = isinstance(kind, np.dtype) and kind.kind in "fc" and isinstance(out, np.ndarray)
+    return out.dtype if wider and np.can_cast(kind, out.dtype, "safe") else None  # type: ignore[no-any-return]
 
 
 def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DType | None, casting: Any) -> list[Any]:
@@ -225,17 +231,20 @@ def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DT
     return [(functions if is_remote(x) else np).asarray(x, kind) for x, kind in zip(inputs, types, strict=False)]
 
 
-def _assign(results: Any, out: Sequence[Any]) -> Any:
-    """Copies results to arrays of this process, and returns these."""
+def _assign(results: Any, out: Sequence[Any], casting: Any = "same_kind") -> Any:
+    """Copies results to arrays of this process, and returns these; a result for which there is None stays."""
     several = results if isinstance(results, tuple) else (results,)
+    made = []
     for result, target in zip(several, out, strict=True):
-        if not isinstance(target, np.ndarray):
+        if not isinstance(target, np.ndarray | None):
             raise TypeError(
                 f"out is {type(target).__name__}, and arrays on the mesh do not change; use the array that the "
                 "function returns"
             )
-        np.copyto(target, result.get(), casting="same_kind")
-    return out[0] if len(out) == 1 else tuple(out)
+        if target is not None:
+            np.copyto(target, result.to_numpy(), casting=casting)
+        made.append(result if target is None else target)
+    return made[0] if len(made) == 1 else tuple(made)
 
 
 def _assigning(what: str) -> TypeError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -155,6 +156,13 @@ class RemoteArray(Described, ArrayProtocols):
             part._become_view(self)
         return part
 
+    def _get_implicitly(self) -> NDArray | None:
+        try:
+            self._owner._copied(self)
+        except TypeError:
+            return None
+        return self.get()
+
     def __setitem__(self, key: Any, value: Any) -> None:
         self._assign(self._owner.xp.setitem(self, key, value), value)
 
@@ -194,9 +202,11 @@ class RemoteArray(Described, ArrayProtocols):
         flat._bases = ()
         return flat
 
-    def sort(self, axis: int = -1) -> None:
+    def sort(
+        self, axis: SupportsIndex = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+    ) -> None:
         """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.sort``."""
-        self._assign(self._owner.xp.sort(self, axis))
+        self._assign(np.sort(self, operator.index(axis), kind, order, stable=stable))
 
     @property
     def _functions(self) -> Any:

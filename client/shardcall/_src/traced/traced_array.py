@@ -118,7 +118,14 @@ class TracedArray(RemoteArray):
         """Raises TracingError."""
         self._refuse("get()")
 
-    def item(self) -> NoReturn:
+    def _get_implicitly(self) -> None:
+        """Returns None: there are no values."""
+
+    def to_numpy(self) -> NoReturn:
+        """Raises TracingError."""
+        self._refuse("to_numpy()")
+
+    def item(self, *args: Any) -> NoReturn:
         """Raises TracingError."""
         self._refuse("item()")
 

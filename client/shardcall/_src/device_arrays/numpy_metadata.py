@@ -1,0 +1,87 @@
+"""Functions of NumPy that describe arrays: NumPy's own, for arrays on the mesh by their shapes and element types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.device_arrays.described import Described
+
+
+class ArrayFlags:
+    """The flags of an array on the mesh: those of a writeable array of NumPy in row-major order; read-only."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        # Which sizes are 0 and 1 is all that the flags depend on.
+        self._flags = np.empty([min(size, 2) for size in shape], np.int8).flags
+
+    def __getattr__(self, name: str) -> bool:
+        return getattr(self._flags, name)  # type: ignore[no-any-return]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "_flags":
+            raise AttributeError(f"{name} of an array on the mesh cannot be set", name=name, obj=self)
+        super().__setattr__(name, value)
+
+    def __getitem__(self, name: str) -> bool:
+        return self._flags[name]  # type: ignore[index,no-any-return]  # which takes names alone
+
+    def __repr__(self) -> str:
+        return repr(self._flags)
+
+
+def _typed(item: Any) -> Any:
+    """Returns an array of this process with the shape and the element type of one on the mesh, without its memory."""
+    return np.broadcast_to(np.zeros((), item.dtype), item.shape) if isinstance(item, Described) else item
+
+
+def _by_type(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: function(*map(_typed, args), **kwargs)
+
+
+def _by_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, *args, **kwargs: function(np.asarray(a), *args, **kwargs)
+
+
+def _share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+    del max_work
+    return a is b and a.size > 0
+
+
+def _min_scalar_type(a: Any, /) -> np.dtype[Any]:
+    return np.min_scalar_type(_typed(a) if a.shape else np.asarray(a))  # NumPy's depends on the value of a scalar
+
+
+def _broadcast_arrays(*args: Any, subok: bool = False) -> Any:
+    """Broadcasts what holds no numbers, such as None, in this process; NotImplemented if there is nothing of the kind.
+
+    Libraries broadcast their optional arguments together with arrays.
+    """
+    del subok
+    items = [item if hasattr(type(item), "__remote_array__") else np.asarray(item) for item in args]
+    if not any(isinstance(item, np.ndarray) and item.dtype.kind in "OUS" for item in items):
+        return NotImplemented
+    shape = np.broadcast_shapes(*(getattr(item, "shape", ()) for item in items))
+    return tuple(np.broadcast_to(item, shape) for item in items)
+
+
+DESCRIBING: Mapping[Callable[..., Any], Callable[..., Any]] = {
+    **{
+        function: _by_type(function)
+        for function in (
+            np.common_type,
+            np.diag_indices_from,
+            np.einsum_path,
+            np.tril_indices_from,
+            np.triu_indices_from,
+        )
+    },
+    **{function: _by_values(function) for function in (np.array2string, np.array_repr, np.array_str)},
+    np.may_share_memory: _share_memory,
+    np.shares_memory: _share_memory,
+    np.min_scalar_type: _min_scalar_type,
+    np.broadcast_arrays: _broadcast_arrays,
+}
+"""What runs in place of functions of NumPy; those that show values copy them, which counts."""
