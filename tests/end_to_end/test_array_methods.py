@@ -230,6 +230,7 @@ def test_iteration_copies_an_array_of_numbers_once(client, on, copies):
         for i, element in enumerate(array):
             array[(i + 1) % 16] = element + 1
     same(h, x)
+    assert not np.iterable(on["s"])
 
 
 def test_to_numpy_copies(on, copies):

@@ -105,11 +105,16 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the rows; the elements of an array of one axis as of a copy, which is one round trip for all."""
+        if not self.shape:
+            raise TypeError("iteration over an array without axes")  # now, as numpy.iterable expects
+        return self._rows()
+
+    def _rows(self) -> Iterator[Any]:
         try:
-            length, values = len(self), self._get_implicitly() if len(self.shape) == 1 else None
+            values = self._get_implicitly() if len(self.shape) == 1 else None
             version = self._described()._version
-            for index in range(length):
-                is_current = values is not None and version is self._described()._version
+            for index in range(len(self)):
+                is_current = version is self._described()._version
                 yield values[index] if values is not None and is_current else self[index]
         except Exception as error:
             shorten(error)

@@ -18,7 +18,7 @@ class ArrayFlags:
         self._flags = np.empty([min(size, 2) for size in shape], np.int8).flags
 
     def __getattr__(self, name: str) -> bool:
-        return getattr(self._flags, name)  # type: ignore[no-any-return]
+        return bool(getattr(self._flags, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "_flags":
@@ -26,7 +26,7 @@ class ArrayFlags:
         super().__setattr__(name, value)
 
     def __getitem__(self, name: str) -> bool:
-        return self._flags[name]  # type: ignore[index,no-any-return]  # which takes names alone
+        return self._flags[name]  # type: ignore[index]  # which takes names alone
 
     def __repr__(self) -> str:
         return repr(self._flags)

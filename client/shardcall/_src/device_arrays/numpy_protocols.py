@@ -206,8 +206,9 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
 def _type_of_sums(x: Any, out: Any) -> DType | None:
     """Returns the type in which NumPy adds the elements of an array for a target; None for its own."""
     kind = getattr(x, "dtype", None)
-    wider = isinstance(kind, np.dtype) and kind.kind in "fc" and isinstance(out, np.ndarray)
-    return out.dtype if wider and np.can_cast(kind, out.dtype, "safe") else None  # type: ignore[no-any-return]
+    if not isinstance(kind, np.dtype) or kind.kind not in "fc" or not isinstance(out, np.ndarray):
+        return None
+    return out.dtype if np.can_cast(kind, out.dtype, "safe") else None
 
 
 def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DType | None, casting: Any) -> list[Any]:
