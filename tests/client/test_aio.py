@@ -17,6 +17,7 @@ from rows import rows
 import shardcall
 from shardcall import aio
 from shardcall._src.device_arrays.array_operators import ArrayOperators
+from shardcall._src.device_arrays.numpy_methods import NumPyMethods
 from shardcall._src.device_arrays.standard_methods import StandardMethods
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall.aio import connecting
@@ -37,7 +38,12 @@ COMPUTING = {
     *("jvp", "vjp"),
     *("at", "sort"),
     "bucket",
-    *(name for kind in (ArrayOperators, StandardMethods) for name in vars(kind) if not name.startswith("_")),
+    *(
+        name
+        for kind in (ArrayOperators, NumPyMethods, StandardMethods)
+        for name in vars(kind)
+        if not name.startswith("_")
+    ),
 }  # which cannot be awaited
 
 

@@ -82,7 +82,7 @@ def reach(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any],
         made = bound(function, *args, **kwargs)
     except (TypeError, ValueError) as error:
         return [], str(error)
-    return [own for own, given in made.items() if given is value or (type(given) is tuple and value in given)], ""
+    return [own for own, got in made.items() if got is value or (type(got) is tuple and value in got)], ""
 
 
 def test_every_argument_reaches_the_parameter_of_its_name():

@@ -169,7 +169,7 @@ def test_what_arrays_on_the_mesh_do_not_have_is_refused_by_name(on, call, refusa
         call(on["x"])
 
 
-def test_sorting_in_place(client):
+def test_the_sort_method_changes_the_object(client):
     h, x = client.put(X, mesh=MESH), X.copy()
     for array in (h, x):
         array.sort(0, kind="mergesort")

@@ -47,11 +47,11 @@ def _by_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
     del max_work
-    return a is b and a.size > 0
+    return a is b and np.size(a) > 0
 
 
 def _min_scalar_type(a: Any, /) -> np.dtype[Any]:
-    return np.min_scalar_type(_typed(a) if a.shape else np.asarray(a))  # NumPy's depends on the value of a scalar
+    return np.min_scalar_type(_typed(a) if np.shape(a) else np.asarray(a))  # NumPy's depends on the value of a scalar
 
 
 def _broadcast_arrays(*args: Any, subok: bool = False) -> Any:

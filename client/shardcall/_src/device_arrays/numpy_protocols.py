@@ -50,7 +50,7 @@ _ON_ONE_ELEMENT: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("partition", "argpartition"), ([0], 0)),
     "isin": ([0], [0]),
 }
-"""Functions that differ from ours by algorithms to choose, and operands with which NumPy checks the choice."""
+"""Functions that differ from ours by algorithms alone, and operands with which NumPy checks the names of these."""
 
 
 def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -190,8 +190,8 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
     """
     named = {name: value for name, value in named.items() if value is not _NO_VALUE and name not in _WITHOUT_EFFECT}
     if operands := _ON_ONE_ELEMENT.get(shown.removeprefix("numpy.")):
-        choice = {name: named.pop(name) for name in ("kind", "order", "stable") if name in named}
-        getattr(np, shown.removeprefix("numpy."))(*operands, **choice)
+        algorithm = {name: named.pop(name) for name in ("kind", "order", "stable") if name in named}
+        getattr(np, shown.removeprefix("numpy."))(*operands, **algorithm)
     if "order" in named:
         check_row_major(named.pop("order"))
     own, _ = _parameters(run)
