@@ -203,7 +203,7 @@ Drawer = Callable[[Arguments, str, Any], str]
 
 
 def _casting(draw, *_):
-    return draw.one("'same_kind'", "'safe'", "'unsafe'", "'no'")
+    return draw.one("'same_kind'", "'safe'", "'unsafe'", "'no'", "'equiv'")
 
 
 def _flag(draw, *_):

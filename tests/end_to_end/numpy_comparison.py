@@ -43,9 +43,6 @@ _OF_VALUES = (
 _BOTH = "both refuse, and NumPy by another class, "
 
 DIVERGENCES: Mapping[str, str] = {
-    # Until arguments are bound by NumPy's signatures:
-    r"TypeError: .*(unexpected keyword|positional argument)|parameter 'axis' is": "to be mended",
-    r"conj(ugate)?\(|fabs\(|overwrite_input|astype\(None": "to be mended",
     r"\| \w+Error: ((tuple|list|list assignment) )?index .*out of (range|bounds).* \| \w+Error": _BOTH
     + "since its code looks up an axis or an element that there is not",
     r"\| (Type|Attribute)Error: (tri\(\) missing|'\w+' object (has no attr|cannot be interp)).* \| \w+Error": _BOTH

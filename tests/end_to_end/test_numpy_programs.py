@@ -17,6 +17,7 @@ MENDED = (
         "np.dot(x, t)",
         "t.dot(t)",
         "x.astype(None)",
+        "x.astype(None, casting='safe')",
         "np.gradient(z)",
         "m ** 2",
         "m**3",
@@ -36,8 +37,13 @@ MENDED = (
         "x.take(2j)",
     ),
     *("np.nan_to_num(f, nan=numpy.ones(3, complex))", "np.repeat(x, 2j)", "np.linalg.matrix_norm(f, ord=None)"),
-    *("np.linalg.vector_norm(f, ord=None)",),
-    *("np.extract(True, e)", "x.take(1e300)", "np.astype(m, None)"),
+    *(
+        "np.linalg.vector_norm(f, ord=None)",
+        "np.fabs(x)",
+        "np.fabs(m)",
+        "np.subtract(2, f, dtype='uint32', casting='equiv')",
+    ),
+    *("np.multiply(x, 2, casting='equiv')", "np.extract(True, e)", "x.take(1e300)", "np.astype(m, None)"),
 )
 """Calls that programs showed to differ: z has no axes, e no elements, m is of bool, x of int8, f and t of floats."""
 
