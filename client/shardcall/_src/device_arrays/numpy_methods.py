@@ -108,6 +108,7 @@ class NumPyMethods:
             TypeError: if ``casting`` does not allow the conversion.
         """
         check_row_major(order)
+        dtype = np.float64 if dtype is None else dtype  # as numpy.dtype(None) is
         if casting != "unsafe" and not np.can_cast(self.dtype, dtype, casting):
             raise TypeError(f"{self.dtype} is not converted to {np.dtype(dtype)} by the rule {casting!r}")
         if not copy and self.dtype == np.dtype(dtype):

@@ -66,7 +66,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     out, casting = kwargs.pop("out", ()), kwargs.pop("casting", "same_kind")
     if method == "__call__":
         dtype = kwargs.pop("dtype", None)
-        if dtype is not None or casting != "same_kind":
+        if dtype is not None or casting != "same_kind" or ufunc is np.fabs:  # which is absolute of inexact types alone
             inputs = _converted(functions, ufunc, inputs, None if dtype is None else np.dtype(dtype), casting)
         run = _function(functions, ufunc.__name__, f"numpy.{ufunc.__name__}")
     elif method == "reduce" and ufunc.__name__ in REDUCTIONS:
@@ -224,7 +224,10 @@ def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DT
 
     def kind_of(item: Any) -> Any:
         number = getattr(item, "python_type", type(item))
-        return number if number in (int, float, complex) else getattr(item, "dtype", None) or np.asarray(item).dtype
+        if number in (int, float, complex):
+            # resolve_dtypes of NumPy 2.4 ends the process for classes of numbers and "equiv"
+            return np.dtype(number) if casting == "equiv" else number
+        return getattr(item, "dtype", None) or np.asarray(item).dtype
 
     kinds = *map(kind_of, inputs), *[None] * ufunc.nout
     signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
