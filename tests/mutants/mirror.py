@@ -18,7 +18,7 @@ _FOLDERS = {
 _EVERYTHING = "tests/end_to_end/test_calls.py"
 """Mirrors no file, and runs nearly all: it comes last."""
 _COMMON = 15
-"""A word that more test files than this have says nothing about what they test."""
+"""An identifier that more test files than this have says nothing about what they test."""
 
 
 def sources(root: Path) -> list[str]:
@@ -42,8 +42,8 @@ class Mirror:
         texts = {test: test.read_text() for folder in folders for test in (root / "tests" / folder).glob("test_*.py")}
         self._sizes = {str(test.relative_to(root)): len(text) for test, text in texts.items()}
         self._tests = {str(test.relative_to(root)): _imported(text, names) for test, text in texts.items()}
-        self._words = {str(test.relative_to(root)): set(re.findall(r"\w+", text)) for test, text in texts.items()}
-        self._frequency = Counter(word for words in self._words.values() for word in words)
+        self._identifiers = {str(test.relative_to(root)): set(re.findall(r"\w+", text)) for test, text in texts.items()}
+        self._frequency = Counter(name for identifiers in self._identifiers.values() for name in identifiers)
 
     def tests(self, file: str, scope: tuple[str, ...], count: int) -> list[str]:
         """Returns the test files nearest to a place in the source, the nearest first, of equal ones the shorter.
@@ -54,14 +54,14 @@ class Mirror:
             count: how many at most, besides one that mirrors everything.
         """
         folders = next(value for prefix, value in _FOLDERS.items() if file.startswith(prefix + "/"))
-        words = {name for name in (*scope, Path(file).stem) if len(name) > 2 and self._frequency[name] <= _COMMON}
+        identifiers = {name for name in (*scope, Path(file).stem) if len(name) > 2 and self._frequency[name] <= _COMMON}
         distances = self._distances(self._modules[file])
         scores: dict[str, float] = {}
         for test, imported in self._tests.items():
             near = min((distances[module] for module in imported if module in distances), default=None)
             score = 0.0 if near is None else 3 / (1 + near)
             score += 4 * (test.split("/")[1] in folders and _is_named_like(test, file))
-            score += 2 * len(words & self._words[test]) ** 0.5
+            score += 2 * len(identifiers & self._identifiers[test]) ** 0.5
             if score and test.split("/")[1] in folders:
                 scores[test] = score
         nearest = sorted(scores, key=lambda test: (-scores[test], self._sizes[test]))[:count]
@@ -87,11 +87,11 @@ def _is_named_like(test: str, file: str) -> bool:
 
 
 def _imported(text: str, modules: set[str]) -> set[str]:
-    found = set()
+    imported = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             submodules = {f"{node.module}.{alias.name}" for alias in node.names} & modules
-            found |= submodules or {node.module}
-    return found & modules
+            imported |= submodules or {node.module}
+    return imported & modules

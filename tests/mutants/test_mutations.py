@@ -41,16 +41,16 @@ def test_each_kind_of_change(source: str, expected: set[str]):
 
 def test_every_change_of_a_file_is_another_program():
     source = (Path(__file__).parents[2] / "server/shardcall_server/kernels/diff.py").read_text()
-    found = mutations(source)
-    assert len(found) > 50
+    made = mutations(source)
+    assert len(made) > 50
     program = ast.dump(ast.parse(source))
-    for mutation in found:
+    for mutation in made:
         assert ast.dump(ast.parse(mutation.apply(source))) != program, mutation
 
 
-def test_a_change_knows_its_line_and_what_is_around_it():
-    (found,) = mutations("\nclass A:\n    def f(self):\n        def g():\n            b()\n")
-    assert (found.line, found.scope) == (5, ("A", "f", "g"))
+def test_a_mutation_has_its_line_and_its_scope():
+    (made,) = mutations("\nclass A:\n    def f(self):\n        def g():\n            b()\n")
+    assert (made.line, made.scope) == (5, ("A", "f", "g"))
 
 
 def test_a_draw_depends_on_the_seed_and_has_one_change_a_line():

@@ -27,17 +27,21 @@ def installs(checkout: Path, target: str) -> list[str]:
     command = ["make", "--dry-run", "--no-print-directory", target]
     made = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
     locks = []
-    for words in map(str.split, made.stdout.splitlines()):
-        locks += [Path(word).stem for word in words if word.startswith("requirements/") and "--requirement" in words]
-        if "--clear" in words:
-            shutil.rmtree(checkout / words[-1], ignore_errors=True)
-        if words[:2] == ["rm", "-f"]:
-            stale = [stamp for pattern in words[2:] for stamp in checkout.glob(pattern)]
+    for arguments in map(str.split, made.stdout.splitlines()):
+        locks += [
+            Path(argument).stem
+            for argument in arguments
+            if argument.startswith("requirements/") and "--requirement" in arguments
+        ]
+        if "--clear" in arguments:
+            shutil.rmtree(checkout / arguments[-1], ignore_errors=True)
+        if arguments[:2] == ["rm", "-f"]:
+            stale = [stamp for pattern in arguments[2:] for stamp in checkout.glob(pattern)]
             for stamp in stale:
                 stamp.unlink()
-        if words[:1] == ["touch"]:
-            (checkout / words[1]).parent.mkdir(exist_ok=True)
-            (checkout / words[1]).touch()
+        if arguments[:1] == ["touch"]:
+            (checkout / arguments[1]).parent.mkdir(exist_ok=True)
+            (checkout / arguments[1]).touch()
     return locks
 
 
