@@ -242,8 +242,8 @@ def _assign(results: Any, out: Sequence[Any], casting: Any = "same_kind") -> Any
     for result, target in zip(several, out, strict=True):
         if not isinstance(target, np.ndarray | None):
             raise TypeError(
-                f"out is {type(target).__name__}, and arrays on the mesh do not change; use the array that the "
-                "function returns"
+                f"out is {type(target).__name__}, and functions of NumPy write to arrays of this process alone; assign "
+                "the result to the elements of an array on the mesh, array[...] = result, or write array += b"
             )
         if target is not None:
             np.copyto(target, result.to_numpy(), casting=casting)
@@ -253,8 +253,8 @@ def _assign(results: Any, out: Sequence[Any], casting: Any = "same_kind") -> Any
 
 def _assigning(what: str) -> TypeError:
     return TypeError(
-        f"{what} changes an array, and arrays on the mesh do not change; assign to elements, array[key] = values, "
-        "which makes the object stand for a new array, or use array.at[key], which returns one"
+        f"{what} does not change arrays on the mesh; assign to elements, array[key] = values, or use array.at[key], "
+        "which returns a new array"
     )
 
 
