@@ -277,7 +277,7 @@ def test_config_says_where_each_value_comes_from(answer, shardcall, tmp_path, mo
 def test_token_prints_the_addresses_of_the_servers_that_run(server, shardcall, monkeypatch):
     port = server.address.rpartition(":")[2]
     assert [address for address in own_addresses() if address.endswith(f":{port}")] == [f"localhost:{port}"]
-    monkeypatch.setattr("shardcall.cli.token._is_terminal", lambda: True)
+    monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
     status, out, _ = shardcall("token")
     assert status == 0
     assert f'shardcall.connect("localhost:{port}", token="' in out.decode()

@@ -124,7 +124,7 @@ def test_matrices_without_a_result_are_refused(own):
     for call, says in (
         (lambda: np.linalg.norm(h, "x"), "no order of matrices"),
         (lambda: np.linalg.norm(h, "fro", axis=0), "order of matrices"),
-        (lambda: np.linalg.norm(h, 1, axis=(0, 0)), "twice"),
+        (lambda: np.linalg.norm(h, 1, axis=(0, 0)), "repeated axis"),
         (lambda: np.linalg.qr(h, "raw"), "mode='raw'"),
         (lambda: np.linalg.cross(h[:, :2], h[:, :2]), "give three"),
         (lambda: np.linalg.multi_dot([h]), "two or more"),

@@ -151,7 +151,7 @@ class RemoteArray(Described, ArrayProtocols):
             raise
 
     def __getitem__(self, key: Any) -> Any:
-        part = super().__getitem__(key)
+        part = self._functions.getitem(self, key)
         if isinstance(part, RemoteArray) and is_view(key, part.ndim):
             part._become_view(self)
         return part
