@@ -17,8 +17,8 @@ uv = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(pip_index))}" .venv/bin/uv
 install = mv $(venv_uv) .venv/.unfinished; $(uv) pip install --quiet --python $(run) $(1); status=$$?; \
 	[ $$status -gt 2 ] || mv .venv/.unfinished $(venv_uv); exit $$status
 # A file's tests stay in one process, so that what they share is made once, and those files begin first that take longest
-# (tests/conftest.py). Many wait, so one process more than there are processors; more than 4 would wait for one long file.
-in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))') --dist loadfile --no-loadscope-reorder
+# (tests/conftest.py). Many wait, so two processes more than there are processors; more than 4 would wait for one long file.
+in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 2 + (os.cpu_count() or 1)))') --dist loadfile --no-loadscope-reorder
 full := --full --timeout 3600
 
 # An environment is up to date when it holds the stamp of what it was made from and of its path:
