@@ -83,4 +83,7 @@ def run_rounds(client: sc.Client, x: np.ndarray) -> Runs:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -94,7 +94,7 @@ def test_the_layout_stays(client):
 
 def test_numbers_are_scalars_where_numpys_are(client, put):
     h = put(X)
-    numbers = [h.sum(), np.max(h), h[1, 2], h.mean() + 1]
+    numbers = [h.sum(), np.max(h), h[1, 2], h.mean() + 1, np.percentile(h, 50), np.median(h)]
     arrays = [client.put(np.array(3.0)), client.xp.zeros(()), h[:1, :1].reshape(()).copy(), h[0, 1, ...].copy()]
     for made, is_scalar in [*((n, True) for n in numbers), *((a, False) for a in arrays)]:
         after = made
@@ -140,6 +140,7 @@ def test_bucketed_arrays(client):
     [
         *("v = x[1:]\nv += 5", "x[0][1] = 7", "x.T[0] = 9", "x.ravel()[:] = 1", "v = x[:]\nv[0] = 2", "x[0][1:] += 3"),
         *("v = x[0, ..., 1]\nv += 1", "for row in x:\n    row += 1", "x[2:].sort()", "x.reshape(6, 13)[0] = 0"),
+        *("np.split(x, [3])[0].sort()", "np.einsum('ii->i', x[:6])[:] = 0", "x[2:].ravel()[0] = 1"),
         *("np.flip(x)[0] = 1", "np.split(x, [3])[0][:] = 0", "x[:, None][0] = 1", "np.moveaxis(x, 0, 1)[2] = 0"),
     ],
 )
@@ -148,6 +149,27 @@ def test_a_write_to_a_part_warns_with_its_line(put, statement):
         exec(compile(statement, "program.py", "exec"), {"x": put(X), "np": np})
     assert {warning.filename for warning in caught} == {"program.py"}
     assert caught[0].lineno == statement.count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "line"),
+    [
+        ("parts = np.split(x, [3])\nparts[0] += 1\nx.get()", 2),
+        ("rows = list(x)\nrows[1] *= 2\nx + 1", 2),
+        ("d = {'w': x[2:5]}\nd['w'] += 1\nd['v'] = x + 1", 2),
+    ],
+)
+def test_a_part_in_another_object_warns_at_the_next_use(put, statement, line):
+    with pytest.warns(sc.ViewWarning, match="changes a part") as caught:
+        exec(compile(statement, "program.py", "exec"), {"x": put(X), "np": np})
+    assert [(warning.filename, warning.lineno) for warning in caught] == [("program.py", line)]
+
+
+@pytest.mark.parametrize("name", ["flat", "shape", "real", "strides", "label"])
+def test_attributes_are_not_set(put, name):
+    h = put(X)
+    with pytest.raises(AttributeError, match=f"'{name}' of a RemoteArray cannot be set"):
+        setattr(h, name, 0)
 
 
 def test_a_line_warns_once(put):
@@ -164,6 +186,12 @@ def test_a_line_warns_once(put):
     [
         *("x[1:3] += 5", "v = x[1:].copy()\nv += 5", "v = x.flatten()\nv[:] = 1"),
         *("v = xp.arange(6.0).reshape(2, 3)\nv += 1\nv[0] = 3", "v = x[x > 3]\nv += 1", "v = x[[0, 1]]\nv[0] = 1"),
+        *(
+            "v = x.T.ravel()\nv += 1",
+            "v = x[:, 1:].reshape(-1)\nv += 1",
+            "v = x[::2].ravel()\nv += 1",
+            "v = x[3:3]\nv += 1",
+        ),
         *("x = x.reshape(6, 13)\nx += 1", "v = x[0, 1]\nv += 1", "v = -x[1:]\nv += 1", "x[0], x[1] = 1, 2"),
     ],
 )

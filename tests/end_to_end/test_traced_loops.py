@@ -122,8 +122,17 @@ def test_the_state_of_a_loop_keeps_its_types(client, u):
         xp.scan(lambda c, x: (c, x), 0.0, u, length=3)
     with pytest.raises(sc.TracingError, match="changes an array from outside"):
         client.jit(lambda u: xp.fori_loop(0, 2, lambda i, s: _assigned(v, s), v := u.copy()))(u)
-    with pytest.raises(sc.TracingError, match="changes its argument that is carried"):
-        xp.fori_loop(0, 2, lambda i, s: _assigned(s, s), u)
+
+
+def test_a_body_may_change_what_is_carried(client, u):
+    def body(i, s):
+        s *= 2
+        return _assigned(s, s)
+
+    expected = np.asarray(u.get()) * 4
+    expected[0] = 1
+    assert np.array_equal(client.xp.fori_loop(0, 2, body, u).get(), expected)
+    assert np.array_equal(u.get(), U)
 
 
 def _assigned(array, result):

@@ -13,7 +13,7 @@ from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
-from shardcall._src.device_arrays.views import ARRAYS, VIEWS
+from shardcall._src.device_arrays.views import ARRAYS, VIEWS, finish_write, view_of
 from shardcall._src.functions.element_types import DType
 from shardcall._src.types import arrays
 from shardcall._src.types.arrays import Array, NDArray
@@ -64,9 +64,13 @@ class NamespaceBase(KernelMethods[Submitted]):
             return call_bucketed(self, name, operands, arguments)
         if arguments.get("axis", 0) is None and is_flattened(name, operands, arguments):
             return call_flattened(self, name, operands, arguments)
+        finish_write()
         made = self._client.submit(name, *operands, **arguments)
-        if name in VIEWS and isinstance(x := find_remote_array(operands[0]), RemoteArray) and not x._is_scalar:
-            made._become_view(x)
+        if name in VIEWS:
+            x = find_remote_array(operands[0])
+            contiguous = None if x is None or x._is_scalar else view_of(name, x, operands[1:], arguments)
+            if contiguous is not None:
+                made._become_view(x, is_contiguous=contiguous)
         elif name in ARRAYS:
             made._is_ndarray = True
         return made

@@ -9,10 +9,11 @@ _INSTEAD: Mapping[str, str] = {
     **{
         name: _FROM_VALUES.format(name)
         for name in (
-            *("base", "byteswap", "ctypes", "data", "dump", "dumps", "flat", "getfield", "strides", "tobytes"),
+            *("base", "byteswap", "ctypes", "data", "dump", "dumps", "getfield", "strides", "tobytes"),
             *("tofile", "view"),
         )
     },
+    "flat": "read get().flat, a copy in this process; write array[numpy.unravel_index(i, array.shape)] = value",
     "choose": "use where or xp.select",
     "fill": "assign to all elements, array[...] = value",
     "itemset": "assign to the element, array[index] = value",
@@ -27,10 +28,26 @@ _INSTEAD: Mapping[str, str] = {
 }
 
 
+_ASSIGNED: Mapping[str, str] = {
+    "dtype": "write array = array.astype(dtype)",
+    "flat": "assign to all elements, array[...] = value",
+    "imag": "write array[...] = array.real + 1j * value",
+    "real": "write array[...] = value + 1j * array.imag",
+    "shape": "write array = array.reshape(shape)",
+}
+
+
 def missing_attribute(array: object, name: str) -> AttributeError:
     """Returns the error for an attribute that an array does not have; names what to use instead of NumPy's."""
     instead = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
     message = f"{type(array).__name__!r} object has no attribute {name!r}{instead}"
+    return AttributeError(message, name=name, obj=array)
+
+
+def unchangeable_attribute(array: object, name: str) -> AttributeError:
+    """Returns the error for an assignment to an attribute of an array; names what to write instead of NumPy's."""
+    instead = _ASSIGNED.get(name, "arrays on the mesh take no attributes")
+    message = f"{name!r} of a {type(array).__name__} cannot be set; {instead}"
     return AttributeError(message, name=name, obj=array)
 
 

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute
 from shardcall._src.device_arrays.placement import MeshPlacement
-from shardcall._src.device_arrays.views import is_view, warn_of_lost_write
+from shardcall._src.device_arrays.views import finish_write, is_contiguous, is_view, note_lost_write
 from shardcall._src.display.drawing import element
 from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -49,12 +50,18 @@ class RemoteArray(Described, ArrayProtocols):
 
     _is_traced = False
     _is_ndarray = False  # where NumPy's result without axes is an array and no scalar
+    _is_contiguous = True  # of a view: whether reshape makes another view of it in NumPy
     _bases: tuple[weakref.ref[RemoteArray], ...] = ()  # the arrays that it is a view of, the nearest first
 
     def __init__(self, version: ArrayVersion) -> None:
         self._owner = version.owner  # keeps the client, and a server of `local`, open
         self._entered_by = 0
         self._become(version)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise unchangeable_attribute(self, name)
+        object.__setattr__(self, name, value)
 
     @classmethod
     def _of(cls, version: ArrayVersion) -> Self:
@@ -110,6 +117,7 @@ class RemoteArray(Described, ArrayProtocols):
             ShardcallError: of the class that fits.
         """
         try:
+            finish_write()
             return self._owner.get(self, timeout=timeout)
         except Exception as error:
             shorten(error)
@@ -152,8 +160,8 @@ class RemoteArray(Described, ArrayProtocols):
 
     def __getitem__(self, key: Any) -> Any:
         part = self._functions.getitem(self, key)
-        if isinstance(part, RemoteArray) and is_view(key, part.ndim):
-            part._become_view(self)
+        if isinstance(part, RemoteArray) and part.size and is_view(key, part.ndim):
+            part._become_view(self, is_contiguous=self._is_contiguous and is_contiguous(key, self.shape))
         return part
 
     def _get_implicitly(self) -> NDArray | None:
@@ -164,6 +172,7 @@ class RemoteArray(Described, ArrayProtocols):
         return self.get()
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        finish_write(self, value)
         self._assign(self._owner.xp.setitem(self, key, value), value)
 
     def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
@@ -183,18 +192,23 @@ class RemoteArray(Described, ArrayProtocols):
         """The array that the object is a view of in NumPy; None if it is none, and after that array was dropped."""
         return next((base for reference in self._bases if (base := reference()) is not None), None)
 
-    def _become_view(self, base: RemoteArray) -> None:
-        """Notes that the object is a view of another array in NumPy."""
+    def _become_view(self, base: RemoteArray, *, is_contiguous: bool) -> None:
+        """Notes that the object is a view of another array in NumPy.
+
+        Args:
+            base: the array.
+            is_contiguous: whether its elements follow each other in the memory of the array.
+        """
         self._bases = (weakref.ref(base), *base._bases)
-        self._is_ndarray = True
+        self._is_contiguous = is_contiguous
 
     def _report_lost_write(self, base: RemoteArray, *, is_operator: bool) -> None:
         """Warns of a write that NumPy would make to another array, too."""
-        warn_of_lost_write(base.type, is_operator=is_operator)
+        note_lost_write(self, base, is_operator=is_operator)
 
     @property
     def _is_scalar(self) -> bool:
-        return not self.ndim and not self._is_ndarray
+        return not self.ndim and not self._is_ndarray and self._base is None
 
     def flatten(self, order: str = "C") -> Self:
         """Returns the elements in one axis, in row-major order, as a copy."""

@@ -300,9 +300,7 @@ def _on_mesh(trace: Trace, operands: Sequence[Any]) -> list[Any]:
 
 def _arguments(inner: InnerTrace, first: Sequence[TracedArray], start: int) -> Iterator[TracedArray]:
     for i, leaf in enumerate(first, start):
-        argument = inner.argument(i, leaf.type)
-        argument._argument = "that is carried"
-        yield argument
+        yield inner.argument(i, leaf.type)
 
 
 def _checked(

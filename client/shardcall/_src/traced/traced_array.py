@@ -165,9 +165,10 @@ class TracedArray(RemoteArray):
     def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
         trace = self._traced.trace
         if self._argument:
+            name = self._argument if self._argument.isidentifier() else "a"
             raise TracingError(
-                f"{trace.name} changes its argument {self._argument}, which its caller would not see; begin with "
-                f"{self._argument} = {self._argument}.copy() and return it"
+                f"{trace.name} changes its argument {self._argument.removeprefix('argument ')}, which its caller would "
+                f"not see; begin with a copy, {name} = {name}.copy(), and return it"
             )
         if trace.has_open_body:
             raise TracingError(
