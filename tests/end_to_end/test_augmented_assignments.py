@@ -222,3 +222,31 @@ def test_traced_functions_change_their_own_arrays(client, put):
 
     for mine, expected in zip(client.jit(step)(put(X)), numpys(X), strict=True):
         np.testing.assert_allclose(np.asarray(mine), expected)
+
+
+def test_traced_functions_change_no_bucketed_array_of_others(client):
+    b = client.bucket(np.arange(100.0))
+
+    def changed(u):
+        nonlocal b
+        b += u
+        return u
+
+    with pytest.raises(sc.TracingError, match="an array that is not its own"):
+        client.jit(changed)(client.put(np.ones(100)))
+    np.testing.assert_array_equal(b.get(), np.arange(100.0))
+
+
+def test_flattened_results_are_copies(client):
+    for made in (client.cumsum(X, axis=0), client.cumsum(X, axis=0, keep=True), client.bucket(X[:, 0])):
+        before = np.array(made.get())
+        flat = made.flatten()
+        flat += 1
+        np.testing.assert_array_equal(made.get(), before)
+
+
+def test_numpys_keywords_of_functions_with_others_here(put):
+    h, large = put(X), X > 20
+    np.testing.assert_allclose(np.gradient(h, axis=0, edge_order=2).get(), np.gradient(X, axis=0, edge_order=2))
+    np.testing.assert_allclose(h.std(where=put(large)).get(), X.std(where=large))
+    np.testing.assert_allclose(np.var(h, 0, where=put(large), ddof=1).get(), np.var(X, 0, where=large, ddof=1))

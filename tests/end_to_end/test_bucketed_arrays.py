@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from conftest import running_server
 from end_to_end.processes import until
 
 import shardcall as sc
@@ -15,9 +16,9 @@ WEIGHTS = np.random.default_rng(5).integers(-4, 5, (4, 3)).astype(float)
 
 
 @pytest.fixture(scope="module")
-def own(server):
-    """A client that refuses to copy arrays unless they are asked for, and whose programs can be counted."""
-    with sc.connect(server.address, implicit_get="error", fuse=False) as client:
+def own():
+    """A client that refuses to copy arrays unless they are asked for, of a server whose programs can be counted."""
+    with running_server() as server, sc.connect(server.address, implicit_get="error", fuse=False) as client:
         yield client
 
 
@@ -71,6 +72,7 @@ LONG = {
 )
 def test_ten_lengths_are_one_program(own, name):
     function = FUNCTIONS[name]
+    own.synchronize()
     until(lambda: not own.usage().known_answers.pending)
     with np.errstate(all="ignore"):
         for length in LENGTHS:

@@ -53,9 +53,11 @@ def _with_correction(function: Callable[..., Any]) -> Callable[..., Any]:
         ddof: float = 0,
         correction: float | None = None,
         keepdims: bool = False,
+        where: OperandLike | None = None,
         **options: Any,
     ) -> Any:
-        how: dict[str, Any] = {"ddof": ddof if correction is None else correction, "keepdims": keepdims, **options}
+        freedom = ddof if correction is None else correction
+        how: dict[str, Any] = {"ddof": freedom, "keepdims": keepdims, "where": where, **options}
         if dtype is None:
             return function(self, x, axis, **how)
         own, wanted = type_of(x).dtype, parse_dtype(dtype)
@@ -149,6 +151,7 @@ class StandardNamespace(NamespaceBase):
             ddof: what is subtracted from the number of elements; ``correction`` is its other name.
             correction: the same; None for ``ddof``.
             keepdims: whether the axes stay, with a size of 1.
+            where: the elements to compute with; None for all.
             options: those of `Client.var`.
         """
         return super().var(x, axis, **options)
@@ -187,13 +190,15 @@ class StandardNamespace(NamespaceBase):
         indices = np.repeat(np.arange(type_of(x).shape[axis]), counts)
         return self.take(x, indices, axis=axis)
 
-    def gradient(self, x: OperandLike, *spacing: OperandLike, axis: Any = None, **options: Any) -> Any:
+    def gradient(
+        self, x: OperandLike, *spacing: OperandLike, axis: Any = None, edge_order: int = 1, **options: Any
+    ) -> Any:
         """Returns the derivative along axes, as ``numpy.gradient``; options are those of `Client.gradient`.
 
         An array without axes has none.
         """
         is_empty = axis is None and not type_of(x).ndim
-        return () if is_empty else super().gradient(x, *spacing, axis=axis, **options)
+        return () if is_empty else super().gradient(x, *spacing, axis=axis, edge_order=edge_order, **options)
 
     def take(self, x: OperandLike, indices: OperandLike, axis: SupportsIndex | None = None, **options: Any) -> Any:
         """Returns the elements at indices along an axis, as ``numpy.take``; options are those of `Client.take`."""

@@ -181,6 +181,11 @@ class Result(ArrayOperators, Generic[Item_co]):
         return iter(self.arrays)
 
     @shortened
+    def flatten(self, order: str = "C") -> Any:
+        """Returns the elements of the only result in one axis, as a copy."""
+        return self._single.flatten(order)
+
+    @shortened
     def item(self, *args: Any) -> Any:
         """Returns an element of the only result as a Python number, as ``numpy.ndarray.item``."""
         return self._single.item(*args)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.described import Described
-from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, check_own
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.types.arrays import Array, NDArray
 
@@ -126,7 +126,12 @@ class BucketedArray(Described, ArrayProtocols):
     def __setitem__(self, key: Any, value: Any) -> None:
         self._assign(self._functions.setitem(self, key, value), value)
 
+    def flatten(self, order: str = "C") -> Any:
+        """Returns the elements in one axis, in row-major order, as a copy."""
+        return self.ravel(order).copy()
+
     def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
+        check_own(self.padded, made.padded if isinstance(made, BucketedArray) else made)
         if not isinstance(made, BucketedArray):
             made = self.of(made, self.bucket.axis)
         self.padded = made.padded

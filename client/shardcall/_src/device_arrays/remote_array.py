@@ -178,11 +178,7 @@ class RemoteArray(Described, ArrayProtocols):
     def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
         new = find_remote_array(made)
         assert new is not None
-        if new._is_traced and not self._is_traced:
-            raise TracingError(
-                "a traced function changes an array that is not its own, which would keep its elements; begin with a "
-                "copy, a = a.copy(), and return it"
-            )
+        check_own(self, new)
         if (base := self._base) is not None:
             self._report_lost_write(base, is_operator=is_operator)
         self._become(new._version)
@@ -252,6 +248,19 @@ class RemoteArray(Described, ArrayProtocols):
         rows["committed"] = "yes" if self.committed else "no: it moves to the devices of another operand"
         picture = page.scrolled(element(self.visualize()))
         return page.page(f"RemoteArray {self.type}", page.facts(rows), page.beside(picture))
+
+
+def check_own(array: RemoteArray, made: RemoteArray) -> None:
+    """Checks that an array is changed to one of the same trace, or of none.
+
+    Raises:
+        TracingError: if a traced function changes an array that is not of its trace.
+    """
+    if made._is_traced and not array._is_traced:
+        raise TracingError(
+            "a traced function changes an array that is not its own, which would keep its elements; begin with a "
+            "copy, a = a.copy(), and return it"
+        )
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
