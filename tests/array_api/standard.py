@@ -1,4 +1,4 @@
-"""What the Python array API standard 2024.12 says of its functions: their parameters."""
+"""Parameters of the functions of the Python array API standard 2024.12."""
 
 UNARY = """
     abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp expm1 floor imag isfinite isinf isnan

@@ -1,4 +1,4 @@
-"""What runs array-api-tests: it needs a folder that the caller has, and says so."""
+"""Tests of the command that runs array-api-tests from a folder of the caller."""
 
 import sys
 

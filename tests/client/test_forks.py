@@ -12,7 +12,7 @@ from client import forking
 
 @pytest.fixture(scope="module")
 def errors():
-    """What went wrong in each scenario; a process that forks must have no threads of other tests'."""
+    """Errors of each scenario, from a process that forks without threads of other tests."""
     ended = subprocess.run(
         [sys.executable, forking.__file__], check=True, stdout=subprocess.PIPE, text=True, timeout=300
     )

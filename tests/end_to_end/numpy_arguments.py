@@ -334,4 +334,4 @@ PARAMETERS: Mapping[str, Drawer] = {
     "ndmax": _several("0", "2"),
     "optimize": _several("False", "True", "'greedy'"),
 }
-"""What fits a parameter of a name."""
+"""Values for a parameter, by its name."""

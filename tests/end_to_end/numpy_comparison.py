@@ -81,12 +81,12 @@ DIVERGENCES: Mapping[str, str] = {
 """Differences that stay, by a pattern of the line, NumPy's result and the service's, with the reason."""
 
 Outcome = tuple[Any, BaseException | None]
-"""What a line assigned, and the error that it raised."""
+"""The value that a line assigned, and the error that it raised."""
 
 
 @dataclass
 class Tally:
-    """What became of programs.
+    """The outcomes of programs.
 
     Attributes:
         programs: how many there were.

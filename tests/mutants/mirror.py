@@ -14,7 +14,7 @@ _FOLDERS = {
     "server/shardcall_server/mesh": ("mesh", "server", "end_to_end"),
     "server": ("server", "mesh", "faults", "end_to_end"),
 }
-"""Where the tests of a folder's files are: the first entry that fits."""
+"""The folders of tests of the files in a folder; the first entry that fits counts."""
 _EVERYTHING = "tests/end_to_end/test_calls.py"
 """Mirrors no file, and runs nearly all: it comes last."""
 _COMMON = 15

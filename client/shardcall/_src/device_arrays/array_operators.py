@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -12,7 +11,6 @@ import numpy as np
 from shardcall._src.device_arrays.missing_attributes import missing_attribute
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
-from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.tracebacks import shorten, shorten_methods, shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
@@ -91,25 +89,10 @@ class ArrayOperators(NumPyMethods):
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as of an ndarray, whose comparison is elementwise
 
-    @property
-    @abstractmethod
-    def _functions(self) -> Any:
-        """The namespace with the functions."""
-
     if not TYPE_CHECKING:  # or each name would be an attribute
 
         def __getattr__(self, name: str) -> Any:
             raise missing_attribute(self, name)
-
-    if TYPE_CHECKING:
-
-        @property
-        def shape(self) -> tuple[int, ...]: ...
-        @property
-        def dtype(self) -> np.dtype: ...
-        @property
-        def size(self) -> int: ...
-        def get(self) -> NDArray: ...
 
     __add__: ClassVar[BinaryMethod] = _binary("add")
     __radd__: ClassVar[BinaryMethod] = _reflected("add")

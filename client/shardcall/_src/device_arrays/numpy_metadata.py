@@ -84,4 +84,4 @@ DESCRIBING: Mapping[Callable[..., Any], Callable[..., Any]] = {
     np.min_scalar_type: _min_scalar_type,
     np.broadcast_arrays: _broadcast_arrays,
 }
-"""What runs in place of functions of NumPy; those that show values copy them, which counts."""
+"""Replacements of functions of NumPy; those that show values copy them, which counts."""
