@@ -55,6 +55,17 @@ def narrow_server() -> Iterator[ServerProcess]:
 @pytest.fixture
 def narrow(narrow_server) -> Iterator[Stream]:
     """A stream of 4 calls and 1 MiB, which has run one call."""
+
+    def is_free() -> bool:  # of calls that the test before has left
+        with opened(narrow_server) as other:
+            other.send(prepare(), item(1000, X))
+            try:
+                other.answer(1000)
+            except grpc.RpcError:
+                return False
+            return True
+
+    until(is_free)
     with opened(narrow_server) as made:
         made.send(prepare(), item(1000, X))
         made.answer(1000)
