@@ -14,7 +14,6 @@ from rows import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
-LONGEST_FILE_LINES = 400
 
 MACHINE = {
     "a path of one machine": r"(?<![\w.~-])/(work|root|home|Users)/|/opt/(pypi|wheels)",
@@ -136,12 +135,6 @@ def test_nothing_imports_a_format_that_runs_code_when_it_is_read(files: Sequence
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 guilty.add(str(file))
     assert not guilty
-
-
-def test_no_file_is_too_long_to_read(files: Sequence[Path]) -> None:
-    written = [file for file in files if file.suffix in {".py", ".proto"} and not is_generated(file)]
-    lengths = {str(file): len(text_of(file).splitlines()) for file in written}
-    assert not {name: length for name, length in lengths.items() if length > LONGEST_FILE_LINES}
 
 
 def test_the_oldest_runtimes_that_pyproject_allows_can_load_the_stubs() -> None:
