@@ -27,8 +27,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from shardcall_server.compilation.program import compile_program
 from shardcall_server.compilation.resolve import Request, resolve
-from shardcall_server.kernels.diff import Diff
-from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.stencils.diff import Diff
 
 DEVICES = 8
 _ALIGNMENT = 64  # bytes; what XLA:CPU needs to read NumPy's memory in place

@@ -16,7 +16,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from harness.answering import answer
 from peers import jax_job, traced_jobs
-from shardcall_server.kernels import arithmetic
+from shardcall_server.kernels.numerics import arithmetic
 
 
 class _AsAccurate:

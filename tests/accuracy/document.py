@@ -13,7 +13,7 @@ from accuracy.evaluation import SIZES, Table, rows
 from accuracy.ulps import Accuracy
 
 import shardcall as sc
-from shardcall_server.kernels.ufuncs import FUNCTIONS
+from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
 from shardcall_server.launcher import worker_environment
 
 PATH = Path(__file__).resolve().parents[2] / "docs/accuracy.md"

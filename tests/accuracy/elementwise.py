@@ -11,8 +11,8 @@ from accuracy import points, references
 
 from shardcall._src.functions import type_rules
 from shardcall._src.functions.element_types import NAMED
-from shardcall_server.kernels.element_types import working_type
-from shardcall_server.kernels.ufuncs import FUNCTIONS
+from shardcall_server.kernels.core.element_types import working_type
+from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
 
 FLOATS = ("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 INTEGERS = tuple(name for name in NAMED if name not in FLOATS)

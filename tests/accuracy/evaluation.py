@@ -13,7 +13,7 @@ from accuracy.ulps import Accuracy, measure
 
 import shardcall as sc
 from shardcall._src.functions.element_types import NAMED
-from shardcall_server.kernels.ufuncs import FUNCTIONS
+from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
 
 SIZES = (1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 4097, 65_535, 65_536, 65_537)
 """On both sides of every vector's width, unrolled loops' included, and of 2**16."""

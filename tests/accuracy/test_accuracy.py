@@ -13,8 +13,8 @@ from accuracy.together import run_together
 
 from shardcall._src.functions.element_types import NAMED
 from shardcall_server.authoring.runner import use_virtual_devices
+from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
 from shardcall_server.kernels.library import kernels
-from shardcall_server.kernels.ufuncs import FUNCTIONS
 
 use_virtual_devices()
 

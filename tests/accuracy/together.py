@@ -10,7 +10,7 @@ from accuracy.elementwise import Case
 
 from shardcall_server.authoring.runner import kernel_case
 from shardcall_server.compilation.program import build_mesh
-from shardcall_server.kernels.element_types import convert, held_type
+from shardcall_server.kernels.core.element_types import convert, held_type
 from shardcall_server.kernels.library import kernels
 
 _KERNELS = {kernel.name: kernel for kernel in kernels()}

@@ -19,10 +19,10 @@ from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, u
 from shardcall_server.compilation.program import Program, build_mesh
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.calls import AUTO
-from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import ArrayType, Spec
-from shardcall_server.kernels.signature import ParameterValue
+from shardcall_server.kernels.core.call_checks import AUTO
+from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.core.layout import ArrayType, Spec
+from shardcall_server.kernels.core.signature import ParameterValue
 
 use_virtual_devices()
 

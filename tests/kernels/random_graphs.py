@@ -14,8 +14,8 @@ from kernels.graphs import GraphWriter
 from shardcall._src.functions.element_types import is_float
 from shardcall._src.graphs.graph import Value, to_text
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in kernels()}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardcall_server.kernels.collective_matmul import CollectiveMatMul
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 
 KERNEL = CollectiveMatMul()
 GATHER_STRATEGIES = ["all_gather", "ring", "bidirectional_ring"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.collective_matmul import CollectiveMatMul
-from shardcall_server.kernels.layout import ArrayType, format_spec
+from shardcall_server.kernels.core.layout import ArrayType, format_spec
+from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 
 KERNEL = CollectiveMatMul()
 SQUARE = ArrayType((8, 8), np.dtype(np.float32))

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from shardcall_server.kernels.elementwise import elementwise
-from shardcall_server.kernels.reductions import reductions
+from shardcall_server.kernels.elementwise.elementwise import elementwise
+from shardcall_server.kernels.elementwise.reductions import reductions
 
 KERNELS = {kernel.name: kernel for kernel in (*elementwise(), *reductions())}
 UNARY = (

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.convolve import MAX_UNROLLED, MODES, Convolve
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.stencils.convolve import MAX_UNROLLED, MODES, Convolve
 
 CONVOLVE = Convolve()
 LAYOUTS = [  # mesh, spec of a matrix

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pairs import pairs_of
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.cumsum import CumSum
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.scan import SMALL, running_sum
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.numerics.scan import SMALL, running_sum
+from shardcall_server.kernels.stencils.cumsum import CumSum
 
 CUMSUM = CumSum()
 LAYOUTS = [  # mesh, spec of a matrix

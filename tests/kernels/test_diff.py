@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pairs import pairs_of
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels import halo
-from shardcall_server.kernels.diff import MAX_ORDER, Diff
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.stencils import halo
+from shardcall_server.kernels.stencils.diff import MAX_ORDER, Diff
 
 DIFF = Diff()
 LAYOUTS = [  # mesh, spec of a matrix

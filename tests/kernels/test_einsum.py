@@ -6,8 +6,8 @@ import pytest
 from pairs import pairs_of
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.einsum import Einsum
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.products.einsum import Einsum
 
 EINSUM = Einsum()
 F32 = np.dtype(np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.element_types import (
+from shardcall_server.kernels.core.element_types import (
     as_bits,
     common_type,
     convert,
@@ -19,7 +19,7 @@ from shardcall_server.kernels.element_types import (
     subtract,
     widen,
 )
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 
 FLOAT8 = [np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pairs import pairs_of
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.elementwise import elementwise
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.elementwise.elementwise import elementwise
 
 KERNELS = {kernel.name: kernel for kernel in elementwise()}
 COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardcall_server.kernels.exchange import Exchange, ShardedAxis, behind, fill, rows_after, rows_before, written
-from shardcall_server.kernels.layout import MeshAxes
+from shardcall_server.kernels.core.layout import MeshAxes
+from shardcall_server.kernels.stencils.exchange import (
+    Exchange,
+    ShardedAxis,
+    behind,
+    fill,
+    rows_after,
+    rows_before,
+    written,
+)
 
 MODES = {"zero": "constant", "periodic": "wrap", "edge": "edge"}
 CASES = [  # devices, rows, before, after

@@ -10,8 +10,8 @@ from kernels.table_cases import MOVES, OTHERS
 from shardcall._src.functions.element_types import NAMED
 from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, UNARY, WITH_INITIAL, WITH_WHERE
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.calls import check_operands, check_parameters, without_trailing
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.call_checks import check_operands, check_parameters, without_trailing
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.gradient import Gradient
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.stencils.gradient import Gradient
 
 GRADIENT = Gradient()
 X8 = {"mesh": {"x": 8}, "in_specs": [("x", None)]}

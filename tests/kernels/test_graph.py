@@ -14,8 +14,8 @@ from shardcall._src.graphs.graph import Node, Value, from_text, to_text
 from shardcall_server.compilation.analysis import collectives, memory
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 from shardcall_server.known_answers.suite import Suite
 

@@ -7,7 +7,7 @@ import pytest
 from kernels.graphs import GraphWriter
 
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 GRAPH = {kernel.name: kernel for kernel in kernels()}["graph"]

@@ -9,9 +9,9 @@ from kernels.graphs import GraphWriter, heat_step
 
 from shardcall._src.graphs.graph import to_text
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.calls import check_parameters
-from shardcall_server.kernels.graph_loop import MOST_ITERATIONS
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.call_checks import check_parameters
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.graphs.graph_loop import MOST_ITERATIONS
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

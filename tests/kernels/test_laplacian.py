@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.laplacian import Laplacian
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.stencils.laplacian import Laplacian
 
 LAPLACIAN = Laplacian()
 MODES = {"periodic": "wrap", "zero": "constant", "edge": "edge"}

@@ -8,14 +8,14 @@ from pairs import pairs_of
 
 from shardcall_server.compilation.program import build_mesh, named_sharding
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.collective_matmul import CollectiveMatMul
-from shardcall_server.kernels.cumsum import CumSum
-from shardcall_server.kernels.diff import Diff
-from shardcall_server.kernels.layout import ArrayType, padded_shape
-from shardcall_server.kernels.matmul import MatMul
-from shardcall_server.kernels.reductions import reductions
-from shardcall_server.kernels.relayout import Copy, Reshard
-from shardcall_server.kernels.shift import Shift
+from shardcall_server.kernels.array_functions.relayout import Copy, Reshard
+from shardcall_server.kernels.core.layout import ArrayType, padded_shape
+from shardcall_server.kernels.elementwise.reductions import reductions
+from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
+from shardcall_server.kernels.products.matmul import MatMul
+from shardcall_server.kernels.stencils.cumsum import CumSum
+from shardcall_server.kernels.stencils.diff import Diff
+from shardcall_server.kernels.stencils.shift import Shift
 
 REDUCTIONS = {kernel.name: kernel for kernel in reductions()}
 LIMIT, DEVICES = 2**31, 8

@@ -9,8 +9,8 @@ import pytest
 from pairs import pairs_of
 
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.matmul import MatMul
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.products.matmul import MatMul
 
 MATMUL = MatMul()
 F32 = np.dtype(np.float32)

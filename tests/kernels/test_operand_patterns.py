@@ -11,7 +11,7 @@ import pytest
 from shardcall._src.functions.function import REQUIRED
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.collective_matmul import CollectiveMatMul
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.matmul import MatMul
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
+from shardcall_server.kernels.products.matmul import MatMul
 
 MATMUL = MatMul()
 COLLECTIVE = CollectiveMatMul()

@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pairs import pairs_of
 
-from shardcall_server.kernels import element_types, products, rings
-from shardcall_server.kernels.collective_matmul import CollectiveMatMul
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.matmul import MatMul
+from shardcall_server.kernels.core import element_types
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.products import block_products, rings
+from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
+from shardcall_server.kernels.products.matmul import MatMul
 
 MATMUL = MatMul()
 COLLECTIVE = CollectiveMatMul()
@@ -64,7 +65,7 @@ def assert_near(actual, lhs, rhs):
     wide, dtype = np.float64, actual.dtype
     expected = lhs.astype(wide) @ rhs.astype(wide)
     assert actual.shape == expected.shape
-    summed = ml_dtypes.finfo(products.sum_type(dtype))
+    summed = ml_dtypes.finfo(block_products.sum_type(dtype))
     bound = lhs.shape[-1] * float(summed.eps) * (np.abs(lhs.astype(wide)) @ np.abs(rhs.astype(wide)))
     if element_types.is_narrow_float(dtype):
         result = ml_dtypes.finfo(dtype)

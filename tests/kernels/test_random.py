@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.random import Normal, Permutation, RandInt, Uniform
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.elementwise.random import Normal, Permutation, RandInt, Uniform
 
 UNIFORM, NORMAL, RANDINT, PERMUTATION = Uniform(), Normal(), RandInt(), Permutation()
 COLLECTIVES = ("all-gather", "collective-permute", "all-to-all", "all-reduce", "reduce-scatter")

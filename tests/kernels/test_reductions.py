@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pairs import pairs_of
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.reductions import reductions
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.elementwise.reductions import reductions
 
 KERNELS = {kernel.name: kernel for kernel in reductions()}
 EXACT = ("max", "min", "argmax", "argmin", "any", "all")

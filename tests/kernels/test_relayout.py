@@ -7,9 +7,9 @@ import pytest
 from pairs import pairs_of
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.diff import Diff
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
+from shardcall_server.kernels.array_functions.relayout import Copy, Reshard, Transpose
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.stencils.diff import Diff
 
 MESH = {"a": 4, "b": 2}
 SPECS = [("a", "b"), (("a", "b"), None), (None, ("a", "b")), (None, None), ("b", None)]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.roll import Roll
-from shardcall_server.kernels.shift import Shift
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.stencils.roll import Roll
+from shardcall_server.kernels.stencils.shift import Shift
 
 ROLL, SHIFT = Roll(), Shift()
 GRID = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b", None)]}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pairs import pairs_of
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.kernels.shift import Shift
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.stencils.shift import Shift
 
 SHIFT = Shift()
 X8 = {"mesh": {"x": 8}, "in_specs": [("x", None)]}

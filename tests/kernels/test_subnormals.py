@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall_server.kernels.cumsum import CumSum
-from shardcall_server.kernels.elementwise import elementwise
-from shardcall_server.kernels.reductions import reductions
+from shardcall_server.kernels.elementwise.elementwise import elementwise
+from shardcall_server.kernels.elementwise.reductions import reductions
+from shardcall_server.kernels.stencils.cumsum import CumSum
 
 KERNELS = {kernel.name: kernel for kernel in (*elementwise(), *reductions())}
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")

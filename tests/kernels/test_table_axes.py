@@ -5,7 +5,7 @@ import pytest
 from pairs import pairs_of
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

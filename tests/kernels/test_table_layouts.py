@@ -10,7 +10,7 @@ from kernels.table_cases import MOVES, OTHERS, expected
 from pairs import pairs_of
 
 from shardcall_server.errors import Reason
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

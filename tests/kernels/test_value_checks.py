@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from shardcall_server.authoring import CallError, Reason
-from shardcall_server.kernels.elementwise import elementwise
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_server.kernels.elementwise.elementwise import elementwise
 
 POWER = {kernel.name: kernel for kernel in elementwise()}["power"]
 X = np.arange(130, dtype=np.int8).reshape(26, 5) % 5

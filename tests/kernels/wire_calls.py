@@ -12,9 +12,9 @@ from clusters import running_cluster
 import shardcall as sc
 from shardcall_server.authoring.runner import DEVICES, KernelCase
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.calls import AUTO
-from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import Spec
+from shardcall_server.kernels.core.call_checks import AUTO
+from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.core.layout import Spec
 from shardcall_server.kernels.library import kernels
 
 _PATIENT = ("--max-execute-s", "600", "--max-compile-s", "3600", "--max-concurrent-calls", "64")

@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.errors import CallError
-from shardcall_server.kernels import elementwise as elementwise_kernels
-from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.elementwise import elementwise as elementwise_kernels
+from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
 from shardcall_server.kernels.library import kernels
-from shardcall_server.kernels.ufuncs import FUNCTIONS
 from shardcall_server.known_answers import elementwise, programs
 from shardcall_server.known_answers.comparison import wide_type
 from shardcall_server.known_answers.known_answer import Outcome

@@ -13,7 +13,7 @@ import pytest
 from pairs import pairs_of
 
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape
+from shardcall_server.kernels.core.layout import MeshAxes, Spec, padded_shape
 from shardcall_server.mesh import placement as placement_module
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 

@@ -8,7 +8,7 @@ TREE = {
     "client/shardcall/_src/deep.py": "from shardcall._src import deeper\n",
     "client/shardcall/_src/deeper.py": "def named(): pass\n",
     "client/shardcall/v1/call_pb2.py": "",
-    "server/shardcall_server/kernels/roll.py": "",
+    "server/shardcall_server/kernels/stencils/roll.py": "",
     "server/shardcall_server/frontend/deep.py": "",
     "tests/client/test_deep.py": "import shardcall\n",
     "tests/client/test_imports.py": "from shardcall._src import deeper\n",
@@ -39,7 +39,7 @@ def test_generated_files_are_no_sources(tree: Path):
     [
         ("client/shardcall/_src/deep.py", (), ["client/test_deep.py"]),
         ("server/shardcall_server/frontend/deep.py", (), ["server/test_deep.py"]),
-        ("server/shardcall_server/kernels/roll.py", (), ["kernels/test_roll_layouts.py"]),
+        ("server/shardcall_server/kernels/stencils/roll.py", (), ["kernels/test_roll_layouts.py"]),
         ("client/shardcall/_src/deeper.py", (), ["client/test_imports.py"]),
         ("client/shardcall/_src/deeper.py", ("named",), ["client/test_imports.py", "client/test_words.py"]),
     ],

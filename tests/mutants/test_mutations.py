@@ -40,7 +40,7 @@ def test_each_kind_of_change(source: str, expected: set[str]):
 
 
 def test_every_change_of_a_file_is_another_program():
-    source = (Path(__file__).parents[2] / "server/shardcall_server/kernels/diff.py").read_text()
+    source = (Path(__file__).parents[2] / "server/shardcall_server/kernels/stencils/diff.py").read_text()
     made = mutations(source)
     assert len(made) > 50
     program = ast.dump(ast.parse(source))

@@ -213,6 +213,15 @@ FOLDERS = {
         "traced": {"functions", "graphs", "types", "rpc", "device_arrays", "calls"},
         "local": {"types"},
     },
+    "shardcall_server.kernels": {
+        "core": set(),
+        "numerics": {"core"},
+        "elementwise": {"core", "numerics"},
+        "stencils": {"core", "numerics"},
+        "array_functions": {"core", "numerics", "stencils"},
+        "products": {"core"},
+        "graphs": {"core", "elementwise", "stencils", "array_functions"},
+    },
     "shardcall_server.frontend": {
         "files": set(),
         "access": {"files"},

@@ -19,7 +19,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import Arena, size_class
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 
 MIB = 1 << 20
 

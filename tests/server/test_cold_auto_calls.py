@@ -19,7 +19,7 @@ from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.programs import keys
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.programs.program_table import ProgramLimits
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 

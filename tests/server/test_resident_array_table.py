@@ -20,7 +20,7 @@ from shardcall_server.frontend.memory.resident_array_table import (
     ResidentArray,
     ResidentArrayTable,
 )
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 
 OURS, THEIRS = b"o" * 16, b"t" * 64

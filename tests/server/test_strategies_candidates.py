@@ -7,13 +7,13 @@ from rows import rows
 
 from shardcall_server.compilation.keys import Platform, kernel_key, tuning_digest
 from shardcall_server.compilation.resolve import Request, Resolved, resolve
-from shardcall_server.kernels.calls import AUTO
-from shardcall_server.kernels.collective_matmul import CollectiveMatMul
-from shardcall_server.kernels.convolve import Convolve
-from shardcall_server.kernels.diff import Diff
-from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
-from shardcall_server.kernels.matmul import MatMul
+from shardcall_server.kernels.core.call_checks import AUTO
+from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
+from shardcall_server.kernels.products.matmul import MatMul
+from shardcall_server.kernels.stencils.convolve import Convolve
+from shardcall_server.kernels.stencils.diff import Diff
 
 DEVICES = range(8)
 MESH = MeshAxes((("x", 8),))

@@ -7,13 +7,13 @@ Every name here keeps its meaning from one release to the next. A kernel registe
 from shardcall._src.functions.function import REQUIRED
 from shardcall_server.authoring.check import Report, check
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.blocks import fit, mask_from, partition_spec
-from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, sharded
-from shardcall_server.kernels.parameters import boolean, integer, number, text
-from shardcall_server.kernels.reproducibility import Reproducibility
-from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValue, Signature, ValueCheck
-from shardcall_server.kernels.value_checks import any_element
+from shardcall_server.kernels.core.blocks import fit, mask_from, partition_spec
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, replicated, sharded
+from shardcall_server.kernels.core.parameters import boolean, integer, number, text
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValue, Signature, ValueCheck
+from shardcall_server.kernels.core.value_checks import any_element
 
 __all__ = [
     "REQUIRED",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from shardcall_server.kernels.element_types import is_narrow_float, working_type
+from shardcall_server.kernels.core.element_types import is_narrow_float, working_type
 
 _ULPS = 512.0  # of the type in which a function is computed
 

@@ -20,10 +20,10 @@ import structlog
 from shardcall_server.compilation.program import build_mesh, is_out_of_memory
 from shardcall_server.compilation.resolve import Request, Resolved, resolve
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.calls import AUTO
-from shardcall_server.kernels.elementwise import ElementwiseKernel
-from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.core.call_checks import AUTO
+from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
 from shardcall_server.known_answers.comparison import are_wrong, wide_type
 from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch, Outcome
 

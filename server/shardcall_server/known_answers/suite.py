@@ -10,8 +10,8 @@ import jax
 from shardcall_server.compilation.disk_cache import host_processor
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.resolve import Resolved
-from shardcall_server.kernels.elementwise import ElementwiseKernel
-from shardcall_server.kernels.kernel import Kernel, Problem
+from shardcall_server.kernels.core.kernel import Kernel, Problem
+from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
 from shardcall_server.known_answers import elementwise, programs
 from shardcall_server.known_answers.known_answer import KnownAnswer
 

@@ -13,7 +13,7 @@ from shardcall._src.types.element_types import to_dtype, to_element_type
 from shardcall._src.types.errors import ProtocolError
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.layout import MAX_RANK, ArrayType, MeshAxes, Spec
+from shardcall_server.kernels.core.layout import MAX_RANK, ArrayType, MeshAxes, Spec
 
 MAX_SPAN_BYTES = 1 << 50
 MAX_OPERANDS = 64

@@ -22,7 +22,7 @@ from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest
 from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Frame, Link
 from shardcall_server.mesh.arrivals import Arrival, Arrivals

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from shardcall_server.compilation.program import SMALL_BYTES, Placement, Program
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
 from shardcall_server.mesh.loops import Loops, LoopState
 from shardcall_server.mesh.memory import MemoryFiles

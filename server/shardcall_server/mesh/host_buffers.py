@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shardcall_server.compilation.program import Placement
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.mesh.placement import (
     ParallelCopier,
     gather,

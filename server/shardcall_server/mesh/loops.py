@@ -9,8 +9,8 @@ import numpy as np
 
 from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.graph import GraphParameters
-from shardcall_server.kernels.kernel import required
+from shardcall_server.kernels.core.kernel import required
+from shardcall_server.kernels.graphs.graph import GraphParameters
 from shardcall_server.mesh.placement import ParallelCopier, put_padded
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import loop_pb2

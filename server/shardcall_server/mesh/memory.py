@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shardcall._src.wire.shared_memory import map_file
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_worker.v1 import link_pb2
 
 

@@ -9,12 +9,12 @@ from shardcall.v1 import kernel_pb2
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
 from shardcall_server.compilation.program import Placement, Program
-from shardcall_server.kernels.element_types import held_type
-from shardcall_server.kernels.graph_plan import GraphPlan, PlannedNode, plans_within
-from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
-from shardcall_server.kernels.reproducibility import Reproducibility
-from shardcall_server.kernels.signature import Signature
+from shardcall_server.kernels.core.element_types import held_type
+from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.core.signature import Signature
+from shardcall_server.kernels.graphs.graph_plan import GraphPlan, PlannedNode, plans_within
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_server.mesh.requests import encode_parameter
 

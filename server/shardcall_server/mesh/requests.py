@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.compilation.resolve import Request
-from shardcall_server.kernels.calls import AUTO
-from shardcall_server.kernels.signature import ParameterValue
+from shardcall_server.kernels.core.call_checks import AUTO
+from shardcall_server.kernels.core.signature import ParameterValue
 from shardcall_server.link.wire import decode_mesh, decode_operand_types, decode_spec
 
 

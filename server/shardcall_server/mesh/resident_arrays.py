@@ -10,7 +10,7 @@ import numpy as np
 
 from shardcall_server.compilation.program import SMALL_BYTES, Placement
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 from shardcall_server.mesh.processes import sum_of_processes
 

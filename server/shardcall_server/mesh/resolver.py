@@ -9,7 +9,7 @@ from dataclasses import replace
 from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
 from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
-from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.mesh.requests import decode_request
 from shardcall_worker.v1 import link_pb2
 

@@ -7,8 +7,8 @@ import jax
 from shardcall._src.types.sizes import exact
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.host_memory import memory_bytes
-from shardcall_server.kernels.kernel import Problem
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
+from shardcall_server.kernels.core.kernel import Problem
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
 from shardcall_server.link.wire import MAX_SPAN_BYTES, about
 
 

@@ -22,7 +22,7 @@ from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, format_spec
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, format_spec
 from shardcall_server.link.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2

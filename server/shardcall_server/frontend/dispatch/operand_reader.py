@@ -15,7 +15,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.link.wire import MAX_OPERANDS, check_counts, decode_array_type, decode_operand_types
 
 _NO_BYTES = np.empty(0, np.uint8)

@@ -17,7 +17,7 @@ from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.rpc.promise import Promise
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.link.wire import encode_array_type
 from shardcall_worker.v1 import link_pb2
 

@@ -15,7 +15,7 @@ from shardcall_server.frontend.hosts.command_arrays import operands_of, results_
 from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
 from shardcall_server.frontend.memory.arena import MemoryFile, aligned
 from shardcall_server.frontend.workers.block_table import BlockTable
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.link.framing import Frame, LinkClosedError, LinkFullError
 from shardcall_server.link.process_blocks import Piece, laid_out_bytes
 from shardcall_worker.v1 import host_service_pb2, link_pb2

@@ -13,7 +13,7 @@ from shardcall_server.frontend.memory.arena import Arena, MemoryFile, Region, al
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.memory.segments import SegmentTable, ServerSegment
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_worker.v1 import link_pb2
 
 INLINE_LINK_BYTES = 64 << 10

@@ -29,7 +29,7 @@ from shardcall_server.frontend.memory.leases import (
 )
 from shardcall_server.frontend.memory.table_change import TableChange
 from shardcall_server.frontend.rpc.promise import Promise
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.settings import client_share
 
 __all__ = ["Reservation", "ResidentArray", "ResidentArrayTable", "array_lost", "check_handle"]

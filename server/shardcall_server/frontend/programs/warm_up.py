@@ -21,7 +21,7 @@ from shardcall_server.frontend.programs.call_history import MAX_FILE_BYTES, Call
 from shardcall_server.frontend.programs.keys import AbstractCall
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
-from shardcall_server.kernels.layout import MeshAxes
+from shardcall_server.kernels.core.layout import MeshAxes
 from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_worker.v1 import link_pb2

@@ -25,8 +25,8 @@ from shardcall_server.frontend.memory.resident_array_table import (
 )
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
-from shardcall_server.kernels.layout import ArrayType, block_shape, padded_shape
-from shardcall_server.kernels.layout_checks import check_put
+from shardcall_server.kernels.core.layout import ArrayType, block_shape, padded_shape
+from shardcall_server.kernels.core.layout_checks import check_put
 from shardcall_server.link.wire import (
     check_counts,
     decode_mesh,

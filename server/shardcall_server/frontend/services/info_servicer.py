@@ -15,7 +15,7 @@ from shardcall_server.frontend.observability.call_totals import Totals
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS
-from shardcall_server.kernels.layout import MAX_RANK
+from shardcall_server.kernels.core.layout import MAX_RANK
 from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings
 

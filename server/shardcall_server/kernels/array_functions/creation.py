@@ -1,0 +1,123 @@
+"""Rows of the table for functions that create arrays: every device computes its own block, and nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.kernels.array_functions.row import Call, ResultBlock, Row
+from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.element_types import narrow, widen
+from shardcall_server.kernels.core.kernel import required
+
+
+def _free(call: Call) -> tuple[tuple[int | None, ...], ...]:
+    return ((),) * len(call.shapes)
+
+
+def _rounded(product: jax.Array) -> jax.Array:
+    """Returns a product rounded to its type, of which a sum is taken next.
+
+    LLVM computes ``a * b + c`` with one rounding, NumPy with two. With a select between them it does not: barriers and
+    `lax.reduce_precision` are removed before (jaxlib 0.10.2).
+    """
+    return jnp.where(jnp.isnan(product), jnp.nan, product)
+
+
+def _on_line(start: jax.Array, step: jax.Array, index: jax.Array) -> jax.Array:
+    """Returns ``start + index * step``, part by part of complex numbers."""
+    if start.dtype.kind == "c":
+        parts = [_on_line(part(start), part(step), index) for part in (lax.real, lax.imag)]
+        return lax.complex(*parts)
+    product = index.astype(start.dtype) * step
+    return start + (_rounded(product) if start.dtype.kind == "f" else product)
+
+
+def _full(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    return moved(lambda bits: lax.broadcast(bits, block.shape), required(operands[-1]))
+
+
+def _arange(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    start, second = (widen(required(operand), block.dtype) for operand in operands)
+    index = block.index(0)
+    if block.dtype == np.bool_:
+        return jnp.where(index == 0, start, second)
+    return narrow(_on_line(start, second - start, index), block.dtype)
+
+
+def _linspace(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    start, step, last = (None if operand is None else widen(operand, block.dtype) for operand in operands)
+    index = block.index(0)
+    values = _on_line(required(start), required(step), index)
+    if last is not None:
+        values = jnp.where(index == max(block["size"] - 1, 1), last, values)
+    return narrow(values, block.dtype)
+
+
+def _eye(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    (k,) = map(required, operands)
+    least, most = -(2**62), 2**62
+    offset = jnp.minimum(k, most).astype(np.int64) if k.dtype.kind == "u" else jnp.clip(k.astype(np.int64), least, most)
+    on_diagonal = block.index(1).astype(np.int64) - block.index(0).astype(np.int64) == offset
+    return narrow(widen(on_diagonal, block.dtype), block.dtype)
+
+
+def rows() -> tuple[Row, ...]:
+    """Returns the rows."""
+    size = {"size": "The number of elements."}
+    start = "[] the first element."
+    value = "[] the value, of the result's type."
+    return (
+        Row(
+            "full",
+            "An array with one value everywhere, as numpy.full.",
+            _full,
+            (value,),
+            {"shape": "The shape of the result."},
+            aligned=_free,
+            is_free=True,
+            is_created=True,
+        ),
+        Row(
+            "full_like",
+            "An array of the shape of another with one value everywhere, as numpy.full_like.",
+            _full,
+            ("The array, of any rank and element type.", value),
+            aligned=lambda call: (tuple(range(len(call.x))), ()),
+            is_free=True,
+        ),
+        Row(
+            "arange",
+            "Evenly spaced numbers, start + i (second - start), as numpy.arange fills an array.",
+            _arange,
+            (start, "[] the second element, of the type of start."),
+            size,
+            aligned=_free,
+            is_free=True,
+            is_created=True,
+        ),
+        Row(
+            "linspace",
+            "Evenly spaced floats, start + i step, as numpy.linspace.",
+            _linspace,
+            (start, "[] the distance of neighbours.", "[] the last of two or more elements; left out: on the line."),
+            size,
+            aligned=_free,
+            is_free=True,
+            is_created=True,
+        ),
+        Row(
+            "eye",
+            "Ones on a diagonal and zeros elsewhere, as numpy.eye.",
+            _eye,
+            ("[] an integer: the diagonal, 0 for the main one, positive above it.",),
+            {"shape": "The number of rows and of columns.", "dtype": "The element type, by name."},
+            aligned=_free,
+            is_free=True,
+            is_created=True,
+        ),
+    )

@@ -1,0 +1,60 @@
+"""Rows of the table for functions that act element by element and are no ufuncs of `ufuncs.FUNCTIONS`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, ResultBlock, Row
+from shardcall_server.kernels.core.element_types import convert
+from shardcall_server.kernels.core.kernel import required
+
+
+def _broadcast(call: Call) -> AlignedAxes:
+    def axes(shape: tuple[int, ...]) -> tuple[int | None, ...]:
+        behind = len(call.shape) - len(shape)
+        return tuple(i + behind if size == call.shape[i + behind] else None for i, size in enumerate(shape))
+
+    return tuple(axes(shape or ()) for shape in call.shapes)
+
+
+def _nextafter(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    """Counts in integers: floating-point arithmetic takes subnormal numbers for zero."""
+    x, y = (convert(required(each), block.dtype) for each in operands)
+    x, y = (jnp.broadcast_to(each, block.shape) for each in (x, y))
+    here, there = _key(x), _key(y)
+    key = here + _direction(here, there).astype(here.dtype)
+    bits = jnp.where(key < 0, np.iinfo(key.dtype).min - key, key)
+    moved = lax.bitcast_convert_type(bits, block.dtype)
+    zero = jnp.where(here < 0, jnp.asarray(-0.0, block.dtype), jnp.asarray(0.0, block.dtype))
+    moved = jnp.where(key == 0, zero, moved)
+    is_nan = jnp.isnan(x) | jnp.isnan(y)
+    return jnp.where(is_nan, jnp.asarray(jnp.nan, block.dtype), jnp.where(here == there, y, moved))
+
+
+def _key(x: jax.Array) -> jax.Array:
+    """Returns integers in the order of the numbers, consecutive for neighbours; 0 for both zeros."""
+    kind = np.dtype(f"int{8 * x.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(x, kind)
+    return jnp.where(bits < 0, np.iinfo(kind).min - bits, bits)
+
+
+def _direction(here: jax.Array, there: jax.Array) -> jax.Array:
+    return (there > here).astype(np.int8) - (there < here).astype(np.int8)
+
+
+def rows() -> tuple[Row, ...]:
+    """Returns the rows."""
+    return (
+        Row(
+            "nextafter",
+            "The next number from x towards y, as numpy.nextafter.",
+            _nextafter,
+            ("An array of floats.", "An array of floats that broadcasts with x."),
+            aligned=_broadcast,
+        ),
+    )

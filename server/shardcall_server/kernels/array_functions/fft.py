@@ -1,0 +1,80 @@
+"""Rows of the table for Fourier transforms along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, ResultBlock, Row
+from shardcall_server.kernels.core.element_types import convert, working_type
+from shardcall_server.kernels.core.kernel import required
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+
+Transform = Callable[..., jax.Array]
+"""A function of jax.numpy.fft, of an array, a number of points, an axis and a norm."""
+
+
+def _but_axis(call: Call) -> AlignedAxes:
+    axis = call["axis"] % len(call.x)
+    return (tuple(None if i == axis else i for i in range(len(call.x))),)
+
+
+def _origins(call: Call) -> tuple[int | None, ...]:
+    return tuple(range(len(call.x)))
+
+
+def _computed_in(result: np.dtype, *, is_real: bool) -> np.dtype:
+    """Returns the type that a transform takes: complex, or real, of as many bits as the result has."""
+    wide = np.empty(0, working_type(result)).real.dtype
+    return wide if is_real else np.result_type(wide, np.complex64)
+
+
+def _row(name: str, summary: str, transform: Transform, *, of_reals: bool = False, inverse: bool = False) -> Row:
+    def body(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+        x = required(operands[0])
+        if 0 in block.shape:
+            return jnp.zeros(block.shape, block.dtype)
+        axis = block["axis"]
+        points = block.call.shape[axis] if not of_reals else block["n"] or block.call.x[axis]
+        wide = convert(x, _computed_in(block.dtype, is_real=of_reals))
+        return convert(transform(wide, n=points, axis=axis, norm=block["norm"]), block.dtype)
+
+    return Row(
+        name,
+        summary,
+        body,
+        ("The array, of any rank; of float16 or wider, integers or bool.",),
+        {
+            "n": "The number of points: x is cut or padded with zeros at its end. None: those of x"
+            + (" of an even number of real ones." if inverse else "."),
+            "axis": "Along which axis; negative axes count from the last.",
+            "norm": "Which direction is scaled by the number of points: backward, forward, or ortho for both.",
+        },
+        _but_axis,
+        _origins,
+        needs_complete_axes=True,
+        reproducibility=Reproducibility.NOT_PROMISED,
+    )
+
+
+def rows() -> tuple[Row, ...]:
+    """Returns the rows."""
+    return (
+        _row("fft", "The discrete Fourier transform along an axis, as numpy.fft.fft.", jnp.fft.fft),
+        _row("ifft", "The inverse discrete Fourier transform along an axis, as numpy.fft.ifft.", jnp.fft.ifft),
+        _row(
+            "rfft",
+            "The frequencies of real numbers that are not negative, along an axis, as numpy.fft.rfft.",
+            jnp.fft.rfft,
+            of_reals=True,
+        ),
+        _row(
+            "irfft",
+            "The real numbers of frequencies that are not negative, along an axis, as numpy.fft.irfft.",
+            jnp.fft.irfft,
+            inverse=True,
+        ),
+    )

@@ -1,0 +1,148 @@
+"""The kernel of functions that are rows of a table, which checks arguments by the rules of the table of functions."""
+
+from __future__ import annotations
+
+from dataclasses import make_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shardcall._src.functions.checks import RefusedArgumentError
+from shardcall._src.functions.table import FUNCTIONS
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.array_functions.row import (
+    Call,
+    IndexCheck,
+    Row,
+    alignment_of,
+    call_of,
+    checks_of,
+    spec_of_result,
+)
+from shardcall_server.kernels.array_functions.strategies import strategies_of
+from shardcall_server.kernels.core.kernel import Kernel, Problem, required
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_server.kernels.core.signature import (
+    OperandInfo,
+    ParameterInfo,
+    ParameterValues,
+    Signature,
+    ValueCheck,
+)
+
+
+class TableKernel(Kernel[Any]):
+    """A function of the table.
+
+    Sharding: along axes of which every index is computed by itself each device computes its block, without
+    collectives. Where an operand is sharded along another axis, the devices exchange rows or exchange the axis that
+    they shard; a function that is much longer than a copy runs on one device, and another gathers its operands.
+    """
+
+    version = 1
+    row: ClassVar[Row]
+    parameter_class: ClassVar[type]
+
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[Any]:
+        """Checks a call by the rules of the table of functions.
+
+        Raises:
+            CallError: for an argument that the rules refuse.
+        """
+        described = [None if operand is None else (operand.shape, operand.dtype) for operand in operands]
+        try:
+            results = FUNCTIONS[self.name].results(described, parameters)
+        except RefusedArgumentError as refused:
+            raise CallError(Reason[refused.reason], str(refused), field=refused.field) from None
+        types = tuple(ArrayType(shape, np.dtype(dtype)) for shape, dtype in results)
+        shapes = tuple(None if operand is None else operand.shape for operand in operands)
+        call = Call(shapes, types[0].shape, parameters)
+        values = _normalised(self.row, call)
+        checks = tuple(_value_check(self.name, check, call) for check in checks_of(self.row, call))
+        if (batch := self.row.batch_check) is not None:
+            checks += (
+                ValueCheck(FUNCTIONS[self.name].operand_name(batch.operand), batch.message, Reason.INVALID_MATRIX),
+            )
+        return Signature(self.parameter_class(**values) if values else None, types, checks)
+
+    def product_count(self, operands: OperandTypes, signature: Signature[Any]) -> int:
+        """Returns the multiplications of a function of matrices."""
+        return self.row.products(required(operands[0]).shape) if self.row.products else 0
+
+    def default_in_specs(
+        self, operands: OperandTypes, parameters: Any, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
+        """Shards operands that have a spec of their own, and repeated ones, by rows; replicates the others."""
+        function = FUNCTIONS[self.name]
+        once = len(function.named_operands)
+        return tuple(
+            spec
+            if spec is not None or operand is None
+            else rows_over_all(operand.ndim, mesh)
+            if not once or (k < once and function.operands[k].spec)
+            else ((),) * operand.ndim
+            for k, (operand, spec) in enumerate(zip(operands, in_specs, strict=True))
+        )
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
+        """Shards each axis of the result as the axis of the operand that it comes from."""
+        first = problem.out_specs[0]
+        if first is None:
+            first = self._first_out_spec(problem)
+        others = zip(problem.out_specs[1:], problem.results[1:], strict=True)
+        return (first, *(wanted or spec_of_result(first, result.ndim) for wanted, result in others))
+
+    def _first_out_spec(self, problem: Problem) -> Spec:
+        row, call = self.row, call_of(problem)
+        if row.is_created:
+            return rows_over_all(len(call.shape), problem.mesh)
+        if row.origins is not None:
+            origins = row.origins(call)
+        else:
+            targets = alignment_of(row, call)[row.main]
+            origins = tuple(targets.index(i) if i in targets else None for i in range(len(call.shape)))
+        spec = required(problem.in_specs[row.main])
+        return tuple(() if origin is None else spec[origin] for origin in origins)
+
+
+def _normalised(row: Row, call: Call) -> dict[str, Any]:
+    """Returns the parameters of a call, its axes counted from the first."""
+    ndim = len(call.shape if row.counts_result else call.x)
+
+    def counted(value: Any) -> Any:
+        return tuple(i % max(ndim, 1) for i in value) if isinstance(value, tuple) else value % max(ndim, 1)
+
+    return {
+        name: counted(value) if name in ("axis", "axis1", "axis2") and value is not None else value
+        for name, value in call.parameters.items()
+    }
+
+
+def _value_check(name: str, check: IndexCheck, call: Call) -> ValueCheck:
+    operand, count = FUNCTIONS[name].operand_name(check.operand), check.count(call)
+    allowed = f"give indices from {-count} to {count - 1}" if count else "there is none"
+    message = f"{operand} has an index that the axis of {count} elements does not have; {allowed}"
+    return ValueCheck(operand, message, Reason.INDEX_OUT_OF_RANGE)
+
+
+def table_kernel(entry: Row) -> TableKernel:
+    """Returns the kernel of a row."""
+    function = FUNCTIONS[entry.name]
+    texts = entry.parameters or {}
+    fields = [(name, object) for name in function.parameters]
+
+    class NamedKernel(TableKernel):
+        __doc__ = TableKernel.__doc__
+        name = entry.name
+        summary = entry.summary
+        row = entry
+        parameter_class = make_dataclass(f"{entry.name}_parameters", fields, frozen=True)
+        operands = tuple(
+            OperandInfo(o.name, text, optional=o.optional, repeated=o.repeated)
+            for o, text in zip(function.operands, entry.operands, strict=True)
+        )
+        parameters = tuple(ParameterInfo(name, texts[name], default) for name, default in function.parameters.items())
+        reproducibility = entry.reproducibility
+        strategies = strategies_of(entry)
+
+    return NamedKernel()

@@ -1,0 +1,256 @@
+"""Rows of the table for elements at indices: taken, counted out, and replaced in a copy of the array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall._src.functions import checks
+from shardcall._src.functions.update_rules import UPDATE_MODES
+from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, IndexCheck, ResultBlock, Row
+from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.element_types import convert, narrow, widen
+from shardcall_server.kernels.core.kernel import required
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.numerics.ordering import is_nonzero
+
+_OF_BOOL = {"add": "max", "multiply": "min"}
+_ANY = "The array, of any rank and element type."
+
+
+def _converted(values: jax.Array, dtype: np.dtype) -> jax.Array:
+    """Returns values in another element type as an assignment of NumPy converts them."""
+    if dtype == np.bool_:
+        return is_nonzero(widen(values, np.dtype(values.dtype)))
+    return convert(values, dtype)
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    return checks.axes(call.parameters, "axes", len(call.x))
+
+
+def _counts(first_index: int) -> Callable[[Call], tuple[IndexCheck, ...]]:
+    """Returns the checks of the indices, the operands from one on."""
+    return lambda call: tuple(IndexCheck(first_index + i, _size_of(axis)) for i, axis in enumerate(_axes(call)))
+
+
+def _size_of(axis: int) -> Callable[[Call], int]:
+    return lambda call: call.x[axis]
+
+
+def _positions(call: Call, indices: Sequence[tuple[int, ...] | None]) -> tuple[int, list[int]]:
+    """Returns the number of axes that the indices have, and the position of the other axes of x in x[indices]."""
+    count = max(len(shape or ()) for shape in indices)
+    others = len(call.x) - len(_axes(call))
+    return count, [i if i < call["position"] else i + count for i in range(others)]
+
+
+def _others(call: Call) -> list[int]:
+    return [i for i in range(len(call.x)) if i not in _axes(call)]
+
+
+def _take_at_aligned(call: Call) -> AlignedAxes:
+    indices = call.shapes[1:]
+    count, positions = _positions(call, indices)
+    of_x = dict(zip(_others(call), positions, strict=True))
+    aligned: list[tuple[int | None, ...]] = [tuple(of_x.get(i) for i in range(len(call.x)))]
+    for shape in indices:
+        first = call["position"] + count - len(shape or ())
+        aligned.append(
+            tuple(first + i if size == call.shape[first + i] else None for i, size in enumerate(shape or ()))
+        )
+    return tuple(aligned)
+
+
+def _key(call: Call, indices: Sequence[jax.Array]) -> tuple[slice | jax.Array, ...]:
+    """Returns the index of x with nonnegative indices along its indexed axes."""
+    key: list[slice | jax.Array] = [slice(None)] * len(call.x)
+    for axis, index in zip(_axes(call), indices, strict=True):
+        key[axis] = _from_first(index, call.x[axis])
+    return tuple(key)
+
+
+def _from_first(index: jax.Array, count: int) -> jax.Array:
+    """Returns indices counted from the first element."""
+    wide = widen(index, np.dtype(index.dtype)).astype(np.int64)
+    return jnp.where(wide < 0, wide + count, wide)
+
+
+def _numpys_position(axes: Sequence[int]) -> int:
+    """Returns where NumPy puts the axes of indices along some axes: first, if others are between them."""
+    return axes[0] if list(axes) == list(range(axes[0], axes[0] + len(axes))) else 0
+
+
+def _moved_indices(array: jax.Array, count: int, source: int, target: int) -> jax.Array:
+    return jnp.moveaxis(array, range(source, source + count), range(target, target + count))
+
+
+def _take_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x, *indices = map(required, operands)
+    call = block.call
+    key, count = _key(call, indices), max(index.ndim for index in indices)
+
+    def move(bits: jax.Array) -> jax.Array:
+        if 0 in block.shape:
+            return jnp.zeros(block.shape, bits.dtype)
+        taken = bits.at[key].get(mode="clip")
+        return _moved_indices(taken, count, _numpys_position(_axes(call)), call["position"])
+
+    return moved(move, x)
+
+
+def _put_at_aligned(call: Call) -> AlignedAxes:
+    values, indices = call.shapes[1] or (), call.shapes[2:]
+    count, positions = _positions(call, indices)
+    of_result = dict(zip(positions, _others(call), strict=True))
+    before = len(positions) + count - len(values)
+    of_values: list[int | None] = []
+    for i, size in enumerate(values):
+        axis = of_result.get(before + i)
+        of_values.append(axis if axis is not None and size == call.x[axis] else None)
+    of_x = tuple(None if i in _axes(call) else i for i in range(len(call.x)))
+    return of_x, tuple(of_values), *((None,) * len(shape or ()) for shape in indices)
+
+
+def _last_only(key: tuple[slice | jax.Array, ...], call: Call) -> tuple[slice | jax.Array, ...]:
+    """Returns a key in which of equal indices only the last is left, as NumPy assigns; others are beyond the end."""
+    axes = _axes(call)
+    indices = jnp.broadcast_arrays(*(item for item in key if not isinstance(item, slice)))
+    flat = jnp.zeros(indices[0].shape, np.int64)
+    for axis, index in zip(axes, indices, strict=True):
+        flat = flat * call.x[axis] + index
+    number = jnp.arange(flat.size).reshape(flat.shape)
+    last = jnp.full(math.prod(call.x[axis] for axis in axes), -1, np.int64).at[flat].max(number, mode="drop")
+    is_last = last.at[flat].get(mode="clip") == number
+    first = jnp.where(is_last, indices[0], call.x[axes[0]])
+    return tuple(first if i == axes[0] else item for i, item in enumerate(key))
+
+
+def _put_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x, values, *indices = map(required, operands)
+    call, axes = block.call, _axes(block.call)
+    if 0 in block.shape or any(0 in index.shape for index in indices):
+        return x
+    key, count = _key(call, indices), max(index.ndim for index in indices)
+    kept = [size for i, size in enumerate(block.shape) if i not in axes]
+    shape = jnp.broadcast_shapes(*(index.shape for index in indices))
+    new = jnp.broadcast_to(
+        _converted(values, block.dtype), (*kept[: call["position"]], *shape, *kept[call["position"] :])
+    )
+    if call["mode"] == "set":
+        key = _last_only(key, call)
+
+    def put(bits: jax.Array, of_new: jax.Array) -> jax.Array:
+        of_new = _moved_indices(of_new, count, call["position"], _numpys_position(axes))
+        mode = _OF_BOOL.get(call["mode"], call["mode"]) if block.dtype == np.bool_ else call["mode"]
+        updated: jax.Array = getattr(bits.at[key], mode)(of_new, mode="drop")
+        return updated
+
+    if call["mode"] == "set":
+        return moved(put, x, new)
+    if block.dtype == np.bool_:  # sums are or, products and; XLA scatters neither
+        return put(x.astype(np.uint8), new.astype(np.uint8)) != 0
+    return narrow(put(widen(x, block.dtype), widen(new, block.dtype)), block.dtype)
+
+
+def _put_aligned(call: Call) -> AlignedAxes:
+    axis, ndim = call["axis"] % len(call.x), len(call.x)
+
+    def aligned(shape: tuple[int, ...]) -> tuple[int | None, ...]:
+        axes = range(ndim - len(shape), ndim)
+        return tuple(i if i != axis and size == call.x[i] else None for i, size in zip(axes, shape, strict=True))
+
+    return tuple(range(ndim)), *(aligned(shape or ()) for shape in call.shapes[1:])
+
+
+def _put_along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    """Puts the elements whose indices are in the block, which may be a part of the axis."""
+    x, values, indices = map(required, operands)
+    axis = block["axis"]
+    size, count = block.shape[axis], indices.shape[axis]
+    if 0 in block.shape or not count:
+        return x
+    shape = [count if i == axis else n for i, n in enumerate(block.shape)]
+    here = jnp.broadcast_to(_from_first(indices, block.call.x[axis]), shape) - block.offsets[axis]
+    here = jnp.moveaxis(jnp.where((here >= 0) & (here < size), here, size), axis, -1)
+    number = lax.broadcasted_iota(np.int64, here.shape, here.ndim - 1)
+    rows = [lax.broadcasted_iota(np.int64, here.shape, i) for i in range(here.ndim - 1)]
+    last = jnp.full((*here.shape[:-1], size), -1, np.int64).at[(*rows, here)].max(number, mode="drop")
+    last = jnp.moveaxis(last, -1, axis)
+    new = jnp.broadcast_to(_converted(values, block.dtype), shape)
+
+    def put(bits: jax.Array, of_new: jax.Array) -> jax.Array:
+        return jnp.where(last < 0, bits, jnp.take_along_axis(of_new, jnp.maximum(last, 0), axis, mode="clip"))
+
+    return moved(put, x, new)
+
+
+def _flatnonzero(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x = required(operands[0])
+    nonzero = is_nonzero(widen(x, np.dtype(x.dtype))).reshape(-1)
+    return jnp.flatnonzero(nonzero, size=block["size"], fill_value=0).astype(block.dtype)
+
+
+def _aligned_to_none(call: Call) -> AlignedAxes:
+    return ((None,) * len(call.x),)
+
+
+_INDICES: Mapping[str, str] = {
+    "axes": "The axis of x that each array of indices is for, ascending.",
+    "position": "The position of the indices' axes among the other axes of x, in x[indices].",
+}
+
+
+def rows() -> tuple[Row, ...]:
+    """Returns the rows."""
+    indices = "Integers that broadcast together; negative ones count from the end. One that there is not is refused."
+    along = "Integers; negative ones count from the last element. One that there is not is refused."
+    return (
+        Row(
+            "take_at",
+            "The elements at indices along several axes, as x[indices].",
+            _take_at,
+            (_ANY, indices),
+            _INDICES,
+            aligned=_take_at_aligned,
+            checks=_counts(1),
+        ),
+        Row(
+            "put_at",
+            "The array with other elements at indices along some axes, as x[indices] = values and numpy.add.at.",
+            _put_at,
+            (_ANY, "The operand of each update, which broadcasts to x[indices]; converted to x's type.", indices),
+            {
+                **_INDICES,
+                "mode": f"The update: {', '.join(UPDATE_MODES)}. Of equal indices the last is set; others add up.",
+            },
+            aligned=_put_at_aligned,
+            origins=lambda call: tuple(range(len(call.x))),
+            checks=_counts(2),
+            reproducibility=Reproducibility.INTEGERS,
+        ),
+        Row(
+            "put_along_axis",
+            "The array with other elements at indices along an axis, as numpy.put_along_axis; of equal ones the last.",
+            _put_along,
+            (_ANY, "The new elements, which broadcast to the indices; converted to x's type.", along),
+            {"axis": "Along which axis; negative axes count from the last."},
+            _put_aligned,
+            checks=(IndexCheck(2, lambda call: call.x[call["axis"]]),),
+        ),
+        Row(
+            "flatnonzero",
+            "The indices of the elements of the flattened array that are not zero, as numpy.flatnonzero.",
+            _flatnonzero,
+            (_ANY,),
+            {"size": "The number of elements that are not zero; indices beyond it are left out, missing ones are 0."},
+            aligned=_aligned_to_none,
+            origins=lambda call: (0 if call.x else None,),
+            needs_complete_axes=True,
+        ),
+    )

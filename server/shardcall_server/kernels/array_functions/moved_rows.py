@@ -1,0 +1,140 @@
+"""Exchange of rows of which only the run knows the first.
+
+Every device needs as many rows, from ``firsts[d] + shift`` on; ``firsts`` are known when the program is compiled and
+``shift``, from 0 to a known maximum, is the same on all devices. Arrays are integers: see `bits`. What each may need
+at any shift is an interval of rows that is known too. Where it is long, the shifts fall into intervals, and all devices
+take the same branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shardcall_server.kernels.core.blocks import index_type, ppermute, rows
+from shardcall_server.kernels.core.differentiation import is_differentiated
+from shardcall_server.kernels.stencils.exchange import Exchange, ShardedAxis
+
+MAX_BRANCHES = 8
+"""The most intervals of shifts: each is a branch to compile."""
+
+
+@dataclass(frozen=True)
+class MovedRows:
+    """The rows that the devices need.
+
+    Attributes:
+        along: the sharded axis; rows of its padding count as rows.
+        firsts: [D] the first row that each device needs at shift 0.
+        count: the number of rows that each device needs.
+        highest: the highest shift.
+    """
+
+    along: ShardedAxis
+    firsts: tuple[int, ...]
+    count: int
+    highest: int
+
+    @staticmethod
+    def of(along: ShardedAxis, firsts: Sequence[int], count: int, highest: int) -> MovedRows:
+        """Returns the rows of an axis whose padding counts too: what it holds is read, and used by nobody."""
+        return MovedRows(replace(along, rows=along.block * along.devices), tuple(firsts), count, highest)
+
+    @property
+    def margins(self) -> tuple[int, int]:
+        """The most rows that a device needs from before its block and from behind it."""
+        offsets = [first - device * self.along.block for device, first in enumerate(self.firsts)]
+        return max(0, -min(offsets)), max(0, max(offsets) + self.highest + self.count - self.along.block)
+
+    @property
+    def has_margins(self) -> bool:
+        """True if the rows are the block and margins that are no longer than it."""
+        return sum(self.margins) <= self.along.block
+
+    @property
+    def branch_rows(self) -> int:
+        """The number of shifts of one branch."""
+        least = max(16, self.count // 4)
+        return max(least, -(-(self.highest + 1) // MAX_BRANCHES))
+
+    @property
+    def received_rows(self) -> int:
+        """The most rows that a device receives."""
+        return sum(self.margins) if self.has_margins else self.count + min(self.branch_rows, self.highest)
+
+    def __call__(self, block: jax.Array, shift: jax.Array | int = 0) -> jax.Array:
+        """Returns the rows ``[count, …]`` that the running device needs, from its block ``[B, …]``."""
+        shift = jnp.asarray(shift, index_type(self.along.rows + self.highest + self.count))
+        if self.has_margins:
+            return self._from_margins(block, shift)
+        if self.highest < self.branch_rows:
+            return self._from_windows(0, self.highest, block, shift)
+        starts = range(0, self.highest + 1, self.branch_rows)
+        branches = [self._branch(start, min(start + self.branch_rows - 1, self.highest)) for start in starts]
+        chosen: jax.Array = lax.switch(shift // self.branch_rows, branches, block, shift)
+        return chosen
+
+    def _branch(self, lowest: int, highest: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+        return lambda block, shift: self._from_windows(lowest, highest, block, shift)
+
+    def _from_windows(self, lowest: int, highest: int, block: jax.Array, shift: jax.Array) -> jax.Array:
+        """Returns the rows, for shifts from ``lowest`` to ``highest``: a part of consecutive blocks."""
+        axis, size, length = self.along.axis, self.along.block, self.count + highest - lowest
+        starts = [first + lowest for first in self.firsts]
+        sources = [start // size for start in starts]
+        most = max((start + length - 1) // size - source for start, source in zip(starts, sources, strict=True))
+        # The first block ends with rows that are needed, those behind it begin with some.
+        unused = min(start % size for start in starts)
+        parts = [self._received(rows(block, unused, size - unused, axis), sources)]
+        for k in range(1, most + 1):
+            needed = max(start + length - (source + k) * size for start, source in zip(starts, sources, strict=True))
+            part = rows(block, 0, min(size, needed), axis)
+            parts.append(self._received(part, [source + k for source in sources]))
+        offset = self.along.pick([start % size - unused - lowest for start in starts])
+        return rows(_joined(parts, axis), shift + offset, self.count, axis)
+
+    def _received(self, part: jax.Array, sources: Sequence[int]) -> jax.Array:
+        """Returns the part of each device's source; zeros where there is no such device."""
+        rounds: list[list[tuple[int, int]]] = []
+        for pair in ((source, target) for target, source in enumerate(sources) if 0 <= source < self.along.devices):
+            free = next((pairs for pairs in rounds if all(pair[0] != source for source, _ in pairs)), None)
+            if free is None:
+                rounds.append([pair])
+            else:
+                free.append(pair)
+        received = [ppermute(part, self.along.axis_names, self.along.mesh, pairs) for pairs in rounds]
+        # A device that receives nothing in a round has zeros.
+        joined = jnp.add if is_differentiated() else jnp.bitwise_or
+        return reduce(joined, received) if received else jnp.zeros_like(part)
+
+    def _from_margins(self, block: jax.Array, shift: jax.Array) -> jax.Array:
+        """Returns the rows; those that are in the block at every shift are read from it alone, in one pass."""
+        axis, size, (left, right) = self.along.axis, self.along.block, self.margins
+        starts = [device * size for device in range(self.along.devices)]
+        before = Exchange.of(self.along, [(start - left, start) for start in starts], "none")(block)
+        behind = Exchange.of(self.along, [(start + size, start + size + right) for start in starts], "none")(block)
+        offsets = [first - start for first, start in zip(self.firsts, starts, strict=True)]
+        # As the rows of the block are counted: the first row that is needed, and the least and the greatest it may be.
+        first, least, greatest = shift + self.along.pick(offsets), min(offsets), max(offsets) + self.highest
+        head, tail = max(0, -least), min(self.count, size - greatest)
+        if tail <= head:
+            return rows(_joined([before, block, behind], axis), first + left, self.count, axis)
+        parts = [rows(block, first + head, tail - head, axis)]
+        if head:
+            near = _joined([before, rows(block, 0, max(0, head + greatest), axis)], axis)
+            parts.insert(0, rows(near, first + left, head, axis))
+        if tail < self.count:
+            start = least + tail
+            near = _joined([rows(block, start, size - start, axis), behind], axis)
+            parts.append(rows(near, first + tail - start, self.count - tail, axis))
+        return _joined(parts, axis)
+
+
+def _joined(parts: Sequence[jax.Array], axis: int) -> jax.Array:
+    present = [part for part in parts if part.shape[axis]]
+    return jnp.concatenate(present, axis) if len(present) > 1 else present[0]

@@ -1,0 +1,340 @@
+"""Rows of the table for functions that move elements: indexing, reshaping, joining, padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall._src.functions import checks, layout_rules
+from shardcall_server.kernels.array_functions.exchanges import CONCATENATE, FLIP, PAD
+from shardcall_server.kernels.array_functions.extracts import DIAGONAL, TRACE
+from shardcall_server.kernels.array_functions.resizing import REPEAT, RESHAPE
+from shardcall_server.kernels.array_functions.row import AlignedAxes, Body, Call, ResultBlock, Row
+from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.element_types import convert, narrow, widen
+from shardcall_server.kernels.core.kernel import required
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.numerics.ordering import is_nonzero
+
+_ANY = "The array, of any rank and element type."
+_AXIS = "Negative axes count from the last."
+
+
+def _move(move: Callable[..., jax.Array]) -> Body:
+    """Returns the body that moves the elements of all operands, in the type of the result."""
+
+    def body(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+        arrays = [convert(array, block.dtype) for array in operands if array is not None]
+        return moved(lambda *bits: move(block, *bits), *arrays)
+
+    return body
+
+
+def _others(axes: Sequence[int], ndim: int) -> list[int]:
+    return [i for i in range(ndim) if i not in axes]
+
+
+def _axes(call: Call, name: str = "axis", ndim: int | None = None) -> tuple[int, ...]:
+    return checks.axes(call.parameters, name, len(call.x) if ndim is None else ndim)
+
+
+def _origins_of(targets: Sequence[int | None], ndim: int) -> tuple[int | None, ...]:
+    return tuple(targets.index(i) if i in targets else None for i in range(ndim))
+
+
+def _reshape_targets(call: Call) -> list[int | None]:
+    """Returns the axes of the result for those at both ends of x that keep their sizes and their neighbours."""
+    x, shape = call.x, call.shape
+    least = min(len(x), len(shape))
+    front = next((i for i in range(least) if x[i] != shape[i]), least)
+    back = next((i for i in range(least - front) if x[-1 - i] != shape[-1 - i]), least - front)
+    if math.prod(x[front : len(x) - back]) != math.prod(shape[front : len(shape) - back]):  # of arrays without elements
+        front = back = 0
+    more = len(shape) - len(x)
+    return [i if i < front else i + more if i >= len(x) - back else None for i in range(len(x))]
+
+
+def _reshape_origins(call: Call) -> tuple[int | None, ...]:
+    targets = _reshape_targets(call)
+    origins = list(_origins_of(targets, len(call.shape)))
+    if None in targets and None in origins:
+        origins[origins.index(None)] = targets.index(None)
+    return tuple(origins)
+
+
+def _expand_dims_targets(call: Call) -> list[int | None]:
+    return list(_others(_axes(call, "axis", len(call.shape)), len(call.shape)))
+
+
+def _squeeze_targets(call: Call) -> list[int | None]:
+    kept = _others(layout_rules.squeezed(call.x, call.parameters), len(call.x))
+    return [kept.index(i) if i in kept else None for i in range(len(call.x))]
+
+
+def _broadcast_targets(call: Call) -> list[int | None]:
+    behind = len(call.shape) - len(call.x)
+    return [i + behind if size == call.shape[i + behind] else None for i, size in enumerate(call.x)]
+
+
+def _but_axes(call: Call) -> list[int | None]:
+    """Returns the axes of x, None for those that the parameter ``axis`` names."""
+    along = _axes(call)
+    return [None if i in along else i for i in range(len(call.x))]
+
+
+def _every(call: Call) -> tuple[int | None, ...]:
+    return tuple(range(len(call.shape)))
+
+
+def _of_axis(call: Call) -> tuple[int | None, ...]:
+    """Returns the origins of a result of x's axes; of the flattened one the first axis, where there is one."""
+    return _every(call) if call["axis"] is not None else (0 if call.x else None,)
+
+
+def _concatenate_aligned(call: Call) -> AlignedAxes:
+    if call["axis"] is None:
+        return tuple((None,) * len(required(shape)) for shape in call.shapes)
+    return (tuple(_but_axes(call)),) * len(call.shapes)
+
+
+def _concatenate(block: ResultBlock, *arrays: jax.Array) -> jax.Array:
+    if block["axis"] is None:
+        return jnp.concatenate([array.reshape(-1) for array in arrays])
+    return jnp.concatenate(arrays, axis=block["axis"])
+
+
+def _stack_aligned(call: Call) -> AlignedAxes:
+    return (tuple(_others(_axes(call, "axis", len(call.shape)), len(call.shape))),) * len(call.shapes)
+
+
+def _tile_targets(call: Call) -> list[int | None]:
+    reps, ndim = checks.integers(call.parameters, "reps"), len(call.shape)
+    copies = (1,) * (ndim - len(reps)) + reps
+    return [i if copies[i] == 1 else None for i in range(ndim - len(call.x), ndim)]
+
+
+def _tile_origins(call: Call) -> tuple[int | None, ...]:
+    new = len(call.shape) - len(call.x)
+    return (*[None] * new, *range(len(call.x)))
+
+
+def _repeat_targets(call: Call) -> list[int | None]:
+    return [None] * len(call.x) if call["axis"] is None else _but_axes(call)
+
+
+def _triangle_targets(call: Call) -> list[int | None]:
+    return [1] if len(call.x) == 1 else list(range(len(call.x)))
+
+
+def _triangle(*, is_upper: bool) -> Body:
+    def move(block: ResultBlock, bits: jax.Array) -> jax.Array:
+        rows, columns = block.call.shape[-2:]
+        k = max(-rows - 1, min(block["k"], columns + 1))
+        ndim = len(block.shape)
+        above = block.index(ndim - 1) - block.index(ndim - 2)
+        return jnp.where(above >= k if is_upper else above <= k, bits, jnp.zeros((), bits.dtype))
+
+    return _move(move)
+
+
+def _diagonal_targets(call: Call) -> list[int | None]:
+    kept = _others(layout_rules.diagonal_axes(call.x, call.parameters), len(call.x))
+    return [kept.index(i) if i in kept else None for i in range(len(call.x))]
+
+
+def _diagonal_of(block: ResultBlock, bits: jax.Array) -> jax.Array:
+    rows, columns = layout_rules.diagonal_axes(block.call.x, block.call.parameters)
+    sizes = block.call.x[rows], block.call.x[columns]
+    offset = max(-sizes[0], min(block["offset"], sizes[1]))
+    count = max(0, min(sizes[0] + min(offset, 0), sizes[1] - max(offset, 0)))
+    matrices = jnp.moveaxis(bits, (rows, columns), (-2, -1))
+    first = lax.slice_in_dim(matrices, max(-offset, 0), max(-offset, 0) + count, axis=-2)
+    first = lax.slice_in_dim(first, max(offset, 0), max(offset, 0) + count, axis=-1)
+    taken: jax.Array = jnp.diagonal(first, axis1=-2, axis2=-1)
+    return taken
+
+
+def _trace(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    diagonal = _diagonal_of(block, required(operands[0]))
+    if block.dtype == np.bool_:
+        return jnp.any(is_nonzero(widen(diagonal, np.dtype(diagonal.dtype))), axis=-1)
+    wide = widen(diagonal, block.dtype)
+    return narrow(jnp.sum(wide, axis=-1, dtype=wide.dtype), block.dtype)
+
+
+def _astype(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x = required(operands[0])
+    if block.dtype == np.bool_:
+        return is_nonzero(widen(x, np.dtype(x.dtype)))
+    if np.dtype(x.dtype).kind == "c" and block.dtype.kind != "c":
+        x = lax.real(x)
+    return convert(x, block.dtype)
+
+
+def _pad_targets(call: Call) -> list[int | None]:
+    return [None if sum(rows) else i for i, rows in enumerate(layout_rules.margins(call.x, call.parameters))]
+
+
+def _pad(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x, fill = required(operands[0]), operands[1]
+    rows = layout_rules.margins(block.call.x, block.call.parameters)
+    if block["mode"] != "constant" and rows:  # jnp.pad takes no scalars
+        return moved(lambda bits: jnp.pad(bits, rows, mode=block["mode"]), x)
+    margins = [(before, behind, 0) for before, behind in rows]
+    value = jnp.zeros((), x.dtype) if fill is None else convert(fill, block.dtype)
+    return moved(lambda bits, of_fill: lax.pad(bits, of_fill, margins), x, value)
+
+
+def _one(targets: Callable[[Call], Sequence[int | None]], others: int = 0) -> Callable[[Call], AlignedAxes]:
+    """Returns the alignment of x to some axes of the result, and of further operands, scalars, to none."""
+    return lambda call: (tuple(targets(call)), *[()] * others)
+
+
+def _row(name: str, summary: str, body: Body, targets: Callable[[Call], Sequence[int | None]], **more: Any) -> Row:
+    return Row(name, summary, body, (_ANY,), aligned=_one(targets), **more)
+
+
+def rows() -> tuple[Row, ...]:
+    """Returns the rows."""
+    axis = {"axis": f"Along which axis; {_AXIS} None: all."}
+    flat = {"axis": "Along which axis; negative axes count from the last. None: x is flattened."}
+    k = {"k": "The diagonal: 0 for the main one, positive above it."}
+    diagonals = {
+        "offset": "The diagonal: 0 for the main one, positive above it.",
+        "axis1": "The axis of the rows.",
+        "axis2": "The axis of the columns.",
+    }
+    arrays = ("The arrays.",)
+    return (
+        _row(
+            "reshape",
+            "The elements in an array of another shape, as numpy.reshape.",
+            _move(lambda block, bits: bits.reshape(block.shape)),
+            _reshape_targets,
+            parameters={"shape": "The shape; one size may be -1, which stands for what is left."},
+            origins=_reshape_origins,
+            exchanged=RESHAPE,
+        ),
+        _row(
+            "expand_dims",
+            "The array with new axes of size 1, as numpy.expand_dims.",
+            _move(lambda block, bits: bits.reshape(block.shape)),
+            _expand_dims_targets,
+            parameters={"axis": "The axes of the result that are new."},
+            counts_result=True,
+        ),
+        _row(
+            "squeeze",
+            "The array without axes of size 1, as numpy.squeeze.",
+            _move(lambda block, bits: bits.reshape(block.shape)),
+            _squeeze_targets,
+            parameters={"axis": "The axes to remove; None for all of size 1."},
+        ),
+        _row(
+            "broadcast_to",
+            "The array broadcast to a shape, as numpy.broadcast_to.",
+            _move(lambda block, bits: jnp.broadcast_to(bits, block.shape)),
+            _broadcast_targets,
+            parameters={"shape": "The shape."},
+            is_free=True,
+        ),
+        _row(
+            "flip",
+            "The elements in reverse order along axes, as numpy.flip.",
+            _move(lambda block, bits: jnp.flip(bits, _axes(block.call))),
+            _but_axes,
+            parameters=axis,
+            origins=_every,
+            exchanged=FLIP,
+        ),
+        Row(
+            "concatenate",
+            "Arrays joined along an axis, as numpy.concatenate.",
+            _move(_concatenate),
+            arrays,
+            {"axis": "Along which axis; negative axes count from the last. None: the arrays are flattened."},
+            _concatenate_aligned,
+            _of_axis,
+            exchanged=CONCATENATE,
+        ),
+        Row(
+            "stack",
+            "Arrays joined along a new axis, as numpy.stack.",
+            _move(lambda block, *bits: jnp.stack(bits, axis=block["axis"])),
+            arrays,
+            {"axis": "The axis of the result that is new."},
+            _stack_aligned,
+            counts_result=True,
+        ),
+        _row(
+            "astype",
+            "The array in another element type, as numpy.ndarray.astype.",
+            _astype,
+            lambda call: range(len(call.x)),
+            parameters={"dtype": "The element type, by name."},
+        ),
+        _row(
+            "tile",
+            "Copies of the array beside each other, as numpy.tile.",
+            _move(lambda block, bits: jnp.tile(bits, block["reps"])),
+            _tile_targets,
+            parameters={"reps": "The number of copies along each axis."},
+            origins=_tile_origins,
+        ),
+        _row(
+            "repeat",
+            "Each row several times, as numpy.repeat.",
+            _move(lambda block, bits: jnp.repeat(bits, block["repeats"], block["axis"])),
+            _repeat_targets,
+            parameters={"repeats": "How often each row occurs.", **flat},
+            origins=_of_axis,
+            exchanged=REPEAT,
+        ),
+        *(
+            _row(
+                name,
+                f"The elements {side} a diagonal, zeros elsewhere, as numpy.{name}.",
+                _triangle(is_upper=name == "triu"),
+                _triangle_targets,
+                parameters=k,
+                is_free=True,
+            )
+            for name, side in (("tril", "on and below"), ("triu", "on and above"))
+        ),
+        _row(
+            "diagonal",
+            "The diagonals of matrices, as numpy.diagonal.",
+            _move(_diagonal_of),
+            _diagonal_targets,
+            parameters=diagonals,
+            exchanged=DIAGONAL,
+        ),
+        _row(
+            "trace",
+            "The sums of the diagonals of matrices, as numpy.trace.",
+            _trace,
+            _diagonal_targets,
+            parameters={**diagonals, "dtype": "The element type of the sums, by name; None for that of numpy.sum."},
+            reproducibility=Reproducibility.INTEGERS,
+            exchanged=TRACE,
+        ),
+        Row(
+            "pad",
+            "The array with rows before and behind, as numpy.pad.",
+            _pad,
+            (_ANY, "[] the value of the new elements for the mode constant; 0 if left out."),
+            {
+                "pad_width": "The rows before and behind: one number, one of each, or both for each axis.",
+                "mode": f"The new elements: {', '.join(layout_rules.PAD_MODES)}.",
+            },
+            _one(_pad_targets, 1),
+            _every,
+            exchanged=PAD,
+        ),
+    )

@@ -1,0 +1,212 @@
+"""Rows of the table for slices: their elements, and arrays with other elements in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardcall._src.functions import checks, layout_rules
+from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
+from shardcall_server.kernels.array_functions.row import (
+    AlignedAxes,
+    Call,
+    Exchanged,
+    LocalSpecs,
+    ResultBlock,
+    Row,
+    call_of,
+)
+from shardcall_server.kernels.array_functions.sliced_axes import AssignedAxis, SlicedAxis
+from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.element_types import convert, widen
+from shardcall_server.kernels.core.kernel import Problem, required
+from shardcall_server.kernels.core.layout import MeshAxes, format_spec
+from shardcall_server.kernels.numerics.ordering import is_nonzero
+from shardcall_server.kernels.stencils.exchange import ShardedAxis
+
+_PARAMETERS: Mapping[str, str] = {
+    "sizes": "The number of elements along each axis of x.",
+    "steps": "The steps between them, other than 0; negative ones go towards the first.",
+    "dropped": "The axes of x, of size 1 now, that the slice does not have.",
+    "inserted": "The axes of the slice that are new, of size 1.",
+}
+_STARTS = "[n] integers: the first index of each axis; clamped to those from which all elements exist."
+
+
+def _targets(call: Call) -> list[int | None]:
+    """Returns for each axis of x the axis of the slice that it becomes; None for those dropped."""
+    slice_shape = layout_rules.slice_shape(call.x, call.parameters)
+    dropped = checks.axes(call.parameters, "dropped", len(call.x))
+    new = checks.axes(call.parameters, "inserted", len(slice_shape))
+    kept = (i for i in range(len(slice_shape)) if i not in new)
+    return [None if i in dropped else next(kept) for i in range(len(call.x))]
+
+
+def _is_complete(call: Call, axis: int) -> bool:
+    return bool(call["steps"][axis] == 1 and call["sizes"][axis] == call.x[axis])
+
+
+def _is_kept(call: Call, axis: int) -> bool:
+    """Returns whether an axis of x is one of the slice, with all of its elements; of size 1 it may be dropped."""
+    return _is_complete(call, axis) and _targets(call)[axis] is not None
+
+
+def _getitem_aligned(call: Call) -> AlignedAxes:
+    targets = _targets(call)
+    return tuple(target if _is_complete(call, i) else None for i, target in enumerate(targets)), (None,)
+
+
+def _getitem_origins(call: Call) -> tuple[int | None, ...]:
+    targets = _targets(call)
+    return tuple(targets.index(i) if i in targets else None for i in range(len(call.shape)))
+
+
+def _sliced(call: Call, axis: int, along: ShardedAxis) -> SlicedAxis:
+    is_sharded = _targets(call)[axis] is not None
+    return SlicedAxis(along, call["sizes"][axis], call["steps"][axis], is_sharded)
+
+
+def _getitem_of(alongs: Sequence[ShardedAxis], block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x, starts = map(required, operands)
+    slices = [_sliced(block.call, along.axis, along) for along in alongs if not _is_kept(block.call, along.axis)]
+
+    def move(bits: jax.Array) -> jax.Array:
+        # What is sliced on every device alone comes first, so that less travels.
+        for each in sorted(slices, key=lambda each: each.along.devices > 1):
+            bits = each(bits, starts[each.along.axis])
+        return bits.reshape(block.shape)
+
+    return moved(move, x)
+
+
+def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    no_mesh = MeshAxes(())
+    return _getitem_of([ShardedAxis(i, (), no_mesh, n, n) for i, n in enumerate(block.call.x)], block, operands)
+
+
+def _getitem_specs(problem: Problem) -> LocalSpecs | str:
+    spec, call = required(problem.in_specs[0]), call_of(problem)
+    slices = [_sliced(call, along.axis, along) for along in _alongs(problem) if not _is_kept(call, along.axis)]
+    if not all(each.is_cheap for each in slices) and can_exchange(problem, _getitem_aligned(call)[0]):
+        return "the devices would send as many rows as their blocks have, and exchange another axis in less time"
+    origins = _getitem_origins(call)
+    return LocalSpecs((spec, ((),)), tuple(() if origin is None else spec[origin] for origin in origins))
+
+
+def _alongs(problem: Problem) -> list[ShardedAxis]:
+    x, spec = required(problem.operands[0]), required(problem.in_specs[0])
+    return [ShardedAxis.of(x, spec, axis, problem.mesh) for axis in range(x.ndim)]
+
+
+def _value_targets(call: Call) -> list[int | None]:
+    """Returns for each axis of the values the axis of x along which they are assigned; None for those of one row."""
+    shape, targets = required(call.shapes[1]), _targets(call)
+    more = len(layout_rules.slice_shape(call.x, call.parameters)) - len(shape)
+    return [targets.index(i + more) if size != 1 and i + more in targets else None for i, size in enumerate(shape)]
+
+
+def _setitem_aligned(call: Call) -> AlignedAxes:
+    of_values = [None if axis is None or not _is_complete(call, axis) else axis for axis in _value_targets(call)]
+    return tuple(range(len(call.x))), tuple(of_values), (None,)
+
+
+def _setitem_of(
+    alongs: Mapping[int, ShardedAxis], block: ResultBlock, operands: Sequence[jax.Array | None]
+) -> jax.Array:
+    """Returns a block of x with the values in it.
+
+    Args:
+        alongs: by axis of x, the axes along which the values are sharded as x, as the values have them.
+        block: the block.
+        operands: the blocks of x, the values and the starts.
+    """
+    x, values, starts = map(required, operands)
+    call, axes = block.call, _value_targets(block.call)
+    if 0 in call["sizes"]:
+        return x
+    sizes = dict(zip(axes, values.shape, strict=True))
+    assigned = [
+        AssignedAxis(axis, call.x[axis], call["sizes"][axis], call["steps"][axis], alongs.get(axis))
+        for axis in range(len(call.x))
+        if not _is_complete(call, axis)
+    ]
+
+    def move(bits: jax.Array, of_values: jax.Array) -> jax.Array:
+        of_values = of_values.reshape([sizes.get(axis, 1) for axis in range(len(call.x))])
+        is_assigned = jnp.ones((1,) * len(call.x), bool)
+        for each in assigned:
+            first, lowest = block.offsets[each.axis], each.lowest(starts[each.axis])
+            is_assigned &= each.is_assigned(block.shape, first, lowest)
+            if each.axis in axes:
+                of_values = each.values_of(of_values, block.shape[each.axis], first, lowest)
+        return jnp.where(is_assigned, of_values, bits)
+
+    return moved(move, x, _as_type(values, block.dtype))
+
+
+def _as_type(values: jax.Array, dtype: np.dtype) -> jax.Array:
+    return is_nonzero(widen(values, np.dtype(values.dtype))) if dtype == np.bool_ else convert(values, dtype)
+
+
+def _value_alongs(problem: Problem) -> dict[int, ShardedAxis]:
+    """Returns the sliced axes of x along which the values are sharded as x."""
+    x_spec, spec, values = required(problem.in_specs[0]), required(problem.in_specs[1]), required(problem.operands[1])
+    call = call_of(problem)
+    return {
+        target: replace(ShardedAxis.of(values, spec, axis, problem.mesh), axis=target)
+        for axis, target in enumerate(_value_targets(call))
+        if target is not None and not _is_complete(call, target) and spec[axis] and spec[axis] == x_spec[target]
+    }
+
+
+def _setitem_specs(problem: Problem) -> LocalSpecs | str:
+    call, (x_spec, spec) = call_of(problem), map(required, problem.in_specs[:2])
+    alongs, needs = _value_alongs(problem), []
+    for axis, target in enumerate(_value_targets(call)):
+        is_kept = target is not None and (target in alongs or _is_complete(call, target))
+        needs.append(x_spec[target] if is_kept and target is not None else ())
+        if spec[axis] and spec[axis] != needs[-1]:
+            return f"the values are sharded as {format_spec(spec)}, and it serves values that are sharded as x"
+    if any(call["steps"][axis] != 1 for axis in alongs):
+        return "the values are sharded along an axis with a step, and it serves steps of 1"
+    return LocalSpecs((x_spec, tuple(needs), ((),)), x_spec)
+
+
+def rows() -> tuple[Row, ...]:
+    """Returns the rows."""
+    array = "The array, of any rank and element type."
+    return (
+        Row(
+            "getitem",
+            "Slices of an array along its axes, whose starts are an operand, as x[a:b:c, i, None].",
+            _getitem,
+            (array, _STARTS),
+            _PARAMETERS,
+            aligned=_getitem_aligned,
+            origins=_getitem_origins,
+            exchanged=Exchanged(
+                "The devices send each other the rows that their blocks of the slice lack. Of a slice that is shorter "
+                "than what they would send, each sends what it has, and the sum of these is the slice.",
+                _getitem_specs,
+                lambda problem, block, operands: _getitem_of(_alongs(problem), block, operands),
+            ),
+        ),
+        Row(
+            "setitem",
+            "The array with values in a slice, as after x[a:b:c, i] = values.",
+            lambda block, operands: _setitem_of({}, block, operands),
+            (array, "The values, which broadcast to the slice; converted to the type of x.", _STARTS),
+            _PARAMETERS,
+            aligned=_setitem_aligned,
+            exchanged=Exchanged(
+                "The devices send each other the values that their blocks of x lack, and nothing of x. Serves values "
+                "that are sharded as x, in steps of 1.",
+                _setitem_specs,
+                lambda problem, block, operands: _setitem_of(_value_alongs(problem), block, operands),
+            ),
+        ),
+    )

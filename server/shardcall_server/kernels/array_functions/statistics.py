@@ -1,0 +1,164 @@
+"""Rows of the table for running products, counts, and positions among sorted numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, Exchanged, LocalSpecs, ResultBlock, Row
+from shardcall_server.kernels.core.blocks import index_type
+from shardcall_server.kernels.core.element_types import convert, narrow, widen
+from shardcall_server.kernels.core.kernel import Problem, required
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+
+
+def _but_axis(call: Call) -> AlignedAxes:
+    axis = call["axis"]
+    if axis is None or not call.x:
+        return ((None,) * len(call.x),)
+    return (tuple(None if i == axis % len(call.x) else i for i in range(len(call.x))),)
+
+
+def _origins(call: Call) -> tuple[int | None, ...]:
+    return tuple(range(len(call.x))) if call["axis"] is not None and call.x else (0 if call.x else None,)
+
+
+def _cumprod(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x = widen(required(operands[0]), block.dtype)
+    if 0 in block.shape:
+        return jnp.zeros(block.shape, block.dtype)
+    is_flat = block["axis"] is None or not x.ndim
+    return narrow(jnp.cumprod(x.reshape(-1) if is_flat else x, axis=0 if is_flat else block["axis"]), block.dtype)
+
+
+def _second(call: Call) -> AlignedAxes:
+    return (None,), tuple(range(len(call.shape)))
+
+
+def _first(call: Call) -> AlignedAxes:
+    return tuple(
+        tuple(range(len(shape or ()))) if k == 0 else (None,) * len(shape or ()) for k, shape in enumerate(call.shapes)
+    )
+
+
+def _searchsorted(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    a, v = map(required, operands)
+    common = np.result_type(np.dtype(a.dtype), np.dtype(v.dtype))
+    if not a.size or 0 in v.shape:
+        return jnp.zeros(v.shape, block.dtype)
+    sorted_, wanted = widen(convert(a, common), common), widen(convert(v, common), common)
+    return jnp.searchsorted(sorted_, wanted, side=block["side"]).astype(block.dtype)
+
+
+def _counts(x: jax.Array, weights: jax.Array | None, length: int, is_valid: jax.Array | bool) -> jax.Array:
+    """Returns the sum of the weights of each integer from 0 to the length; others are left out."""
+    wide = x.astype(np.uint64 if x.dtype.kind == "u" else np.int64)
+    inside = (wide >= 0) & (wide < length) & is_valid
+    index = jnp.where(inside, wide, length).astype(index_type(length + 1))
+    added = jnp.ones((), np.int64) if weights is None else convert(weights, np.dtype(np.float64))
+    return jnp.zeros(length + 1, added.dtype).at[index].add(added, mode="drop")[:length]
+
+
+def _bincount(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    return _counts(required(operands[0]), operands[1], block["length"], is_valid=True)
+
+
+def _sharded_counts(problem: Problem) -> LocalSpecs | str:
+    x, weights = problem.in_specs
+    if weights is not None and weights != x:
+        return "every device counts integers with the weights that it has, so that weights is sharded as x"
+    return LocalSpecs(problem.in_specs, ((),)) if any(required(x)) else "every device has all integers"
+
+
+def _added_counts(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x, (names,) = required(operands[0]), required(problem.in_specs[0])
+    index = lax.axis_index(names).astype(np.int64) * x.size + lax.iota(np.int64, x.size)
+    counts: jax.Array = lax.psum(_counts(x, operands[1], block["length"], index < block.call.x[0]), names)
+    return counts
+
+
+def _interp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    x, xp, fp, *ends = operands
+    real = np.dtype(np.float64)
+    points, coordinates = convert(required(x), real), convert(required(xp), real)
+    values = convert(required(fp), block.dtype)
+    left, right = (
+        values[edge] if end is None else convert(end, block.dtype) for end, edge in zip(ends, (0, -1), strict=True)
+    )
+    if 0 in points.shape:
+        return jnp.zeros(points.shape, block.dtype)
+    last = len(coordinates) - 1
+    before = jnp.clip(jnp.searchsorted(coordinates, points, side="right") - 1, 0, last)
+    after = jnp.minimum(before + 1, last)
+    low, high = values[before], values[after]
+    slope = (high - low) / (coordinates[after] - coordinates[before])
+    inside = slope * (points - coordinates[before]) + low
+    # As NumPy, where a value or a slope is infinite: from the other end, then between equal values.
+    inside = jnp.where(jnp.isnan(inside), slope * (points - coordinates[after]) + high, inside)
+    inside = jnp.where(jnp.isnan(inside) & (low == high), low, inside)
+    inside = jnp.where((before == last) | (coordinates[before] == points), low, inside)
+    inside = jnp.where(points < coordinates[0], left, jnp.where(points > coordinates[-1], right, inside))
+    return jnp.where(jnp.isnan(points), points.astype(block.dtype), inside)
+
+
+def rows() -> tuple[Row, ...]:
+    """Returns the rows."""
+    counts = Exchanged(
+        "Every device counts the integers of its block, and the counts are added. Serves an array that is sharded.",
+        _sharded_counts,
+        _added_counts,
+    )
+    return (
+        Row(
+            "cumprod",
+            "The running product along an axis, as numpy.cumprod.",
+            _cumprod,
+            ("The array, of any rank and element type.",),
+            {
+                "axis": "Along which axis; negative axes count from the last. None: x is flattened.",
+                "dtype": "The element type of the products; None for that of x, or 64 bits for shorter integers.",
+            },
+            _but_axis,
+            _origins,
+            needs_complete_axes=True,
+            reproducibility=Reproducibility.INTEGERS,
+        ),
+        Row(
+            "searchsorted",
+            "The positions at which numbers keep a sorted array sorted, as numpy.searchsorted.",
+            _searchsorted,
+            ("The sorted array [...], replicated.", "The numbers, an array or a scalar."),
+            {"side": "The position among equal numbers: left or right of them."},
+            _second,
+            main=1,
+        ),
+        Row(
+            "bincount",
+            "How often each integer occurs, or the sum of its weights, as numpy.bincount with a length.",
+            _bincount,
+            ("Integers [N]; those that are negative or too large are left out.", "The weight of each integer [N]."),
+            {"length": "The number of counts: of the integers from 0 on."},
+            origins=lambda _: (None,),
+            needs_complete_axes=True,
+            exchanged=counts,
+            reproducibility=Reproducibility.INTEGERS,
+        ),
+        Row(
+            "interp",
+            "The values of a function that is linear between points, as numpy.interp.",
+            _interp,
+            (
+                "Where to evaluate the function; an array or a scalar.",
+                "The coordinates [N] of the points, ascending, replicated.",
+                "The values [N] at the points.",
+                "The value left of all points; the first one by default.",
+                "The value right of all points; the last one by default.",
+            ),
+            aligned=_first,
+            reproducibility=Reproducibility.NOT_PROMISED,
+        ),
+    )

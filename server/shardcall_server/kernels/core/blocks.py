@@ -1,0 +1,89 @@
+"""Slicing, padding and masking of blocks, for all kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from shardcall_server.kernels.core.layout import MeshAxes, Spec
+
+
+def partition_spec(spec: Spec) -> PartitionSpec:
+    """Returns JAX's form of a spec."""
+    return PartitionSpec(*(names or None for names in spec))
+
+
+def rows(array: jax.Array, start: int | jax.Array, count: int, axis: int) -> jax.Array:
+    """Returns ``count`` rows from ``start`` on along an axis."""
+    if isinstance(start, int):
+        return lax.slice_in_dim(array, start, start + count, axis=axis)
+    return lax.dynamic_slice_in_dim(array, start, count, axis)
+
+
+def fit(array: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """Cuts or pads every axis at its end, so that the array has ``shape``; what it adds is zero."""
+    array = lax.slice(array, [0] * array.ndim, [min(n, m) for n, m in zip(array.shape, shape, strict=True)])
+    missing = [(0, m - n, 0) for n, m in zip(array.shape, shape, strict=True)]
+    return lax.pad(array, jnp.zeros((), array.dtype), missing) if any(n for _, n, _ in missing) else array
+
+
+def zeros(shape: Sequence[int], dtype: np.dtype) -> jax.Array:
+    """Returns an array of zeros.
+
+    Of a complex type it is made of its parts: jaxlib 0.10.2 dies of a complex constant, broadcast, in a sum of slices
+    that it partitions ("Check failed: buffer != nullptr" in ``AlgebraicSimplifierVisitor::HandleBroadcast``).
+    """
+    array = jnp.zeros(shape, np.empty(0, dtype).real.dtype)
+    return lax.complex(array, array) if dtype.kind == "c" else array
+
+
+def pad_axis(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
+    """Puts rows of zeros before and behind an array along an axis."""
+    margins = [(before, after, 0) if i == axis else (0, 0, 0) for i in range(array.ndim)]
+    return lax.pad(array, jnp.zeros((), array.dtype), margins)
+
+
+def ppermute(
+    array: jax.Array, axis_names: tuple[str, ...], mesh: MeshAxes, pairs: Sequence[tuple[int, int]]
+) -> jax.Array:
+    """Returns `lax.ppermute` with devices counted as those of a spec are: the first of ``axis_names`` outermost.
+
+    `lax.ppermute` itself counts them in the mesh's order, whatever that of the names (jax 0.10.1; `lax.axis_index`
+    and the other collectives keep to the names').
+    """
+    by_mesh = [name for name in mesh.names if name in axis_names]
+    indices = np.arange(mesh.size(by_mesh)).reshape([mesh.size([name]) for name in by_mesh])
+    index = indices.transpose([by_mesh.index(name) for name in axis_names]).ravel().tolist()
+    permuted: jax.Array = lax.ppermute(array, tuple(by_mesh), [(index[s], index[t]) for s, t in pairs])
+    return permuted
+
+
+def gather(array: jax.Array, axis_names: Sequence[str], axis: int) -> jax.Array:
+    """Gathers the blocks of all devices along mesh axes and concatenates them along an array axis.
+
+    The blocks are gathered along a new first axis and then transposed in one pass: given the axis, XLA:CPU transposes
+    before and after, and multiplies transposed arrays more slowly. Gathers of blocks of columns took 0.3 to 0.9 of the
+    time this way.
+    """
+    gathered = lax.all_gather(array, tuple(axis_names))
+    shape = [len(gathered) * n if i == axis else n for i, n in enumerate(array.shape)]
+    return jnp.moveaxis(gathered, 0, axis).reshape(shape)
+
+
+def index_type(count: int) -> np.dtype:
+    """Returns the type in which indices below ``count`` can be counted."""
+    return np.dtype(np.int32 if count < 2**31 else np.int64)
+
+
+def mask_from(array: jax.Array, axis: int, length: jax.Array | int) -> jax.Array:
+    """Zeroes the elements at ``length`` and beyond along an axis.
+
+    A select, not a product: padding may hold NaN. ``length`` may be negative or beyond the end.
+    """
+    index = lax.broadcasted_iota(index_type(array.shape[axis]), array.shape, axis)
+    return jnp.where(index < length, array, jnp.zeros((), array.dtype))

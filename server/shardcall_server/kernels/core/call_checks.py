@@ -1,0 +1,168 @@
+"""Calls of kernels: checks of their parts, and defaults of their specs and strategies.
+
+Pure Python, before any tracing, so that no text of a JAX exception reaches a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from shardcall._src.functions.function import REQUIRED
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, Specs
+from shardcall_server.kernels.core.layout_checks import check_spec
+from shardcall_server.kernels.core.signature import ParameterValue, ParameterValues
+
+AUTO = "auto"
+"""The strategy that leaves the choice to the server."""
+
+
+def fill_in(
+    kernel: Kernel,
+    requested: Sequence[ArrayType | None],
+    parameters: ParameterValues,
+    mesh: MeshAxes,
+    requested_in_specs: Specs,
+    requested_out_specs: Specs,
+    requested_strategy: str,
+) -> tuple[Problem, Strategy, str]:
+    """Checks a call on a mesh that exists, and fills in what it left open.
+
+    Args:
+        kernel: the kernel called.
+        requested: the operands' types; None for one left out.
+        parameters: values by name.
+        mesh: the mesh's axes.
+        requested_in_specs: entries per operand; None where unset. May be shorter than the operands.
+        requested_out_specs: entries per result; None where unset.
+        requested_strategy: a name, or "auto".
+
+    Returns:
+        The problem, its strategy, and a clause that explains the strategy.
+
+    Raises:
+        CallError: for every mistake that a caller can make.
+    """
+    operands = check_operands(kernel, requested)
+    signature = kernel.validate(operands, check_parameters(kernel, parameters))
+    strategies = {strategy.name: strategy for strategy in kernel.strategies}
+    if requested_strategy != AUTO and requested_strategy not in strategies:
+        raise CallError(
+            Reason.UNKNOWN_STRATEGY,
+            f"kernel {kernel.name!r} has no strategy {shorten(requested_strategy)!r}; "
+            f"{did_you_mean(requested_strategy, [*strategies, AUTO])}",
+            field="strategy",
+        )
+    specs = _check_specs(
+        "in_specs",
+        [info.name for info in kernel.operand_infos(len(operands))],
+        requested_in_specs,
+        operands,
+        mesh,
+    )
+    in_specs = kernel.default_in_specs(operands, signature.parameters, specs, mesh, requested_strategy)
+    count = len(signature.results)
+    result_names = ["the result"] if count == 1 else [f"result {i}" for i in range(count)]
+    problem = Problem(
+        operands=operands,
+        parameters=signature.parameters,
+        results=signature.results,
+        mesh=mesh,
+        in_specs=in_specs,
+        out_specs=_check_specs("out_specs", result_names, requested_out_specs, signature.results, mesh),
+        checks=signature.checks,
+    )
+    if requested_strategy == AUTO:
+        name, reason = kernel.choose(problem)
+    else:
+        name, reason = requested_strategy, "asked for"
+    problem = replace(problem, out_specs=kernel.default_out_specs(problem, name))
+    if why := strategies[name].refusal(problem):
+        able = [s.name for s in kernel.strategies if not s.refusal(problem)]
+        raise CallError(
+            Reason.STRATEGY_UNSUPPORTED,
+            f"strategy {name!r} of kernel {kernel.name!r} cannot serve this layout: {why}; "
+            + (f"these can: {', '.join([*able, AUTO])}" if able else "change the specs, or leave them unset"),
+            field="strategy",
+            metadata={"able": ",".join(able)},
+        )
+    return problem, strategies[name], reason
+
+
+def without_trailing(operands: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
+    """Returns the operands without those left out at the end."""
+    present = [i for i, operand in enumerate(operands) if operand is not None]
+    return operands[: present[-1] + 1] if present else ()
+
+
+def check_operands(kernel: Kernel, requested: Sequence[ArrayType | None]) -> tuple[ArrayType | None, ...]:
+    """Returns the operands of a call, one for each of the kernel's; None for one left out.
+
+    Raises:
+        CallError: OPERAND_COUNT.
+    """
+    present = without_trailing(requested)
+    infos = kernel.operand_infos(len(present))
+    if len(present) > len(infos):
+        raise CallError(
+            Reason.OPERAND_COUNT,
+            f"kernel {kernel.name!r} takes {len(infos)} operands "
+            f"({', '.join(info.name for info in infos)}) and got {len(present)}; leave out the rest",
+            field="operands",
+        )
+    operands = tuple(present) + (None,) * (len(infos) - len(present))
+    for info, operand in zip(infos, operands, strict=True):
+        if operand is None and (info.repeated or not info.optional):
+            raise CallError(
+                Reason.OPERAND_COUNT,
+                f"kernel {kernel.name!r} needs operand {info.name!r}, which is None or was left out; give an array",
+                field=info.name,
+            )
+    return operands
+
+
+def check_parameters(kernel: Kernel, values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
+    """Returns the parameters of a call by name, defaults filled in.
+
+    Raises:
+        CallError: for names that the kernel does not have, and required ones that are missing.
+    """
+    defaults = {info.name: info.default for info in kernel.parameters}
+    for name in values:
+        if name not in defaults:
+            raise CallError(
+                Reason.UNKNOWN_PARAMETER,
+                f"kernel {kernel.name!r} has no parameter {shorten(name)!r}; {did_you_mean(name, defaults)}",
+                field=shorten(name) or "parameters",
+            )
+    parameters = {**defaults, **values}
+    for name, value in parameters.items():
+        if value is REQUIRED:
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"kernel {kernel.name!r} needs parameter {name!r}, which was left out; give {name}=…",
+                field=name,
+            )
+    return parameters  # type: ignore[return-value]  # REQUIRED is gone
+
+
+def _check_specs(
+    field: str,
+    names: Sequence[str],
+    requested: Sequence[Spec | None],
+    arrays: Sequence[ArrayType | None],
+    mesh: MeshAxes,
+) -> tuple[Spec | None, ...]:
+    if len(requested) > len(arrays):
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            f"{field} has {len(requested)} specs for {', '.join(names)}; give at most one for each",
+            field=field,
+        )
+    specs = tuple(requested) + (None,) * (len(arrays) - len(requested))
+    return tuple(
+        None if spec is None or array is None else check_spec(f"{field}[{i}]", name, spec, array, mesh)
+        for i, (name, spec, array) in enumerate(zip(names, specs, arrays, strict=True))
+    )

@@ -1,0 +1,215 @@
+"""The interface of a kernel.
+
+A kernel has three layers, each testable alone: *validate* (pure Python, before any tracing), *bodies*
+(per-block functions under ``jax.shard_map``) and *strategies*, named implementations. All three handle sizes that
+the mesh does not divide: operands arrive padded with zeros at the end of each sharded axis, the padding of a result is
+unspecified, and a body must not let padding affect elements that are returned.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, TypeVar
+
+import jax
+
+from shardcall_server.kernels.core.layout import (
+    ArrayType,
+    MeshAxes,
+    OperandTypes,
+    Specs,
+    padded_shape,
+    rows_over_all,
+)
+from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
+from shardcall_server.kernels.core.signature import (
+    OperandInfo,
+    ParameterInfo,
+    ParametersT,
+    ParameterValues,
+    Signature,
+    ValueCheck,
+)
+
+ValueT = TypeVar("ValueT")
+
+_PRODUCTS_PER_BYTE = 4  # in the same time, on a processor
+_LEAST_WORK_BYTES = 1 << 16  # of a call without elements: its start takes as long as that
+
+
+@dataclass(frozen=True)
+class Problem(Generic[ParametersT]):
+    """The static description of a call that a strategy compiles.
+
+    Attributes:
+        operands: the operands as the caller sees them, without padding; None for one left out.
+        parameters: the validated parameters, as in `Signature`.
+        results: the results as the caller sees them, without padding.
+        mesh: the axes of the mesh.
+        in_specs: the spec of each operand; None for one left out.
+        out_specs: the spec of each result; None leaves it to the compiler.
+        checks: the checks of the operands' values, as in `Signature`.
+    """
+
+    operands: tuple[ArrayType | None, ...]
+    parameters: ParametersT
+    results: tuple[ArrayType, ...]
+    mesh: MeshAxes
+    in_specs: Specs
+    out_specs: Specs
+    checks: tuple[ValueCheck, ...] = ()
+
+    def padded_result(self, index: int = 0) -> tuple[int, ...]:
+        """Returns the shape that a result must have on the mesh; its own where the compiler decides."""
+        spec = self.out_specs[index]
+        shape = self.results[index].shape
+        return shape if spec is None else padded_shape(shape, spec, self.mesh)
+
+
+Program = Callable[..., tuple[jax.Array, ...]]
+"""A traceable function of the present operands, in order, as padded global arrays.
+
+It returns one padded global array per result. Where the result's spec is set the shape must be
+`Problem.padded_result`; where it is None, any shape that holds the result in its leading corner. After the results it
+returns one bool [] for each of `Problem.checks`, the same on every device. A True refuses the call, and its results are
+not returned; `shardcall_server.kernels.core.value_checks` computes such flags.
+"""
+
+
+def required(value: ValueT | None) -> ValueT:
+    """Returns a required operand, or its spec, with a type that excludes None."""
+    assert value is not None
+    return value
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A named implementation of a kernel.
+
+    Attributes:
+        name: the value of ``strategy`` in calls.
+        documentation: one or two sentences on the method and the layouts that it serves.
+        refusal: returns None if the strategy serves a problem, else the reason, as the end of the sentence "cannot
+            serve this layout: …".
+        build: makes the program for a problem on a mesh. Called once per key, never inside a request.
+    """
+
+    name: str
+    documentation: str
+    refusal: Callable[[Problem], str | None]
+    build: Callable[[Problem, jax.sharding.Mesh], Program]
+
+
+class Kernel(ABC, Generic[ParametersT]):
+    """One kernel. Instances hold no state: the same methods with the same arguments return the same.
+
+    A kernel with parameters derives from ``Kernel[P]``, where P is the dataclass that `validate` makes of them; one
+    without parameters derives from plain ``Kernel``.
+
+    Attributes:
+        name: the name in calls.
+        version: increases when the kernel's results or program change.
+        summary: one sentence for listings.
+        operands: the operands by position.
+        parameters: the static parameters, which calls set by name.
+        strategies: the implementations; the first is preferred.
+        reproducibility: the calls whose results are the same bits on every mesh; none by default.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    summary: ClassVar[str]
+    operands: ClassVar[tuple[OperandInfo, ...]]
+    parameters: ClassVar[tuple[ParameterInfo, ...]] = ()
+    strategies: ClassVar[tuple[Strategy, ...]]
+    reproducibility: ClassVar[Reproducibility] = Reproducibility.NOT_PROMISED
+
+    def operand_infos(self, count: int) -> tuple[OperandInfo, ...]:
+        """Returns the operands of a call with ``count`` of them; a repeated one is numbered: ``layers[0]``, …."""
+        if not self.operands or not self.operands[-1].repeated:
+            return self.operands
+        *once, repeated = self.operands
+        times = max(count - len(once), 0 if repeated.optional else 1)
+        return (*once, *(replace(repeated, name=f"{repeated.name}[{i}]") for i in range(times)))
+
+    @abstractmethod
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ParametersT]:
+        """Checks a call and determines its results' types.
+
+        Args:
+            operands: one per `operand_infos`, None for an optional one left out. The number of operands and
+                that required ones are present has been checked.
+            parameters: all of `parameters` by name, defaults filled in; unknown names have been refused,
+                kinds and ranges have not.
+
+        Raises:
+            CallError: with the field at fault, its value and what is allowed.
+        """
+
+    def default_in_specs(
+        self, operands: OperandTypes, parameters: ParametersT, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
+        """Fills in the operands' specs that the caller left unset.
+
+        The first axis is sharded over all mesh axes; a scalar is replicated.
+        """
+        return tuple(
+            spec if spec is not None or operand is None else rows_over_all(operand.ndim, mesh)
+            for operand, spec in zip(operands, in_specs, strict=True)
+        )
+
+    def default_out_specs(self, problem: Problem[ParametersT], strategy: str) -> Specs:
+        """Fills in the results' specs that the caller left unset; None leaves one to the compiler."""
+        return problem.out_specs
+
+    def is_quick(self, problem: Problem[ParametersT]) -> bool:
+        """Returns True if every strategy finishes soon: only then are they timed, since no run can be interrupted.
+
+        True for kernels that read and write their arrays a few times.
+        """
+        return True
+
+    def work_bytes(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
+        """Returns an estimate of the bytes that are read and written in the time that a call takes at least."""
+        nbytes = sum(array.nbytes for array in (*operands, *signature.results) if array is not None)
+        return nbytes + self.product_count(operands, signature) // _PRODUCTS_PER_BYTE + _LEAST_WORK_BYTES
+
+    def product_count(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
+        """Returns an estimate of the multiplications of a call; 0, the default, if there are few for each element."""
+        return 0
+
+    def is_reproducible(self, problem: Problem[ParametersT]) -> bool:
+        """Returns True if a call's results are the same bits on every mesh, in every layout and by every strategy.
+
+        Override it where `reproducibility` is ``PER_CALL``.
+        """
+        if self.reproducibility is Reproducibility.INTEGERS:
+            return all_integers((*problem.operands, *problem.results))
+        return self.reproducibility is Reproducibility.ALWAYS
+
+    def build_slice(self, problem: Problem[ParametersT], mesh: jax.sharding.Mesh) -> Program | None:
+        """Makes the program of a loop that runs in several launches; None for any other call.
+
+        It takes one more array than a strategy's program, the most iterations of a launch, and returns one more: int64
+        [2], the number of iterations that are left, and of those that it ran.
+        """
+        return None
+
+    def parts(self, problem: Problem[ParametersT]) -> Sequence[tuple[Kernel, Problem]]:
+        """Returns the kernels that a call runs, each with its problem; this one alone, but for a graph."""
+        return ((self, problem),)
+
+    def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
+        """Returns the strategy that ``auto`` stands for before any timing, and the reason, as a clause.
+
+        The strategy must serve the problem; by default it is the first that does. Called before `default_out_specs`:
+        ``problem.out_specs`` holds the specs that the caller set.
+        """
+        if len(self.strategies) == 1:
+            return self.strategies[0].name, "there is no other"
+        for strategy in self.strategies:
+            if not strategy.refusal(replace(problem, out_specs=self.default_out_specs(problem, strategy.name))):
+                return strategy.name, "it is the first that serves this layout"
+        return self.strategies[0].name, "no other serves this layout"

@@ -1,0 +1,1 @@
+"""Kernels whose elements are computed alone or reduced: ufuncs, reductions, random numbers."""

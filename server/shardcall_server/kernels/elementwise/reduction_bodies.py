@@ -1,0 +1,305 @@
+"""The bodies of the reductions, one row for each, by NumPy's name.
+
+The same body serves an unsharded array and a device's block: `Over` masks padding and combines the devices' parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall._src.functions import type_rules
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.core.blocks import index_type
+from shardcall_server.kernels.core.element_types import widen
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.numerics import arithmetic, comparisons
+from shardcall_server.kernels.numerics.ordering import is_nonzero
+
+
+@dataclass(frozen=True)
+class Size:
+    """An axis that is reduced.
+
+    Attributes:
+        axis: its index.
+        size: its size, without padding.
+        block: the size of the device's block along it.
+        axis_names: the mesh axes it is sharded over; empty if it is not.
+        padded: whether it is padded.
+    """
+
+    axis: int
+    size: int
+    block: int
+    axis_names: tuple[str, ...]
+    padded: bool
+
+
+@dataclass(frozen=True)
+class Over:
+    """Reduces over axes, and over the mesh axes that they are sharded over. The axes stay, of size 1.
+
+    Attributes:
+        sizes: the axes that are reduced.
+        where: bool, of the block's shape: the elements that are reduced; None for all.
+    """
+
+    sizes: tuple[Size, ...]
+    where: jax.Array | None = None
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes."""
+        return tuple(size.axis for size in self.sizes)
+
+    @property
+    def count(self) -> int:
+        """The number of elements for each element of the result."""
+        return math.prod(size.size for size in self.sizes)
+
+    def counted(self) -> int | jax.Array:
+        """Returns the number of elements reduced to each one of the result; with ``where`` an array of int64."""
+        return self.count if self.where is None else self.sum(jnp.ones(self.where.shape, np.int64))
+
+    @property
+    def _axis_names(self) -> tuple[str, ...]:
+        return tuple(name for size in self.sizes for name in size.axis_names)
+
+    def sum(self, x: jax.Array) -> jax.Array:
+        """Returns the sum, in x's type."""
+        return self.sums(x)[0]
+
+    def sums(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        """Returns the sums of arrays of one shape, each in its type, by one all-reduce."""
+        parts = tuple(jnp.sum(self._masked(x, 0), self.axes, x.dtype, keepdims=True) for x in arrays)
+        return lax.psum(parts, self._axis_names) if self._axis_names else parts
+
+    def prod(self, x: jax.Array) -> jax.Array:
+        """Returns the product, in x's type."""
+        part = jnp.prod(self._masked(x, 1), self.axes, x.dtype, keepdims=True)
+        return jnp.prod(lax.all_gather(part, self._axis_names), 0, x.dtype) if self._axis_names else part
+
+    def max(self, x: jax.Array) -> jax.Array:
+        """Returns the largest of integers. Of floats XLA:CPU's own drops NaN (jax 0.10.1)."""
+        part = jnp.max(self._masked(x, np.iinfo(x.dtype).min), self.axes, keepdims=True)
+        return lax.pmax(part, self._axis_names) if self._axis_names else part
+
+    def any(self, x: jax.Array) -> jax.Array:
+        """Returns True where an element is true."""
+        return self.max(x.astype(np.int32)) > 0
+
+    def index(self, shape: tuple[int, ...]) -> jax.Array:
+        """Returns the row-major index over the reduced axes of each element of a block of shape ``shape``."""
+        dtype, stride = index_type(self.count + max(shape, default=1)), 1
+        index = jnp.zeros(shape, dtype)
+        for size in reversed(self.sizes):
+            index = index + self._position(size, shape, dtype) * stride
+            stride *= size.size
+        return index
+
+    def _position(self, size: Size, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
+        here = lax.broadcasted_iota(dtype, shape, size.axis)
+        return here + lax.axis_index(size.axis_names).astype(dtype) * size.block if size.axis_names else here
+
+    def _masked(self, x: jax.Array, fill: int) -> jax.Array:
+        if self.where is not None:
+            x = jnp.where(self.where, x, jnp.full((), fill, x.dtype))
+        for size in self.sizes:
+            if size.padded:
+                position = self._position(size, x.shape, index_type(size.size + size.block))
+                # A select, not a product: padding may hold NaN.
+                x = jnp.where(position < size.size, x, jnp.full((), fill, x.dtype))
+        return x
+
+
+Body = Callable[[jax.Array, Over, np.dtype, float], jax.Array]
+"""Reduces an array to the working type of the result's type; the number is ``ddof``."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One reduction.
+
+    Attributes:
+        name: the name of NumPy's function.
+        documentation: the result, as a noun phrase.
+        body: the computation.
+        of_none: the reduction of no elements; None if it is undefined.
+        parameters: the parameters other than ``axis`` and ``keepdims``.
+        index: whether the result is the index of an element.
+        averages: whether it divides, so that the result is not of integers.
+        combine: combines two results; None for reductions without an initial value.
+        reproducibility: as `Kernel.reproducibility`, for reductions that do not average.
+    """
+
+    name: str
+    documentation: str
+    body: Body
+    of_none: float | None = None
+    parameters: tuple[str, ...] = ()
+    index: bool = False
+    averages: bool = False
+    combine: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    reproducibility: Reproducibility = Reproducibility.ALWAYS
+
+    def result_type(self, x: np.dtype, dtype: np.dtype | None) -> np.dtype:
+        """Returns NumPy's element type of the result.
+
+        Args:
+            x: the element type of the operand.
+            dtype: the requested type, if any.
+
+        Raises:
+            CallError: where NumPy refuses, and for averages of integers that would be integers.
+        """
+        with suppress(TypeError):
+            return type_rules.reduction(self.name)((x,), {"dtype": None if dtype is None else dtype.name})
+        holds = x.name if x.name == "complex128" else "complex64" if x.kind == "c" else "float32"
+        asked = "" if dtype is None else f" in {dtype.name}"
+        raise CallError(
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            f"the {self.name} of {x.name}{asked} would not hold its values; give a dtype that does, such as "
+            f"dtype={holds!r}",
+            field="dtype" if "dtype" in self.parameters else "x",
+        )
+
+
+def _sum(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
+    return over.any(truth(x)) if dtype == np.bool_ else over.sum(widen(x, dtype))
+
+
+def _prod(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
+    return ~over.any(~truth(x)) if dtype == np.bool_ else over.prod(widen(x, dtype))
+
+
+def _mean(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
+    return arithmetic.divide(over.sum(widen(x, dtype)), over.counted())
+
+
+def _var(x: jax.Array, over: Over, dtype: np.dtype, ddof: float) -> jax.Array:
+    wide = x if x.dtype.kind == "c" else widen(x, dtype)
+    count = over.counted()
+    distance = wide - arithmetic.divide(over.sum(wide), count)
+    # The mean was rounded, which the sum of the distances makes good. Chan, Golub and LeVeque, "Algorithms for
+    # computing the sample variance", eq. 1.7.
+    left, squares = over.sums(distance, _squared_size(distance))
+    correction = _squared_size(arithmetic.divide(left, count)) * count
+    squares = jnp.maximum(squares - jnp.where(jnp.isfinite(correction), correction, 0), 0)
+    return arithmetic.divide(squares, jnp.maximum(count - float(ddof), 0))
+
+
+def _squared_size(x: jax.Array) -> jax.Array:
+    return jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x)) if x.dtype.kind == "c" else jnp.square(x)
+
+
+def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: float) -> jax.Array:
+    return jnp.sqrt(_var(x, over, dtype, ddof))
+
+
+def truth(x: jax.Array) -> jax.Array:
+    """Returns True where an element is true or not 0."""
+    return is_nonzero(widen(x, x.dtype))
+
+
+def _any(x: jax.Array, over: Over, *_: object) -> jax.Array:
+    return over.any(truth(x))
+
+
+def _all(x: jax.Array, over: Over, *_: object) -> jax.Array:
+    return ~over.any(~truth(x))
+
+
+def _key(x: jax.Array, *, zeros_alike: bool) -> jax.Array:
+    """Integers in the order of x: floats by their bits, negative ones' turned; they are all below those of NaN."""
+    if x.dtype.kind in "iu":
+        return x
+    if x.dtype == np.bool_:
+        return x.astype(np.int32)
+    bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
+    least, most = np.iinfo(bits.dtype).min, np.iinfo(bits.dtype).max
+    if zeros_alike:
+        bits = jnp.where(bits == least, 0, bits)
+    return jnp.where(bits < 0, bits ^ most, bits)
+
+
+def _from_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
+    """Reverses `_key`; the least and the greatest integer become NaN."""
+    if dtype.kind != "f":
+        return key.astype(dtype)
+    return lax.bitcast_convert_type(jnp.where(key < 0, key ^ np.iinfo(key.dtype).max, key), dtype)
+
+
+def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tuple[list[jax.Array], jax.Array]:
+    """Returns the keys of the largest or smallest element, and which elements have them; complex ones have two keys."""
+    parts = [jnp.real(x), jnp.imag(x)] if x.dtype.kind == "c" else [x]
+    candidates, nan, keys = jnp.ones(x.shape, bool), jnp.zeros(x.shape, bool), []
+    for part in parts:
+        nan = nan | (part != part)  # noqa: PLR0124
+    for part in parts:
+        key = _key(part, zeros_alike=zeros_alike)
+        least, most = (key.dtype.type(bound) for bound in (np.iinfo(key.dtype).min, np.iinfo(key.dtype).max))
+        key = jnp.where(nan, most, key if largest else ~key)
+        best = over.max(jnp.where(candidates, key, least))
+        candidates = candidates & (key == best)
+        keys.append(best if largest else ~best)
+    return keys, candidates
+
+
+def _first(x: jax.Array, over: Over, *, largest: bool) -> tuple[jax.Array, jax.Array]:
+    """Returns the index of each element, and that of the first NaN, else of the first largest or smallest one."""
+    _keys, candidates = _best(x, over, largest=largest, zeros_alike=True)
+    index = over.index(x.shape)
+    return index, ~over.max(jnp.where(candidates, ~index, np.iinfo(index.dtype).min))
+
+
+def _extreme(*, largest: bool) -> Body:
+    def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
+        wide = widen(x, x.dtype)
+        if x.dtype.kind == "c":  # a complex NaN has another part, which is kept
+            index, first = _first(wide, over, largest=largest)
+            return lax.complex(*(_chosen(part, index == first, over) for part in (lax.real(x), lax.imag(x))))
+        (key,), _candidates = _best(wide, over, largest=largest, zeros_alike=False)
+        return _from_key(key, wide.dtype)
+
+    return body
+
+
+def _chosen(x: jax.Array, selected: jax.Array, over: Over) -> jax.Array:
+    """Returns the single selected element of floats, bit for bit."""
+    bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
+    return lax.bitcast_convert_type(over.max(jnp.where(selected, bits, np.iinfo(bits.dtype).min)), x.dtype)
+
+
+def _index_of(*, largest: bool) -> Body:
+    def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
+        _index, first = _first(widen(x, x.dtype), over, largest=largest)
+        return first.astype(np.int64)
+
+    return body
+
+
+_NAN = float("nan")
+REDUCTIONS = (
+    Reduction("sum", "The sum", _sum, 0, ("dtype",), combine=jnp.add, reproducibility=Reproducibility.INTEGERS),
+    Reduction(
+        "prod", "The product", _prod, 1, ("dtype",), combine=jnp.multiply, reproducibility=Reproducibility.INTEGERS
+    ),
+    Reduction("mean", "The mean", _mean, _NAN, ("dtype",), averages=True),
+    Reduction("var", "The mean of the squared distances from the mean", _var, _NAN, ("ddof",), averages=True),
+    Reduction("std", "The square root of var", _std, _NAN, ("ddof",), averages=True),
+    Reduction("max", "The largest element", _extreme(largest=True), combine=comparisons.maximum),
+    Reduction("min", "The smallest element", _extreme(largest=False), combine=comparisons.minimum),
+    Reduction("argmax", "Where the first of the largest elements is", _index_of(largest=True), index=True),
+    Reduction("argmin", "Where the first of the smallest elements is", _index_of(largest=False), index=True),
+    Reduction("any", "Whether an element is true", _any, 0),
+    Reduction("all", "Whether all elements are true", _all, 1),
+)
+"""All reductions."""

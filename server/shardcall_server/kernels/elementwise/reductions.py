@@ -1,0 +1,347 @@
+"""Reductions over axes, one kernel for each of `reduction_bodies.REDUCTIONS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardcall._src.functions import shape_rules
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.core.axes import axes
+from shardcall_server.kernels.core.blocks import fit, partition_spec
+from shardcall_server.kernels.core.element_types import narrow, widen
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.core.layout import (
+    ArrayType,
+    MeshAxes,
+    OperandTypes,
+    Spec,
+    Specs,
+    block_shape,
+    format_spec,
+    padded_shape,
+)
+from shardcall_server.kernels.core.parameters import element_type, flag, number
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.elementwise.reduction_bodies import REDUCTIONS, Over, Reduction, Size, truth
+
+
+@dataclass(frozen=True)
+class ReduceParameters:
+    """The parameters of every reduction."""
+
+    axis: tuple[int, ...]
+    keepdims: bool
+
+
+@dataclass(frozen=True)
+class SumParameters(ReduceParameters):
+    """The parameters of a reduction whose element type may be chosen."""
+
+    dtype: str
+
+
+@dataclass(frozen=True)
+class VarParameters(ReduceParameters):
+    """The parameters of a reduction that divides by the number of elements less ``ddof``."""
+
+    ddof: float
+
+
+class ReduceKernel(Kernel[ReduceParameters]):
+    """A reduction over some or all axes, as NumPy's function of that name, with its element type.
+
+    Elements that ``where`` excludes are left out; ``initial`` is combined with the reduction of the others.
+
+    ``sum``, ``prod``, ``mean``, ``var`` and ``std`` of floats of 16 bits and less are accumulated in float32 and
+    rounded once. NaN, of complex numbers the first, is the ``max`` and ``min`` of all that holds one; ``argmax`` and
+    ``argmin`` return the index of the first NaN, else of the first of equals.
+
+    Sharding: every layout is served. Over axes that are not sharded nothing moves. Over axes that are,
+    ``all_reduce`` has every device reduce its block, and one all-reduce of a device's part of the result finishes it: a
+    psum or pmax (``prod``: an all-gather of the parts; ``var`` and ``argmax``: two all-reduces; of complex numbers
+    three for ``argmax`` and five for ``max``). ``gspmd`` leaves the partitioning to the compiler.
+
+    Source: the NumPy reference, Mathematical functions and Statistics; the JAX notebook shard_map, section "psum".
+    """
+
+    reduction: ClassVar[Reduction]
+    version = 7
+
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ReduceParameters]:
+        """Checks a call and determines the result's type.
+
+        Raises:
+            CallError: for an axis out of range or named twice, an element type that cannot be reduced so, and where
+                there is nothing to choose from: the largest of no elements.
+        """
+        x, row = required(operands[0]), self.reduction
+        if row.index and isinstance(parameters["axis"], tuple):
+            raise CallError(
+                Reason.PARAMETER_TYPE,
+                f"axis={shorten(parameters['axis'])} is a tuple; {row.name} takes one axis, or None for all",
+                field="axis",
+            )
+        _, where, initial = _present(operands)
+        over = _checked_axes(row, parameters, x)
+        keepdims = flag(parameters, "keepdims")
+        dtype = None if parameters.get("dtype") is None else element_type(parameters, "dtype")
+        result = row.result_type(x.dtype, dtype)
+        (shape,) = shape_rules.reduction((x.shape,), {"axis": over, "keepdims": keepdims})
+        starts = row.of_none is not None or initial is not None
+        _check_where(where, x, starts=starts)
+        _check_initial(initial, result)
+        if not starts and 0 in [x.shape[i] for i in over]:
+            raise CallError(
+                Reason.INVALID_OPERAND,
+                f"x has shape {shorten(str(x.shape))}, and there is no {row.name} of no elements; "
+                "reduce over axes whose sizes are not 0" + (", or give initial" if row.combine else ""),
+                field="x",
+            )
+        normal = ReduceParameters(over, keepdims)
+        if "ddof" in parameters:
+            normal = VarParameters(over, keepdims, number(parameters, "ddof"))
+        elif "dtype" in parameters:
+            normal = SumParameters(over, keepdims, result.name)
+        return Signature(normal, (ArrayType(shape, result),))
+
+    def default_in_specs(
+        self, operands: OperandTypes, parameters: ReduceParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
+        """Fills in unset specs: x by rows over all mesh axes, ``where`` as x, ``initial`` on every device."""
+        x, (spec,) = required(operands[0]), super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, "")
+        unset = (None if o is None else _beside(o, x, required(spec)) for o in operands[1:])
+        others = zip(operands[1:], in_specs[1:], unset, strict=True)
+        return (spec, *(None if o is None else own if own is not None else other for o, own, other in others))
+
+    def default_out_specs(self, problem: Problem[ReduceParameters], strategy: str) -> Specs:
+        """Splits the result as x is, without the axes that are reduced."""
+        return (problem.out_specs[0] or _reduced_spec(problem),)
+
+    def choose(self, problem: Problem[ReduceParameters]) -> tuple[str, str]:
+        """Returns ``all_reduce`` where an axis that is reduced is sharded, else ``gspmd``."""
+        names = _names(problem)
+        if problem.mesh.size(names) == 1:
+            return "gspmd", "no axis that is reduced is sharded, so nothing moves"
+        if why := _all_reduce_refusal(problem):
+            return "gspmd", f"all_reduce cannot: {why}"
+        return "all_reduce", f"what is reduced is sharded over {', '.join(names)}; only the devices' parts move"
+
+
+def _present(operands: OperandTypes) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
+    """Returns x, ``where`` and ``initial``; None for those that a reduction does not take, too."""
+    x, where, initial = (*operands, None, None)[:3]
+    return required(x), where, initial
+
+
+def _checked_axes(row: Reduction, parameters: ParameterValues, x: ArrayType) -> tuple[int, ...]:
+    value = parameters["axis"]
+    # NumPy's ufuncs take axis 0 of a scalar for old times' sake; its averages do not.
+    if not x.ndim and value in (0, -1) and not isinstance(value, bool | float) and not row.averages:
+        return ()
+    return axes(parameters, "axis", x.ndim)
+
+
+def _check_where(where: ArrayType | None, x: ArrayType, *, starts: bool) -> None:
+    if where is None:
+        return
+    here = x.shape[x.ndim - where.ndim :]
+    if where.ndim > x.ndim or any(n not in (1, m) for n, m in zip(where.shape, here, strict=True)):
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            f"where has shape {shorten(str(where.shape))} and x {shorten(str(x.shape))}; give one that broadcasts to x",
+            field="where",
+        )
+    if not starts:
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            "where may leave no element to choose from; give initial, which is the result then",
+            field="where",
+        )
+
+
+def _check_initial(initial: ArrayType | None, result: np.dtype) -> None:
+    if initial is None:
+        return
+    if initial.ndim:
+        raise CallError(
+            Reason.INVALID_OPERAND, f"initial has shape {shorten(str(initial.shape))}; give a scalar", field="initial"
+        )
+    if initial.dtype.kind == "c" and result.kind != "c":
+        raise CallError(
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            f"initial is {initial.dtype.name} and the result {result.name}, which cannot hold it; give a real number",
+            field="initial",
+        )
+
+
+def _beside(operand: ArrayType, x: ArrayType, spec: Spec) -> Spec:
+    """Returns the spec of an operand that is broadcast to x: sharded as x along the axes of x's size."""
+    behind = x.ndim - operand.ndim
+    return tuple(spec[behind + i] if n == x.shape[behind + i] else () for i, n in enumerate(operand.shape))
+
+
+def _axes(problem: Problem[ReduceParameters]) -> tuple[int, ...]:
+    return problem.parameters.axis
+
+
+def _names(problem: Problem[ReduceParameters]) -> tuple[str, ...]:
+    spec = required(problem.in_specs[0])
+    return tuple(name for i in _axes(problem) for name in spec[i])
+
+
+def _reduced_spec(problem: Problem[ReduceParameters]) -> Spec:
+    over, spec = _axes(problem), required(problem.in_specs[0])
+    keepdims = problem.parameters.keepdims
+    return tuple(() if i in over else names for i, names in enumerate(spec) if keepdims or i not in over)
+
+
+def _reduce(
+    row: Reduction, problem: Problem[ReduceParameters], over: Over, x: jax.Array, *others: jax.Array
+) -> jax.Array:
+    """Reduces x over axes, which stay with size 1 if the call keeps them.
+
+    Args:
+        over: the axes, and the mesh axes they are sharded over.
+        x: the array, or a block of it.
+        others: ``where``, which broadcasts to x, and ``initial``, those that are present.
+    """
+    (result,), (_, where, initial) = problem.results, _present(problem.operands)
+    rest = iter(others)
+    if where is not None:
+        over = replace(over, where=jnp.broadcast_to(truth(next(rest)), x.shape))
+    ddof = problem.parameters.ddof if isinstance(problem.parameters, VarParameters) else 0
+    reduced = row.body(x, over, result.dtype, ddof)
+    if initial is not None:
+        reduced = _begun(row, over, reduced, _initial(next(rest), result.dtype))
+    if not problem.parameters.keepdims:
+        reduced = jnp.squeeze(reduced, over.axes)
+    return narrow(reduced, result.dtype)
+
+
+def _begun(row: Reduction, over: Over, reduced: jax.Array, initial: jax.Array) -> jax.Array:
+    """Combines a result and the initial value."""
+    assert row.combine is not None
+    initial = jnp.broadcast_to(initial, reduced.shape)
+    combined = row.combine(reduced, initial)
+    if over.where is None or row.of_none is not None:
+        return combined
+    return jnp.where(over.any(over.where), combined, initial)
+
+
+def _initial(value: jax.Array, dtype: np.dtype) -> jax.Array:
+    return widen(value.astype(dtype), dtype)
+
+
+def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
+    (x, where, initial), (result,) = _present(problem.operands), problem.results
+    padded = problem.padded_result()
+    if 0 in x.shape:
+
+        def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
+            if initial is None:
+                fill = row.of_none or 0  # where it is undefined the result has no elements
+                is_complex_nan = result.dtype.kind == "c" and np.isnan(fill)
+                value = jnp.full((), complex(fill, fill) if is_complex_nan else fill, result.dtype)
+            else:
+                value = arrays[-1]
+            return (jnp.broadcast_to(value.astype(result.dtype), padded),)
+
+        return of_none
+
+    def program(array: jax.Array, *others: jax.Array) -> tuple[jax.Array]:
+        sizes = tuple(Size(i, x.shape[i], array.shape[i], (), array.shape[i] > x.shape[i]) for i in _axes(problem))
+        if where is not None:
+            here = zip(where.shape, array.shape[x.ndim - where.ndim :], strict=True)
+            mask = fit(fit(others[0], where.shape), [n if n == 1 else m for n, m in here])
+            others = (mask, *others[1:])
+        return (fit(_reduce(row, problem, Over(sizes), array, *others), padded),)
+
+    return program
+
+
+def _all_reduce(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sharding.Mesh) -> Program:
+    x, spec = required(problem.operands[0]), required(problem.in_specs[0])
+    block = block_shape(x.shape, spec, problem.mesh)
+    padded = padded_shape(x.shape, spec, problem.mesh)
+    over = Over(tuple(Size(i, x.shape[i], block[i], spec[i], padded[i] > x.shape[i]) for i in _axes(problem)))
+    body: Callable[..., jax.Array] = jax.shard_map(
+        lambda *arrays: _reduce(row, problem, over, *arrays),
+        mesh=mesh,
+        in_specs=tuple(partition_spec(own) for own in problem.in_specs if own is not None),
+        out_specs=partition_spec(_reduced_spec(problem)),
+        check_vma=False,  # JAX cannot infer that gathered arrays, as of prod, are equal on all devices
+    )
+    return lambda *arrays: (body(*arrays),)
+
+
+def _all_reduce_refusal(problem: Problem[ReduceParameters]) -> str | None:
+    x, spec = required(problem.operands[0]), required(problem.in_specs[0])
+    if 0 in x.shape:
+        return "x has no elements"
+    for operand, own in zip(problem.operands[1:], problem.in_specs[1:], strict=True):
+        if operand is not None and own != (wanted := _beside(operand, x, spec)):
+            return f"where is sharded as {format_spec(own or ())}, and with this x it serves {format_spec(wanted)}"
+    served, asked = _reduced_spec(problem), problem.out_specs[0]
+    if asked is not None and asked != served:
+        return f"the result is to be {format_spec(asked)}, and of this x it makes {format_spec(served)}"
+    return None
+
+
+_PARAMETERS = {
+    "axis": ParameterInfo("axis", "Over which axis or axes; None for all. Negative ones count from the last.", None),
+    "keepdims": ParameterInfo("keepdims", "Whether reduced axes stay, of size 1.", False),
+    "dtype": ParameterInfo("dtype", "The element type of the sum and the result; None for NumPy's.", None),
+    "ddof": ParameterInfo("ddof", "What is taken off the number of elements to divide by.", 0),
+}
+
+
+_X = OperandInfo("x", "The array, of any rank and element type.")
+_WHERE = OperandInfo("where", "Which elements count: true or not 0; broadcasts to x. All of them if left out.", True)
+_INITIAL = OperandInfo("initial", "A scalar that the reduction begins with, converted to the result's type.", True)
+
+
+def _operands(row: Reduction) -> tuple[OperandInfo, ...]:
+    if row.index:
+        return (_X,)
+    return (_X, _WHERE, _INITIAL) if row.combine else (_X, _WHERE)
+
+
+def _kernel(row: Reduction) -> ReduceKernel:
+
+    class NamedReduction(ReduceKernel):
+        __doc__ = ReduceKernel.__doc__
+        name = row.name
+        summary = f"{row.documentation}, as numpy.{row.name}."
+        parameters = tuple(_PARAMETERS[name] for name in ("axis", "keepdims", *row.parameters))
+        reduction = row
+        operands = _operands(row)
+        reproducibility = Reproducibility.NOT_PROMISED if row.averages else row.reproducibility
+        strategies = (
+            Strategy(
+                "gspmd",
+                "The reduction of the unsharded array, partitioned by the compiler. Serves every layout.",
+                lambda _: None,
+                lambda problem, _: _gspmd(row, problem),
+            ),
+            Strategy(
+                "all_reduce",
+                "Every device reduces its block, and the parts are reduced over the devices. Serves a result "
+                "sharded as x, without the reduced axes.",
+                _all_reduce_refusal,
+                lambda problem, mesh: _all_reduce(row, problem, mesh),
+            ),
+        )
+
+    return NamedReduction()
+
+
+def reductions() -> tuple[ReduceKernel, ...]:
+    """Returns one kernel for each reduction."""
+    return tuple(map(_kernel, REDUCTIONS))

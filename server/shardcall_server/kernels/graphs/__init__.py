@@ -1,0 +1,1 @@
+"""Programs of many kernel calls: their plans, control flow, transformations and derivatives."""

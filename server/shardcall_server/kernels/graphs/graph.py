@@ -1,0 +1,278 @@
+"""Graphs of kernel calls as one program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+
+from shardcall._src.graphs.graph import Value
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
+from shardcall_server.kernels.core.parameters import integer, integers, text
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded
+from shardcall_server.kernels.graphs.graph_cond import CondKernel
+from shardcall_server.kernels.graphs.graph_loop import (
+    GraphLoop,
+    check_carried,
+    check_count,
+    check_times,
+    looped,
+    most_iterations,
+    times_check,
+)
+from shardcall_server.kernels.graphs.graph_plan import GraphPlan, check_derivatives, graph_of
+from shardcall_server.kernels.graphs.graph_scan import ScanKernel
+from shardcall_server.kernels.graphs.graph_transforms import (
+    TRANSFORMS,
+    check_dual_operands,
+    check_transform,
+    transformed,
+    transformed_specs,
+    transformed_types,
+)
+from shardcall_server.kernels.graphs.graph_vmap import VmapKernel
+
+_WORK_OF_DERIVATIVES = 4  # times that of the graph
+
+
+@dataclass(frozen=True)
+class GraphParameters:
+    """The parameters of `GraphKernel`.
+
+    Attributes:
+        graph: the text of the graph.
+        kernels: name and version of the kernels in it, in alphabetical order.
+        carried: for each result the input that it becomes in the next iteration, -1 for none; empty without a loop.
+        condition: the result that decides on another iteration; -1 for none.
+        count: the number of iterations; 0 if it is an operand.
+        transform: the transformation of the graph, one of `TRANSFORMS`; empty for none.
+        wrt: the inputs that a derivative is with respect to.
+    """
+
+    graph: str
+    kernels: tuple[str, ...]
+    carried: tuple[int, ...] = ()
+    condition: int = -1
+    count: int = 0
+    transform: str = ""
+    wrt: tuple[int, ...] = ()
+
+    @property
+    def loop(self) -> GraphLoop:
+        """The loop."""
+        return GraphLoop(self.carried, self.condition, self.count)
+
+    @property
+    def has_times(self) -> bool:
+        """True if the last operand is the number of iterations."""
+        return bool(self.carried) and not self.count
+
+
+class GraphKernel(Kernel[GraphParameters]):
+    """A graph of kernel calls, run as one program; its operands are the inputs of the graph.
+
+    Every node is computed by its kernel's own strategy, and the compiler fuses across them. Results are those of the
+    calls one by one: what the compiler would round otherwise in one program is kept apart (`sealing`). Flags of all
+    nodes refuse the call.
+
+    With ``carried`` the graph runs several times, as a loop in the program, and the last operand is their number. A
+    result that becomes an input has its spec. Operands behind the graph's inputs are first values of results that the
+    graph does not read. A call of such a graph runs in slices; in another graph it is a part of that program.
+
+    With ``transform`` the program is a transformation of the graph by JAX, such as its gradient. A node of this kernel
+    is a graph in the graph.
+
+    Sharding: that of each kernel, in order: an operand has the spec of the result that it is, and results have their
+    kernel's default, or rows over all mesh axes where that leaves it to the compiler.
+
+    Args:
+        kernels: the kernels that nodes may be of, by name; beside them nodes may be loops (``graph``), ``scan``,
+            ``cond`` and ``vmap``.
+    """
+
+    name = "graph"
+    version = 1
+    summary = "A graph of kernel calls, run as one program."
+    operands = (
+        OperandInfo("inputs", "The inputs of the graph; of a loop also times, last.", optional=True, repeated=True),
+    )
+    parameters = (
+        ParameterInfo("graph", "The graph as canonical JSON: nodes, and which values are results."),
+        ParameterInfo("carried", "Of a loop: for each result the input that it becomes, or -1.", ()),
+        ParameterInfo("condition", "Of a loop: the bool result that is true while there is another iteration.", -1),
+        ParameterInfo("count", "Of a loop in a graph: the number of iterations; 0 for the operand times.", 0),
+        ParameterInfo("transform", f"A transformation of the graph: {', '.join(TRANSFORMS)}; none if empty.", ""),
+        ParameterInfo("wrt", "Of a derivative: the indices of the inputs that it is with respect to.", ()),
+    )
+    reproducibility = Reproducibility.PER_CALL
+
+    def __init__(self, kernels: Mapping[str, Kernel]) -> None:
+        every = dict(kernels)
+        self._bodies = GraphBodies(every)
+        within = (self, ScanKernel(self._bodies), CondKernel(self._bodies), VmapKernel(self._bodies))
+        every.update({kernel.name: kernel for kernel in within})
+        self.strategies = (  # type: ignore[misc]  # with this graph's kernels
+            Strategy(
+                "composed",
+                "The strategies of the nodes' kernels, in one program. Serves every layout.",
+                lambda _: None,
+                self._build,
+            ),
+        )
+
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[GraphParameters]:
+        """Checks a graph, node by node, and determines its results' types.
+
+        Raises:
+            CallError: for a text that is no canonical graph, for inputs that it does not have, and for what the
+                kernels of its nodes refuse.
+        """
+        own = GraphParameters(
+            text(parameters, "graph"),
+            (),
+            integers(parameters, "carried"),
+            integer(parameters, "condition"),
+            integer(parameters, "count"),
+            text(parameters, "transform"),
+            integers(parameters, "wrt"),
+        )
+        used = graph_of(own.graph).input_count
+        check_transform(own.transform, own.wrt, used)
+        check_count(own.loop)
+        if own.has_times and operands:
+            check_times(required(operands[-1]))
+        present = _inputs(operands, own)
+        _check_count(own, used, len(present))
+        inputs = present[:used]
+        graph_types, results = self._bodies.types(own.graph, inputs), self._bodies.results(own.graph, inputs)
+        checks = list(graph_types.checks)
+        if own.carried:
+            check_carried(own.loop, used, present, results)
+        if own.has_times:
+            checks.append(times_check(own.loop, graph_types.work_bytes))
+        if own.transform:
+            wanted, results = transformed_types(own.transform, own.wrt, inputs, results)
+            check_dual_operands(wanted, present)
+        return Signature(replace(own, kernels=self._bodies.versions(own.graph)), results, tuple(checks))
+
+    def work_bytes(self, operands: OperandTypes, signature: Signature[GraphParameters]) -> int:
+        """Returns the bytes of an iteration, times their number, or the largest number if it is an operand."""
+        own = signature.parameters
+        inputs = _inputs(operands, own)[: graph_of(own.graph).input_count]
+        each = self._bodies.types(own.graph, inputs).work_bytes
+        if own.transform:
+            each *= _WORK_OF_DERIVATIVES
+        return each * (own.count or (most_iterations(each) if own.carried else 1))
+
+    def default_in_specs(
+        self, operands: OperandTypes, parameters: GraphParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
+        """Fills in unset specs: an input has the one that the first kernel that uses it fills in."""
+        inputs, graph = _inputs(operands, parameters), graph_of(parameters.graph)
+        used = graph.input_count
+        plan = self._bodies.plan(parameters.graph, inputs[:used], in_specs[:used], mesh)
+        if parameters.wrt:
+            check_derivatives(plan, {Value(-1, i) for i in parameters.wrt})
+        results = [plan.specs[value] for value in graph.results]
+        own, _ = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, results, plan.results)
+        if parameters.carried:
+            first = dict(zip(parameters.carried, results, strict=True))
+            own = (*own, *(first[i] for i in range(used, len(inputs))), *[()] * parameters.has_times)
+        return tuple(each if spec is None else spec for spec, each in zip(in_specs, own, strict=True))
+
+    def default_out_specs(self, problem: Problem[GraphParameters], strategy: str) -> Specs:
+        """Shards each result as its kernel does."""
+        own = self._made_specs(problem)
+        return tuple(each if spec is None else spec for each, spec in zip(own, problem.out_specs, strict=True))
+
+    def is_reproducible(self, problem: Problem[GraphParameters]) -> bool:
+        """Returns True if every node's result is, and there are no derivatives."""
+        return problem.parameters.transform in ("", "checkpoint") and all(
+            kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem)
+        )
+
+    def parts(self, problem: Problem[GraphParameters]) -> Sequence[tuple[Kernel, Problem]]:
+        """Returns the kernels of the nodes, each with its problem."""
+        return self._bodies.parts(*_body(problem), problem.mesh)
+
+    def plans(self, problem: Problem[GraphParameters]) -> Sequence[GraphPlan]:
+        """Returns the plan of the graph."""
+        return (self._bodies.plan(*_body(problem), problem.mesh),)
+
+    def build_slice(self, problem: Problem[GraphParameters], mesh: jax.sharding.Mesh) -> Program | None:
+        """Makes the program of a slice of a loop whose number of iterations is an operand."""
+        return self._build(problem, mesh, is_sliced=True) if problem.parameters.has_times else None
+
+    def _result_specs(self, problem: Problem[GraphParameters]) -> list[Spec]:
+        """Returns the spec of each result of the graph."""
+        specs = self._bodies.result_specs(*_body(problem), problem.mesh)
+        carried = problem.parameters.carried or (-1,) * len(specs)
+        return [spec if i < 0 else required(problem.in_specs[i]) for spec, i in zip(specs, carried, strict=True)]
+
+    def _made_specs(self, problem: Problem[GraphParameters]) -> tuple[Spec, ...]:
+        """Returns the spec of each result of the call before it is moved to the one that the call sets."""
+        (plan,), own = self.plans(problem), problem.parameters
+        return transformed_specs(own.transform, own.wrt, plan.in_specs, self._result_specs(problem), plan.results)[1]
+
+    def _build(self, problem: Problem[GraphParameters], mesh: jax.sharding.Mesh, *, is_sliced: bool = False) -> Program:
+        specs, body = self._result_specs(problem), _body(problem)
+        inner = self._bodies.program(*body, specs, problem.mesh, mesh)
+        if problem.parameters.carried:
+            most = None if is_sliced else most_iterations(self._bodies.types(*body[:2]).work_bytes)
+            once = inner
+            inner = looped(
+                lambda *arrays: once(*arrays[: len(body[1])]),
+                problem.parameters.loop,
+                problem.results,
+                specs,
+                problem.mesh,
+                mesh,
+                most,
+            )
+
+        (plan,), own, operands = self.plans(problem), problem.parameters, tuple(map(required, problem.operands))
+        inner = transformed(inner, own.transform, own.wrt, plan.results, specs, problem.mesh)
+        duals, made = transformed_specs(own.transform, own.wrt, plan.in_specs, specs, plan.results)
+        in_specs = duals if own.transform else problem.in_specs
+
+        def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+            placed = all_resharded(
+                arrays, operands, tuple(map(required, problem.in_specs)), in_specs, problem.mesh, mesh
+            )
+            return all_resharded(inner(*placed), problem.results, made, problem.out_specs, problem.mesh, mesh)
+
+        return program
+
+
+def _check_count(own: GraphParameters, used: int, count: int) -> None:
+    if count < used or (count > used and not (own.carried or own.transform)):
+        raise CallError(
+            Reason.OPERAND_COUNT,
+            f"the graph has {used} inputs and {count} operands came; give one for each"
+            f"{', and times' if own.has_times else ''}",
+            field="operands",
+        )
+    if own.carried and own.transform:
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"carried and transform={own.transform!r} were given; give one of them",
+            field="carried",
+        )
+
+
+def _inputs(operands: OperandTypes, parameters: GraphParameters) -> tuple[ArrayType, ...]:
+    """Returns the types of the operands without the number of iterations."""
+    inputs = tuple(map(required, operands))
+    return inputs[:-1] if parameters.has_times else inputs
+
+
+def _body(problem: Problem[GraphParameters]) -> tuple[str, tuple[ArrayType, ...], Specs]:
+    """Returns the graph of a call, the types of its inputs and their specs."""
+    written = problem.parameters.graph
+    used = graph_of(written).input_count
+    return written, tuple(map(required, problem.operands[:used])), problem.in_specs[:used]

@@ -1,0 +1,214 @@
+"""Graphs as the bodies of kernels: their types, plans and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding
+
+from shardcall._src.graphs.graph import Graph, Value, bodies_of
+from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.blocks import fit, partition_spec
+from shardcall_server.kernels.core.differentiation import is_differentiated
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, required
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, Specs, padded_shape
+from shardcall_server.kernels.graphs.derivatives import differentiable
+from shardcall_server.kernels.graphs.graph_plan import (
+    GraphPlan,
+    GraphTypes,
+    Kernels,
+    PlannedNode,
+    graph_of,
+    plan_of,
+    types_of,
+)
+from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
+
+_MOST_PLANS = 64
+
+
+class GraphBodies:
+    """Graphs of a set of kernels, by their texts.
+
+    Args:
+        kernels: the kernels that nodes may be of, by name.
+    """
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernels = kernels
+        self.types = lru_cache(maxsize=_MOST_PLANS)(self._types)
+        self.plan = lru_cache(maxsize=_MOST_PLANS)(self._plan)
+
+    def results(self, written: str, inputs: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:
+        """Returns the types of a graph's results.
+
+        Raises:
+            CallError: as `types_of`.
+        """
+        types = self.types(written, inputs).types
+        return tuple(types[value] for value in graph_of(written).results)
+
+    def versions(self, written: str) -> tuple[str, ...]:
+        """Returns name and version of the kernels in a graph, in alphabetical order."""
+        names = sorted(set(_names(graph_of(written))))
+        return tuple(f"{name} {self._kernels[name].version}" for name in names)
+
+    def result_specs(self, written: str, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> list[Spec]:
+        """Returns the spec that each result of a graph has where it is computed."""
+        plan = self.plan(written, inputs, in_specs, mesh)
+        return [plan.specs[value] for value in graph_of(written).results]
+
+    def parts(
+        self, written: str, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes
+    ) -> list[tuple[Kernel, Problem]]:
+        """Returns the kernels of a graph, those of the graphs in it included, each with its problem."""
+        nodes = self.plan(written, inputs, in_specs, mesh).nodes
+        return [part for node in nodes for part in node.kernel.parts(node.problem)]
+
+    def program(
+        self,
+        written: str,
+        inputs: tuple[ArrayType, ...],
+        in_specs: Specs,
+        specs: Sequence[Spec],
+        axes: MeshAxes,
+        mesh: jax.sharding.Mesh,
+    ) -> Program:
+        """Makes the program of a graph.
+
+        Args:
+            written: the text of the graph.
+            inputs: the types of its inputs.
+            in_specs: the specs of its inputs.
+            specs: the specs of its results.
+            axes: the axes of the mesh.
+            mesh: the mesh.
+        """
+        plan, results = self.plan(written, inputs, in_specs, axes), graph_of(written).results
+        kinds = self.results(written, inputs)
+        used = {value for node in plan.nodes for value in node.operands}
+        programs: dict[Hashable, Program] = {}
+        keys = []
+        for i, node in enumerate(plan.nodes):
+            is_used = tuple(Value(i, k) in used for k in range(len(node.problem.results)))
+            key = node.kernel, node.strategy, node.problem, node.out_specs, is_used
+            keys.append(key)
+            if key not in programs:
+                programs[key] = _program(node, is_used, mesh)
+
+        def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+            values = {Value(-1, i): array for i, array in enumerate(arrays)}
+            flags: list[jax.Array] = []
+            # JAX traces and lowers equal nodes once. Not across traces: a program may be differentiated in one of them.
+            steps = {key: jax.jit(run) for key, run in programs.items()}
+            for i, (node, key) in enumerate(zip(plan.nodes, keys, strict=True)):
+                made = steps[key](*_operands(node, plan, values, mesh))
+                count = len(node.problem.results)
+                flags += made[count:]
+                values.update((Value(i, k), array) for k, array in enumerate(made[:count]))
+            moved_results = (
+                resharded(values[value], kind, plan.specs[value], spec, axes, mesh)
+                for value, kind, spec in zip(results, kinds, specs, strict=True)
+            )
+            return (*moved_results, *flags)
+
+        return program
+
+    def _types(self, written: str, inputs: tuple[ArrayType, ...]) -> GraphTypes:
+        return types_of(graph_of(written), self._kernels, inputs)
+
+    def _plan(self, written: str, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
+        return plan_of(graph_of(written), self._kernels, inputs, in_specs, mesh)
+
+
+def resharded(
+    array: jax.Array, kind: ArrayType, has: Spec, needs: Spec, axes: MeshAxes, mesh: jax.sharding.Mesh
+) -> jax.Array:
+    """Returns an array in another spec, padded as that needs."""
+    if has == needs:
+        return array
+    shape = padded_shape(kind.shape, needs, axes)
+    return moved(lambda bits: fit(fit(bits, kind.shape), shape), array, mesh=mesh, specs=(has, needs))
+
+
+def all_resharded(
+    arrays: Sequence[jax.Array],
+    kinds: Sequence[ArrayType],
+    has: Sequence[Spec],
+    needs: Specs,
+    axes: MeshAxes,
+    mesh: jax.sharding.Mesh,
+) -> tuple[jax.Array, ...]:
+    """Returns arrays in other specs, and what comes after them as it is."""
+    each = zip(arrays[: len(kinds)], kinds, has, needs, strict=True)
+    changed = (resharded(array, kind, own, required(spec), axes, mesh) for array, kind, own, spec in each)
+    return (*changed, *arrays[len(kinds) :])
+
+
+def _names(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        yield node.kernel
+        for body in bodies_of(node):
+            yield from _names(graph_of(body))
+
+
+def _program(node: PlannedNode, is_used: Sequence[bool], mesh: jax.sharding.Mesh) -> Program:
+    """Makes the program of a node, whose results have the specs that they are moved to.
+
+    Args:
+        node: the node.
+        is_used: for each result whether other nodes take it.
+        mesh: the mesh.
+    """
+    problem = node.problem
+    compute = node.strategy.build(problem, mesh) if any(kind.nbytes for kind in problem.results) else _nothing(problem)
+    own = [required(spec) for spec in problem.out_specs]
+
+    def program(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        run = differentiable(node.kernel, problem, compute, mesh) if is_differentiated() else compute
+        made = all_resharded(run(*operands), problem.results, own, node.out_specs, problem.mesh, mesh)
+        results = (
+            _kept(node, k, array, mesh) if is_taken else array
+            for k, (array, is_taken) in enumerate(zip(made, is_used, strict=False))
+        )
+        return (*results, *made[len(is_used) :])
+
+    program.__name__ = node.kernel.name
+    return program
+
+
+def _nothing(problem: Problem) -> Program:
+    """Makes the program of a call whose results have no elements, which is not run by itself either.
+
+    XLA refuses some collectives of empty arrays, and iterates over the sizes beside a 0.
+    """
+
+    def program(*_: jax.Array) -> tuple[jax.Array, ...]:
+        made = (jnp.zeros(problem.padded_result(i), kind.dtype) for i, kind in enumerate(problem.results))
+        return (*made, *(jnp.zeros((), bool) for _ in problem.checks))
+
+    return program
+
+
+def _operands(
+    node: PlannedNode, plan: GraphPlan, values: Mapping[Value, jax.Array], mesh: jax.sharding.Mesh
+) -> list[jax.Array]:
+    kinds = [kind for kind in node.problem.operands if kind is not None]
+    specs = [spec for spec in node.problem.in_specs if spec is not None]
+    return [
+        resharded(values[value], kind, plan.specs[value], spec, node.problem.mesh, mesh)
+        for value, kind, spec in zip(node.operands, kinds, specs, strict=True)
+    ]
+
+
+def _kept(node: PlannedNode, index: int, array: jax.Array, mesh: jax.sharding.Mesh) -> jax.Array:
+    """Returns a node's result as the nodes after it use it."""
+    if is_sealed(node.kernel.name, array.dtype):
+        array = sealed(array)
+    spec = partition_spec(node.out_specs[index])
+    kept: jax.Array = lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
+    return kept

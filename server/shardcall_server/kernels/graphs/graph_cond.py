@@ -1,0 +1,189 @@
+"""Graphs of which a program runs one of two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.core.blocks import partition_spec
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_server.kernels.core.parameters import integers, text
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded
+from shardcall_server.kernels.graphs.graph_plan import GraphPlan, graph_of
+
+
+@dataclass(frozen=True)
+class CondParameters:
+    """The parameters of `CondKernel`.
+
+    Attributes:
+        then: the text of the graph that runs if the condition is true.
+        otherwise: the text of the other one.
+        then_inputs: for each input of the first graph the index of an operand behind the condition.
+        otherwise_inputs: those of the other one.
+    """
+
+    then: str
+    otherwise: str
+    then_inputs: tuple[int, ...]
+    otherwise_inputs: tuple[int, ...]
+
+    @property
+    def branches(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The graphs, the one of a false condition first, with the indices of their inputs."""
+        return (self.otherwise, self.otherwise_inputs), (self.then, self.then_inputs)
+
+
+class CondKernel(Kernel[CondParameters]):
+    """One of two graphs, as ``jax.lax.cond``; a part of programs alone.
+
+    Sharding: results have the specs that they have in the graph of a true condition.
+
+    Args:
+        bodies: graphs of the kernels that nodes may be of.
+    """
+
+    name = "cond"
+    version = 1
+    summary = "One of two graphs, by a condition."
+    operands = (
+        OperandInfo("pred", "The condition, bool []."),
+        OperandInfo("inputs", "The inputs of the graphs.", optional=True, repeated=True),
+    )
+    parameters = (
+        ParameterInfo("then", "The graph that runs if the condition is true."),
+        ParameterInfo("otherwise", "The graph that runs if it is false."),
+        ParameterInfo("then_inputs", "The indices of the first graph's inputs.", ()),
+        ParameterInfo("otherwise_inputs", "The indices of the other graph's inputs.", ()),
+    )
+    reproducibility = Reproducibility.PER_CALL
+
+    def __init__(self, bodies: GraphBodies) -> None:
+        self._bodies = bodies
+        self.strategies = (  # type: ignore[misc]  # with these graphs
+            Strategy("composed", "A branch in the program. Serves every layout.", lambda _: None, self._build),
+        )
+
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[CondParameters]:
+        """Checks both graphs.
+
+        Raises:
+            CallError: as a graph, for a condition that is no bool, and for results of different types.
+        """
+        own = CondParameters(
+            text(parameters, "then"),
+            text(parameters, "otherwise"),
+            integers(parameters, "then_inputs"),
+            integers(parameters, "otherwise_inputs"),
+        )
+        pred, inputs = required(operands[0]), tuple(map(required, operands[1:]))
+        if pred.shape or pred.dtype != np.bool_:
+            raise CallError(Reason.INVALID_OPERAND, f"pred is {shorten(str(pred))}; give one bool", field="pred")
+        others, results = (self._results(written, indices, inputs) for written, indices in own.branches)
+        if results != others:
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"then has the results {_listed(results)} and otherwise {_listed(others)}; give graphs with equal ones",
+                field="otherwise",
+            )
+        checks = [
+            check
+            for written, indices in own.branches
+            for check in self._bodies.types(written, tuple(inputs[i] for i in indices)).checks
+        ]
+        return Signature(own, results, tuple(checks))
+
+    def work_bytes(self, operands: OperandTypes, signature: Signature[CondParameters]) -> int:
+        """Returns the bytes of the larger graph."""
+        inputs = tuple(map(required, operands[1:]))
+        return max(
+            self._bodies.types(written, tuple(inputs[i] for i in indices)).work_bytes
+            for written, indices in signature.parameters.branches
+        )
+
+    def default_in_specs(
+        self, operands: OperandTypes, parameters: CondParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
+        """Fills in unset specs: those that the kernels in the graphs fill in."""
+        inputs, specs = tuple(map(required, operands[1:])), list(in_specs[1:])
+        for written, indices in reversed(parameters.branches):
+            types, wanted = tuple(inputs[i] for i in indices), tuple(specs[i] for i in indices)
+            plan = self._bodies.plan(written, types, wanted, mesh)
+            for i, spec in zip(indices, plan.in_specs, strict=True):
+                specs[i] = spec
+        filled = (spec or rows_over_all(kind.ndim, mesh) for kind, spec in zip(inputs, specs, strict=True))
+        return ((), *filled)
+
+    def default_out_specs(self, problem: Problem[CondParameters], strategy: str) -> Specs:
+        """Shards each result as the graph of a true condition does."""
+        own = self._result_specs(problem)
+        return tuple(each if spec is None else spec for each, spec in zip(own, problem.out_specs, strict=True))
+
+    def is_reproducible(self, problem: Problem[CondParameters]) -> bool:
+        """Returns True if every node's result is."""
+        return all(kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem))
+
+    def parts(self, problem: Problem[CondParameters]) -> Sequence[tuple[Kernel, Problem]]:
+        """Returns the kernels of the nodes, each with its problem."""
+        return [part for branch in _bodies(problem) for part in self._bodies.parts(*branch, problem.mesh)]
+
+    def plans(self, problem: Problem[CondParameters]) -> Sequence[GraphPlan]:
+        """Returns the plans of the graphs."""
+        return [self._bodies.plan(*branch, problem.mesh) for branch in _bodies(problem)]
+
+    def _results(self, written: str, indices: Sequence[int], inputs: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:
+        if len(indices) != graph_of(written).input_count or not all(0 <= i < len(inputs) for i in indices):
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"a branch has {graph_of(written).input_count} inputs and takes the operands {shorten(str(indices))} "
+                f"of {len(inputs)}; give the index of one for each input",
+                field="then_inputs",
+            )
+        return self._bodies.results(written, tuple(inputs[i] for i in indices))
+
+    def _result_specs(self, problem: Problem[CondParameters]) -> list[Spec]:
+        _, then = _bodies(problem)
+        return self._bodies.result_specs(*then, problem.mesh)
+
+    def _build(self, problem: Problem[CondParameters], mesh: jax.sharding.Mesh) -> Program:
+        specs, axes, count = self._result_specs(problem), problem.mesh, len(problem.results)
+        placed = [NamedSharding(mesh, partition_spec(spec)) for spec in specs]
+        programs = [self._bodies.program(*branch, specs, axes, mesh) for branch in _bodies(problem)]
+        numbers = [len(self._bodies.types(*branch[:2]).checks) for branch in _bodies(problem)]
+        indices = [each for _, each in problem.parameters.branches]
+
+        def branch(which: int, inputs: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+            made = programs[which](*(inputs[i] for i in indices[which]))
+            kept = map(lax.with_sharding_constraint, made[:count], placed)
+            no = jnp.zeros((), bool)
+            flags = made[count:]
+            return (*kept, *([*flags, *[no] * numbers[1]] if which == 0 else [*[no] * numbers[0], *flags]))
+
+        def program(pred: jax.Array, *inputs: jax.Array) -> tuple[jax.Array, ...]:
+            made = lax.cond(pred, lambda *each: branch(1, each), lambda *each: branch(0, each), *inputs)
+            return all_resharded(made, problem.results, specs, problem.out_specs, axes, mesh)
+
+        return program
+
+
+def _bodies(problem: Problem[CondParameters]) -> list[tuple[str, tuple[ArrayType, ...], Specs]]:
+    """Returns the graphs, the one of a false condition first, the types of their inputs, and the specs."""
+    inputs, specs = tuple(map(required, problem.operands[1:])), problem.in_specs[1:]
+    return [
+        (written, tuple(inputs[i] for i in indices), tuple(specs[i] for i in indices))
+        for written, indices in problem.parameters.branches
+    ]
+
+
+def _listed(types: Sequence[ArrayType]) -> str:
+    return shorten(", ".join(map(str, types)))

@@ -1,0 +1,321 @@
+"""Plans of graphs: the layout and the strategy of every node, decided in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, Protocol, runtime_checkable
+
+from shardcall._src.functions.element_types import is_inexact
+from shardcall._src.graphs.canonical import canonical
+from shardcall._src.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
+from shardcall._src.graphs.node_names import with_node
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.kernels.core.call_checks import AUTO, check_operands, check_parameters, fill_in
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy, required
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_server.kernels.core.signature import Signature, ValueCheck
+from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
+from shardcall_server.kernels.stencils.stencil import StencilKernel
+
+_MOST_SPAN_BYTES = 1 << 50
+_MOST_GRAPHS = 64
+_MOST_IN_A_CHAIN = 64
+
+_CHAINED = frozenset(("shift", "pad"))
+"""The kernels of which XLA cannot compile long chains: it ends the process, or takes minutes (jaxlib 0.10.1)."""
+
+MOST_WORK_BYTES = 1 << 38
+"""The most bytes of work (`Kernel.work_bytes`) of the calls of a loop in one launch, which nothing can interrupt."""
+
+Kernels = Mapping[str, Kernel]
+
+
+@runtime_checkable
+class _RunsGraphs(Protocol):
+    """A kernel that runs graphs."""
+
+    name: ClassVar[str]
+
+    def plans(self, problem: Problem) -> Sequence[GraphPlan]:
+        """Returns the plans of the graphs of a call."""
+
+
+@dataclass(frozen=True)
+class GraphTypes:
+    """The types of a graph that `types_of` accepts.
+
+    Attributes:
+        types: the type of every value.
+        checks: the checks of all nodes.
+        work_bytes: an estimate of the bytes that its nodes read and write.
+    """
+
+    types: Mapping[Value, ArrayType]
+    checks: Sequence[ValueCheck]
+    work_bytes: int
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    """A node with all that its call left open filled in.
+
+    Attributes:
+        kernel: the kernel.
+        operands: the operands that are present.
+        problem: the problem that the strategy solves; every spec is set.
+        strategy: the strategy.
+        out_specs: the spec that each result is moved to.
+    """
+
+    kernel: Kernel
+    operands: tuple[Value, ...]
+    problem: Problem
+    strategy: Strategy
+    out_specs: tuple[Spec, ...]
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """The plan of a graph.
+
+    Attributes:
+        nodes: its nodes.
+        in_specs: the spec of each input.
+        specs: the spec of every value.
+        results: the types of its results.
+    """
+
+    nodes: tuple[PlannedNode, ...]
+    in_specs: tuple[Spec, ...]
+    specs: Mapping[Value, Spec]
+    results: tuple[ArrayType, ...]
+
+
+@lru_cache(maxsize=_MOST_GRAPHS)
+def graph_of(written: str) -> Graph:
+    """Returns the graph of a text.
+
+    Raises:
+        CallError: if the text is no graph in its canonical form, and for a graph of too many nodes.
+    """
+    try:
+        graph = from_text(written)
+        count = node_count(graph)
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    if count > MOST_NODES:
+        raise _refused(f"has {count} nodes, those of loops and branches included; at most {MOST_NODES} are allowed")
+    form, inputs = canonical(graph)
+    if form != graph or inputs != sorted(inputs):
+        raise _refused(
+            "is not in its canonical form: number nodes and inputs as a walk from the results does, and leave out "
+            "nodes that are not needed, or equal to others"
+        )
+    return graph
+
+
+def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> GraphTypes:
+    """Checks the calls of a graph.
+
+    Raises:
+        CallError: for a call that its kernel refuses, for values that are not there, and for a loop that would compute
+            for too long.
+    """
+    types = {Value(-1, i): kind for i, kind in enumerate(inputs)}
+    checks: list[ValueCheck] = []
+    work_bytes = 0
+    _check_chains(graph)
+    for i, node in enumerate(graph.nodes):
+        kernel = _kernel(kernels, i, node)
+        operands = [None if value is None else _type(types, value) for value in node.operands]
+        try:
+            present = check_operands(kernel, operands)
+            signature: Signature = kernel.validate(present, check_parameters(kernel, dict(node.parameters)))
+            work_bytes += _checked_work(kernel, node, present, signature)
+        except CallError as error:
+            raise _of_node(i, node.kernel, error) from None
+        for index, result in enumerate(signature.results):
+            if result.span_bytes > _MOST_SPAN_BYTES:
+                too_large = CallError(Reason.INVALID_PARAMETER, f"the result, {shorten(str(result))}, is too large")
+                raise _of_node(i, node.kernel, too_large)
+            types[Value(i, index)] = result
+        checks += [replace(check, message=with_node(i, node.kernel, check.message)) for check in signature.checks]
+    for value in graph.results:
+        _type(types, value)
+    return GraphTypes(types, tuple(checks), work_bytes)
+
+
+def _check_chains(graph: Graph) -> None:
+    lengths: list[int] = []
+    for i, node in enumerate(graph.nodes):
+        before = max((lengths[value.node] for value in node.operands if value and 0 <= value.node < i), default=0)
+        lengths.append(before + 1 if node.kernel in _CHAINED else 0)
+        if lengths[i] > _MOST_IN_A_CHAIN:
+            why = (
+                f"{lengths[i]} calls of {' and '.join(sorted(_CHAINED))} take each other's results, and at most "
+                f"{_MOST_IN_A_CHAIN} are allowed, since the compiler does not end with more; write a loop, such as "
+                "xp.fori_loop, or call the parts one by one"
+            )
+            raise _of_node(i, node.kernel, CallError(Reason.NOT_SUPPORTED, why))
+
+
+def _checked_work(kernel: Kernel, node: Node, operands: OperandTypes, signature: Signature) -> int:
+    work_bytes = kernel.work_bytes(operands, signature)
+    is_batched_loop = node.kernel == VMAP and has_loops([node])
+    if (is_loop(node) or is_batched_loop) and work_bytes > MOST_WORK_BYTES:
+        raise CallError(
+            Reason.NOT_SUPPORTED,
+            f"the loop would take about as long as reading and writing {work_bytes:,} bytes in one launch, and at most "
+            f"{MOST_WORK_BYTES:,} are allowed; make it the outermost loop, which runs in slices, or compute less in an "
+            "iteration",
+            field="graph",
+        )
+    return work_bytes
+
+
+def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
+    """Plans the nodes of a graph that `types_of` accepts.
+
+    The specs of a node's results are known before the next node is planned. An input without a spec takes the one that
+    the first kernel that uses it fills in.
+
+    Raises:
+        CallError: for specs and strategies that a node cannot have.
+    """
+    types = {Value(-1, i): kind for i, kind in enumerate(inputs)}
+    specs = {Value(-1, i): spec for i, spec in enumerate(in_specs) if spec is not None}
+    nodes = []
+    for i, node in enumerate(graph.nodes):
+        planned = _planned(i, node, kernels, types, specs, mesh)
+        nodes.append(planned)
+        problem = planned.problem
+        for value, in_spec in zip(planned.operands, _present(problem.in_specs), strict=True):
+            specs.setdefault(value, in_spec)
+        for index, (kind, spec) in enumerate(zip(problem.results, planned.out_specs, strict=True)):
+            types[Value(i, index)], specs[Value(i, index)] = kind, spec
+    for i, kind in enumerate(inputs):
+        specs.setdefault(Value(-1, i), rows_over_all(kind.ndim, mesh))
+    in_order = tuple(specs[Value(-1, i)] for i in range(len(inputs)))
+    return GraphPlan(tuple(nodes), in_order, specs, tuple(types[value] for value in graph.results))
+
+
+def check_derivatives(plan: GraphPlan, active: set[Value]) -> None:
+    """Checks that a graph has derivatives.
+
+    Args:
+        plan: the plan of the graph.
+        active: the inputs that the derivatives are with respect to.
+
+    Raises:
+        CallError: for a call that depends on these inputs and has no derivative.
+    """
+    active = set(active)
+    for i, node in enumerate(plan.nodes):
+        kinds = [kind for kind in node.problem.operands if kind is not None]
+        depends = [value in active and is_inexact(kind.dtype) for value, kind in zip(node.operands, kinds, strict=True)]
+        made = [Value(i, k) for k, kind in enumerate(node.problem.results) if is_inexact(kind.dtype)]
+        if not any(depends) or not made:
+            continue
+        if why := refusal(node.kernel, node.problem, depends):
+            refused = CallError(Reason.INVALID_PARAMETER, f"it cannot be differentiated: {why}")
+            raise _of_node(i, node.kernel.name, refused)
+        if node.kernel.name == "roll" and node.strategy.name == "gspmd" and node.problem.parameters.axis is not None:
+            # XLA's derivative is wrong where the operand is replicated over one of several axes (jaxlib 0.10.1).
+            message = "strategy 'gspmd' cannot be differentiated along an axis; leave the strategy out"
+            raise _of_node(i, node.kernel.name, CallError(Reason.STRATEGY_UNSUPPORTED, message))
+        if isinstance(node.kernel, _RunsGraphs):
+            is_plain = node.kernel.name == VMAP or (node.kernel.name == GRAPH and not node.problem.parameters.carried)
+            for within in node.kernel.plans(node.problem):
+                # In a loop what depends on an input may become any other one.
+                inputs = {k for k in range(len(within.in_specs)) if not is_plain or depends[k]}
+                try:
+                    check_derivatives(within, {Value(-1, k) for k in inputs})
+                except CallError as error:
+                    raise _of_node(i, node.kernel.name, error) from None
+        active.update(made)
+
+
+def _planned(
+    index: int,
+    node: Node,
+    kernels: Kernels,
+    types: Mapping[Value, ArrayType],
+    specs: Mapping[Value, Spec],
+    mesh: MeshAxes,
+) -> PlannedNode:
+    kernel = _kernel(kernels, index, node)
+    operands = [None if value is None else types[value] for value in node.operands]
+    asked = [*node.in_specs, *[None] * (len(operands) - len(node.in_specs))]
+    own = [None if value is None else specs.get(value) for value in node.operands]
+    in_specs = tuple(spec or own[i] if i < len(own) else spec for i, spec in enumerate(asked))
+    # A stencil that the compiler partitions takes several times as long in a loop, so the halo is exchanged, and the
+    # result moved.
+    is_moved = isinstance(kernel, StencilKernel) and not node.strategy
+    asked_out = () if is_moved else node.out_specs
+    try:
+        problem, strategy, _ = fill_in(
+            kernel, operands, dict(node.parameters), mesh, in_specs, asked_out, node.strategy or AUTO
+        )
+        checked = problem
+        if is_moved and node.out_specs:
+            checked, _, _ = fill_in(kernel, operands, dict(node.parameters), mesh, in_specs, node.out_specs, AUTO)
+    except CallError as error:
+        raise _of_node(index, node.kernel, error) from None
+    # A layout that is left to the compiler could not be planned with.
+    out_specs = (
+        rows_over_all(result.ndim, mesh) if spec is None else spec
+        for result, spec in zip(problem.results, problem.out_specs, strict=True)
+    )
+    problem = replace(problem, out_specs=tuple(out_specs))
+    if why := strategy.refusal(problem):
+        message = f"strategy {strategy.name!r} cannot serve this layout: {why}"
+        raise _of_node(index, node.kernel, CallError(Reason.STRATEGY_UNSUPPORTED, message))
+    requested = (*node.out_specs, *[None] * (len(problem.results) - len(node.out_specs)))
+    each = zip(requested, checked.out_specs, problem.out_specs, strict=True)
+    made = tuple(required(own if spec is None else complete) for spec, complete, own in each)
+    present = tuple(value for value in node.operands if value is not None)
+    return PlannedNode(kernel, present, problem, strategy, made)
+
+
+def nodes_of(plan: GraphPlan) -> Iterator[PlannedNode]:
+    """Yields the nodes of a plan, those of the graphs that they run included."""
+    for node in plan.nodes:
+        yield node
+        for within in plans_within(node.kernel, node.problem):
+            yield from nodes_of(within)
+
+
+def plans_within(kernel: Kernel, problem: Problem) -> Sequence[GraphPlan]:
+    """Returns the plans of the graphs that a call runs; none for a kernel that runs none."""
+    return kernel.plans(problem) if isinstance(kernel, _RunsGraphs) else ()
+
+
+def _present(specs: Specs) -> list[Spec]:
+    return [spec for spec in specs if spec is not None]
+
+
+def _kernel(kernels: Kernels, index: int, node: Node) -> Kernel:
+    if (kernel := kernels.get(node.kernel)) is None:
+        near = did_you_mean(node.kernel, kernels)
+        raise _refused(
+            f"has a node {index} of kernel {shorten(node.kernel)!r}, which cannot be in a graph; {shorten(near)}"
+        )
+    return kernel
+
+
+def _type(types: Mapping[Value, ArrayType], value: Value) -> ArrayType:
+    if value not in types:
+        kind = f"input {value.number}" if value.node < 0 else f"result {value.number} of node {value.node}"
+        raise _refused(f"refers to {kind}, which there is not")
+    return types[value]
+
+
+def _of_node(index: int, kernel: str, error: CallError) -> CallError:
+    message = with_node(index, kernel, error.message)
+    return CallError(error.reason, message, field="graph", metadata=error.metadata)
+
+
+def _refused(what: str) -> CallError:
+    return CallError(Reason.INVALID_PARAMETER, f"graph {what}", field="graph")

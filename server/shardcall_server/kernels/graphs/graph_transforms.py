@@ -1,0 +1,211 @@
+"""Transformations of graphs: derivatives, and programs that keep no intermediate results for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import jax
+
+from shardcall._src.functions.element_types import is_float, is_inexact
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.kernels.core.blocks import fit
+from shardcall_server.kernels.core.differentiation import differentiation
+from shardcall_server.kernels.core.kernel import Program
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, padded_shape
+
+_Item = TypeVar("_Item")
+
+TRANSFORMS = ("value_and_grad", "jvp", "vjp", "checkpoint")
+"""The names of the transformations.
+
+With x the inputs of the graph, y its results, and w the inputs that ``wrt`` names:
+
+- ``value_and_grad``: of x, y and the derivative of the first result, a real scalar, for each of w;
+- ``jvp``: of x and a tangent for each of w, y and the tangent of each floating-point or complex result;
+- ``vjp``: of x and a cotangent for each floating-point or complex result, the product for each of w;
+- ``checkpoint``: of x, y, and a derivative of it computes y again in place of keeping what it needs.
+"""
+
+
+def check_transform(transform: str, wrt: Sequence[int], input_count: int) -> None:
+    """Checks the name of a transformation, and the inputs that it is with respect to.
+
+    Raises:
+        CallError: for another name, and inputs that there are not, or twice.
+    """
+    if transform not in ("", *TRANSFORMS):
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"transform={shorten(transform)!r}; {did_you_mean(transform, TRANSFORMS)}",
+            field="transform",
+        )
+    needs = transform in ("value_and_grad", "jvp", "vjp")
+    if needs != bool(wrt) or len(set(wrt)) < len(wrt) or not all(0 <= i < input_count for i in wrt):
+        allowed = f"different indices of its {input_count} inputs" if needs else "none"
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"wrt={shorten(str(tuple(wrt)))} of a graph with transform={transform!r}; give {allowed}",
+            field="wrt",
+        )
+
+
+def transformed_types(
+    transform: str, wrt: Sequence[int], inputs: Sequence[ArrayType], results: Sequence[ArrayType]
+) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+    """Returns the types of the operands and of the results of a transformed graph.
+
+    Raises:
+        CallError: for inputs without derivatives, and for the gradient of what is no real scalar.
+    """
+    inner, outer = tuple(inputs), tuple(results)
+    for i in wrt:
+        if not is_inexact(inner[i].dtype):
+            raise _refused(
+                f"has input {i}, {inner[i]}, which has no derivatives; give floating-point or complex numbers"
+            )
+    if transform == "value_and_grad" and (outer[0].shape or not is_float(outer[0].dtype)):
+        raise _refused(
+            f"has the first result {outer[0]}, and only a real number has a gradient; return a sum or a mean"
+        )
+    return _arranged(transform, wrt, inner, outer, outer)
+
+
+def check_dual_operands(wanted: Sequence[ArrayType], present: Sequence[ArrayType]) -> None:
+    """Checks the operands of a transformed graph: tangents and cotangents behind its inputs.
+
+    Raises:
+        CallError: for others than those wanted.
+    """
+    if len(wanted) != len(present):
+        raise CallError(
+            Reason.OPERAND_COUNT,
+            f"the transformed graph takes {len(wanted)} operands and {len(present)} came; give its inputs, and behind "
+            "them tangents or cotangents",
+            field="operands",
+        )
+    for i, (kind, duals) in enumerate(zip(wanted, present, strict=True)):
+        if kind != duals:
+            raise CallError(
+                Reason.INVALID_OPERAND,
+                f"operand {i} is {shorten(str(duals))}, and it is a tangent or cotangent of {shorten(str(kind))}; give "
+                "one of that type",
+                field="operands",
+            )
+
+
+def transformed_specs(
+    transform: str, wrt: Sequence[int], inputs: Sequence[Spec], results: Sequence[Spec], kinds: Sequence[ArrayType]
+) -> tuple[tuple[Spec, ...], tuple[Spec, ...]]:
+    """Returns the specs of the operands and of the results of a transformed graph.
+
+    Args:
+        transform: the transformation.
+        wrt: the inputs that it is with respect to.
+        inputs: the specs of the inputs.
+        results: those of the results.
+        kinds: the types of the results.
+    """
+    return _arranged(transform, wrt, tuple(inputs), tuple(results), kinds)
+
+
+def transformed(
+    program: Program,
+    transform: str,
+    wrt: Sequence[int],
+    kinds: Sequence[ArrayType],
+    specs: Sequence[Spec],
+    axes: MeshAxes,
+) -> Program:
+    """Returns the transformed program.
+
+    Args:
+        program: of the inputs; returns the results, and flags.
+        transform: the transformation; none returns the program.
+        wrt: the inputs that it is with respect to.
+        kinds: the types of the program's results.
+        specs: the specs of these.
+        axes: the axes of the mesh.
+    """
+    if not transform:
+        return program
+    if transform == "checkpoint":
+        return jax.checkpoint(program)
+    count = len(kinds)
+    dual = [i for i, kind in enumerate(kinds) if is_inexact(kind.dtype)]
+
+    def of_wrt(inputs: Sequence[jax.Array]) -> Callable[..., tuple[list[jax.Array], tuple[jax.Array, ...]]]:
+        def function(*active: jax.Array) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
+            operands = list(inputs)
+            for i, array in zip(wrt, active, strict=True):
+                operands[i] = array
+            made = program(*operands)
+            return [made[i] for i in dual], made
+
+        return function
+
+    def value_and_grad(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+        function = of_wrt(inputs)
+
+        def loss(*active: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+            made = function(*active)[1]
+            return made[0], made
+
+        active = [inputs[i] for i in wrt]
+        (_, made), gradients = jax.value_and_grad(loss, tuple(range(len(wrt))), has_aux=True)(*active)
+        return (*made[:count], *gradients, *made[count:])
+
+    def jvp(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        inputs, tangents = operands[: len(operands) - len(wrt)], operands[len(operands) - len(wrt) :]
+        active = [inputs[i] for i in wrt]
+        _, of_results, made = jax.jvp(of_wrt(inputs), active, list(tangents), has_aux=True)
+        return (*made[:count], *of_results, *made[count:])
+
+    def vjp(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        inputs, cotangents = operands[: len(operands) - len(dual)], operands[len(operands) - len(dual) :]
+        _, product, made = jax.vjp(of_wrt(inputs), *(inputs[i] for i in wrt), has_aux=True)
+        # What an operand's padding holds is not 0.
+        clean = [
+            fit(fit(cotangent, kinds[i].shape), padded_shape(kinds[i].shape, specs[i], axes))
+            for i, cotangent in zip(dual, cotangents, strict=True)
+        ]
+        return (*product(clean), *made[count:])
+
+    function = {"value_and_grad": value_and_grad, "jvp": jvp, "vjp": vjp}[transform]
+
+    def differentiated(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        with differentiation(on=True):
+            return function(*operands)
+
+    return differentiated
+
+
+def _arranged(
+    transform: str,
+    wrt: Sequence[int],
+    inputs: tuple[_Item, ...],
+    results: tuple[_Item, ...],
+    kinds: Sequence[ArrayType],
+) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
+    """Returns what belongs to the operands and to the results of a transformed graph.
+
+    Args:
+        transform: the transformation.
+        wrt: the inputs that it is with respect to.
+        inputs: what belongs to the inputs of the graph.
+        results: what belongs to its results.
+        kinds: the types of the results.
+    """
+    dual = tuple(each for each, kind in zip(results, kinds, strict=True) if is_inexact(kind.dtype))
+    of_inputs = tuple(inputs[i] for i in wrt)
+    if transform == "value_and_grad":
+        return inputs, (*results, *of_inputs)
+    if transform == "jvp":
+        return (*inputs, *of_inputs), (*results, *dual)
+    if transform == "vjp":
+        return (*inputs, *dual), of_inputs
+    return inputs, results
+
+
+def _refused(what: str) -> CallError:
+    return CallError(Reason.INVALID_PARAMETER, f"graph {what}", field="graph")

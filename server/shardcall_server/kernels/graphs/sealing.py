@@ -1,0 +1,59 @@
+"""Results of a program's steps, protected from rewriting that would change their values.
+
+XLA simplifies what it sees in one program: ``log(exp(x))`` becomes ``x``, ``a / b / c`` becomes ``a / (b * c)``, and a
+product that is added to something is never rounded (LLVM contracts both to one instruction, through barriers too). A
+step's result is to be the same as that of a program of its own.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.kernels.core.element_types import is_narrow_float
+
+_EXACT = frozenset(
+    (
+        *("negative", "positive", "abs", "absolute", "sign", "floor", "ceil", "trunc", "rint", "conjugate", "real"),
+        *("imag", "copysign", "maximum", "minimum", "fmax", "fmin", "where", "clip", "max", "min"),
+        *("shift", "roll", "reshard", "copy", "transpose", "getitem", "reshape", "expand_dims", "squeeze", "flip"),
+        *("broadcast_to", "concatenate", "stack", "tile", "repeat", "tril", "triu", "diagonal", "pad", "sort", "take"),
+        *("take_along_axis", "permutation"),
+    )
+)
+"""The kernels whose results are elements of their operands, or as exact as these."""
+
+_SUMS = frozenset(("add", "subtract", "diff", "sum", "trace"))
+"""The kernels whose results are sums, which nothing rewrites unless they are rounded to a narrow type."""
+
+
+def is_sealed(kernel: str, dtype: np.dtype) -> bool:
+    """Returns True if results of a kernel have to be sealed."""
+    if not (dtype.kind == "c" or jnp.issubdtype(dtype, jnp.floating)) or kernel in _EXACT:
+        return False
+    return kernel not in _SUMS or is_narrow_float(dtype)
+
+
+def sealed(array: jax.Array) -> jax.Array:
+    """Returns an array of floating-point or complex numbers in a form that the compiler cannot see through."""
+    if array.dtype.kind == "c":
+        return lax.complex(_sealed(lax.real(array)), _sealed(lax.imag(array)))
+    return _sealed(array)
+
+
+@jax.custom_jvp
+def _sealed(array: jax.Array) -> jax.Array:
+    # One NaN becomes another one, which no other expression does: neither XLA nor LLVM has a rule for it.
+    bits = 8 * array.dtype.itemsize
+    kind = np.dtype(f"uint{bits}")
+    # Arithmetic does not make it: all bits are set, but for the sign where there is another NaN without.
+    nan, flipped = ((1 << bits) - 1, 128) if bits == 8 else ((1 << (bits - 1)) - 1, 1)
+    other = lax.bitcast_convert_type(jnp.asarray(nan ^ flipped, kind), array.dtype)
+    return jnp.where(lax.bitcast_convert_type(array, kind) == kind.type(nan), other, array)
+
+
+@_sealed.defjvp
+def _sealed_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return _sealed(*primals), tangents[0]

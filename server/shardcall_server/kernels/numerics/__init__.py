@@ -1,0 +1,1 @@
+"""Functions of blocks, without meshes: arithmetic of complex numbers, comparisons, orders, running sums."""

@@ -1,0 +1,169 @@
+"""Sums of products of arrays whose axes have labels, for `matmul` and `einsum`; free of JAX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardcall._src.functions.subscripts import operand_names
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.core.kernel import Problem
+from shardcall_server.kernels.core.layout import MAX_RANK, Spec
+
+STRETCHED = ""
+"""The label of an axis of size 1 that is broadcast: NumPy repeats it, a sum of products can leave it out."""
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """``result = Σ lhs · rhs`` over the labels that the result lacks; with one operand ``result = Σ lhs``, and so on.
+
+    Attributes:
+        labels: of the axes of each operand. A label that an operand has twice stands for the diagonal.
+        result: the labels of the result's axes.
+        sizes: the size of the axes of each label.
+    """
+
+    labels: tuple[Labels, ...]
+    result: Labels
+    sizes: Mapping[str, int] = field(hash=False)
+
+    @staticmethod
+    def of(labels: Sequence[Labels], result: Labels, shapes: Sequence[tuple[int, ...]]) -> Contraction:
+        """Returns the contraction of arrays of these shapes; the sizes of one label are equal, or 1."""
+        axes = [axis for pair in zip(labels, shapes, strict=True) for axis in zip(*pair, strict=True)]
+        sizes = {label: next((n for other, n in axes if other == label and n != 1), 1) for label, _ in axes}
+        stretched = tuple(
+            tuple(STRETCHED if n != sizes[label] else label for label, n in zip(*pair, strict=True))
+            for pair in zip(labels, shapes, strict=True)
+        )
+        return Contraction(stretched, result, sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The result's shape."""
+        return tuple(self.sizes[label] for label in self.result)
+
+    @property
+    def summed(self) -> Labels:
+        """The labels that are summed over, in the order of their first axes."""
+        labels = dict.fromkeys(label for axes in self.labels for label in axes)
+        return tuple(label for label in labels if label not in self.result and label != STRETCHED)
+
+    @property
+    def terms(self) -> int:
+        """The number of products that an element of the result is the sum of; with none every sum is zero."""
+        return math.prod(self.sizes[label] for label in self.summed)
+
+    def pairs(self) -> list[Contraction]:
+        """Returns the pairwise contractions that lead to this one: of the first two operands, of that and the third, ….
+
+        A label is summed over as soon as neither the result nor a later operand has it.
+        """
+        pairs, labels = [], self.labels[0]
+        for i, other in enumerate(self.labels[1:], 2):
+            later = {*self.result, *(label for axes in self.labels[i:] for label in axes)} - {STRETCHED}
+            kept = tuple(label for label in dict.fromkeys((*labels, *other)) if label in later)
+            result = self.result if i == len(self.labels) else kept
+            pairs.append(Contraction((labels, other), result, self.sizes))
+            labels = result
+        return pairs
+
+    def check_rank(self) -> None:
+        """Refuses a result, or what leads to it, of more axes than an array may have."""
+        for pair in self.pairs()[:-1]:
+            if len(pair.result) > MAX_RANK:
+                raise CallError(
+                    Reason.INVALID_OPERAND,
+                    f"the product of the operands from the left has {len(pair.result)} axes before the last of them; "
+                    f"an array may have at most {MAX_RANK}; give the operands in another order",
+                    field="operands",
+                )
+        if len(self.result) > MAX_RANK:
+            raise CallError(
+                Reason.INVALID_OPERAND,
+                f"the product has {len(self.result)} axes; an array may have at most {MAX_RANK}",
+                field="rhs",
+            )
+
+
+ContractionOf = Callable[[Problem], Contraction]
+"""The contraction that a kernel computes for a problem."""
+
+
+@dataclass(frozen=True)
+class ContractionSharding:
+    """The sharding of a contraction's operands.
+
+    Attributes:
+        contraction: the labels of the operands and of the result.
+        specs: the spec of each operand.
+    """
+
+    contraction: Contraction
+    specs: tuple[Spec, ...]
+
+    @staticmethod
+    def of(problem: Problem, contraction: Contraction) -> ContractionSharding:
+        """Returns the sharding of a problem's operands."""
+        return ContractionSharding(contraction, tuple(spec for spec in problem.in_specs if spec is not None))
+
+    def axes(self, label: str) -> list[tuple[str, tuple[str, ...]]]:
+        """Returns the name of each axis of a label, and the mesh axes it is sharded over."""
+        return [
+            (f"axis {i} of {name}", names)
+            for name, labels, spec in zip(
+                operand_names(len(self.specs)), self.contraction.labels, self.specs, strict=True
+            )
+            for i, (other, names) in enumerate(zip(labels, spec, strict=True))
+            if other == label
+        ]
+
+    def mesh_axes(self, label: str) -> tuple[str, ...]:
+        """Returns the mesh axes that a label's first axis is sharded over."""
+        return self.axes(label)[0][1]
+
+    @property
+    def summed_over(self) -> tuple[str, ...]:
+        """The mesh axes over which partial sums are to be completed."""
+        return tuple(name for label in self.contraction.summed for name in self.mesh_axes(label))
+
+    @property
+    def result_spec(self) -> Spec:
+        """The result's spec where every device keeps what it computes of its blocks."""
+        return tuple(self.mesh_axes(label) for label in self.contraction.result)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All mesh axes that shard an operand."""
+        return tuple(dict.fromkeys(name for spec in self.specs for names in spec for name in names))
+
+    def refusal(self, gathered: Collection[str] = ()) -> str | None:
+        """Returns why devices cannot multiply their own blocks, apart from labels to be gathered; None if they can."""
+        for name, names in self.axes(STRETCHED):
+            if names:
+                return f"{name} has size 1, is broadcast and is sharded over {over(names)}, and it must not be sharded"
+        seen: dict[str, str] = {}
+        for label in dict.fromkeys(label for axes in self.contraction.labels for label in axes):
+            if label == STRETCHED or label in gathered:
+                continue
+            (first, mesh_axes), *others = self.axes(label)
+            for other, names in others:
+                if names != mesh_axes:
+                    return (
+                        f"{first} is sharded over {over(mesh_axes)} and {other} over {over(names)}, "
+                        "and it serves corresponding axes that are sharded alike"
+                    )
+            for name in mesh_axes:
+                if name in seen:
+                    return f"{seen[name]} and {first} are both sharded over {name!r}, and it serves different mesh axes"
+                seen[name] = first
+        return None
+
+
+def over(names: tuple[str, ...]) -> str:
+    """Formats mesh axes for a message."""
+    return ", ".join(map(repr, names)) or "no mesh axis"

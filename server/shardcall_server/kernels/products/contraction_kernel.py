@@ -1,0 +1,105 @@
+"""The base class of `matmul` and `einsum`: default specs and the default strategy."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from shardcall_server.kernels.core.kernel import Kernel, Problem
+from shardcall_server.kernels.core.layout import MeshAxes, OperandTypes, Spec, Specs
+from shardcall_server.kernels.core.signature import ParametersT, Signature
+from shardcall_server.kernels.products import block_products, gathered_products, partial_sums
+from shardcall_server.kernels.products.contraction import STRETCHED, Contraction, ContractionSharding
+
+
+class ContractionKernel(Kernel[ParametersT]):
+    """A kernel that computes a `Contraction`."""
+
+    @staticmethod
+    @abstractmethod
+    def contraction_of(problem: Problem[ParametersT]) -> Contraction:
+        """Returns the contraction that a problem asks for."""
+
+    def product_count(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
+        """Returns the multiplications of a product of matrices; those of batches are some more."""
+        shapes = (array.shape for array in (*operands, *signature.results) if array is not None)
+        return math.isqrt(math.prod(map(math.prod, shapes)))
+
+    def default_out_specs(self, problem: Problem[ParametersT], strategy: str) -> Specs:
+        """Returns the spec that an explicit strategy produces; for ``gspmd`` that of ``all_gather``."""
+        if problem.out_specs[0] is not None:
+            return problem.out_specs
+        contraction = self.contraction_of(problem)
+        if strategy in ("all_gather", "summa", "gspmd"):
+            return (gathered_products.result_spec(problem, contraction),)
+        return (partial_sums.default_out_spec(problem, contraction, strategy),)
+
+    def is_quick(self, problem: Problem[ParametersT]) -> bool:
+        """Returns True up to some 10¹¹ operations, a second or so of one processor."""
+        return 2 * math.prod(self.contraction_of(problem).sizes.values()) <= block_products.QUICK_FLOPS
+
+    def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
+        """Returns ``psum_scatter`` or ``psum`` where they serve, else ``all_gather``, else ``gspmd``."""
+        contraction = self.contraction_of(problem)
+        sharding = ContractionSharding.of(problem, contraction)
+        strategies = {strategy.name: strategy for strategy in self.strategies}
+
+        def refusal(name: str) -> str | None:
+            return strategies[name].refusal(replace(problem, out_specs=self.default_out_specs(problem, name)))
+
+        for name, collective in (("psum_scatter", "reduce-scatter"), ("psum", "all-reduce")):
+            if not refusal(name):
+                return name, partial_sums.completed(sharding.summed_over, collective)
+        if not refusal("all_gather"):
+            return "all_gather", "every device gathers what its block of the result needs, so there are no partial sums"
+        if not any(names for label in contraction.summed for _, names in sharding.axes(label)):
+            return "gspmd", "no axis that is summed over is sharded, so there are no partial sums"
+        return "gspmd", f"the compiler completes the partial sums; psum cannot: {refusal('psum')}"
+
+
+def default_specs(
+    contraction: Contraction,
+    in_specs: Sequence[Spec | None],
+    mesh: MeshAxes,
+    defaults: Sequence[Mapping[str, tuple[str, ...]]],
+) -> tuple[Spec, ...]:
+    """Fills in the specs that a caller left unset.
+
+    If one spec is set, axes of the other that share a label are sharded alike, and its first other axis in the result
+    is sharded over the first unused mesh axis.
+
+    Args:
+        contraction: the labels of the operands and of the result.
+        in_specs: one per operand, None where unset.
+        mesh: the axes that specs may name.
+        defaults: for each operand, the mesh axes of its labels, used where no spec is set.
+    """
+    if all(spec is None for spec in in_specs):
+        return tuple(
+            tuple(() if label == STRETCHED else mesh_axes.get(label, ()) for label in labels)
+            for labels, mesh_axes in zip(contraction.labels, defaults, strict=True)
+        )
+    assigned = {
+        label: names
+        for labels, spec in zip(contraction.labels, in_specs, strict=True)
+        for label, names in zip(labels, spec or (), strict=False)
+        if label != STRETCHED
+    }
+    free = [name for name in mesh.names if not any(name in names for spec in in_specs for names in spec or ())]
+    return tuple(
+        _beside(labels, assigned, free[:1], contraction) if spec is None else spec
+        for labels, spec in zip(contraction.labels, in_specs, strict=True)
+    )
+
+
+def _beside(
+    labels: Sequence[str], assigned: Mapping[str, tuple[str, ...]], free: Sequence[str], contraction: Contraction
+) -> Spec:
+    own = [label for label in labels if label in contraction.result and label not in assigned]
+    spec: list[tuple[str, ...]] = []
+    for label in labels:
+        names = tuple(free) if own[:1] == [label] else assigned.get(label, ())
+        spec.append(() if any({*names} & {*others} for others in spec) else names)
+    return tuple(spec)

@@ -1,0 +1,129 @@
+"""Einstein's summation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shardcall._src.functions.subscripts import operand_names
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.core import element_types
+from shardcall_server.kernels.core.kernel import Problem, Strategy
+from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Specs
+from shardcall_server.kernels.core.parameters import text
+from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.products import gathered_products, gspmd_products, partial_sums, subscripts
+from shardcall_server.kernels.products.accumulation import PREFERRED, normalised, preferred_type
+from shardcall_server.kernels.products.contraction import Contraction
+from shardcall_server.kernels.products.contraction_kernel import ContractionKernel, default_specs
+
+
+@dataclass(frozen=True)
+class EinsumParameters:
+    """The parameters of `Einsum`; the preferred type is None where it is the operands' common type."""
+
+    subscripts: str
+    preferred_element_type: str | None
+
+
+def _contraction(operands: OperandTypes, parameters: EinsumParameters) -> Contraction:
+    labels, result = subscripts.read(parameters.subscripts)
+    return Contraction.of(labels, result, [operand.shape for operand in operands if operand is not None])
+
+
+def _of(problem: Problem[EinsumParameters]) -> Contraction:
+    return _contraction(problem.operands, problem.parameters)
+
+
+def _of_pairs(strategy: Strategy) -> Strategy:
+    """Returns a strategy for no more than two arrays."""
+
+    def refusal(problem: Problem) -> str | None:
+        if len(_of(problem).labels) > 2:
+            return f"there are {len(_of(problem).labels)} arrays, and it multiplies two"
+        return strategy.refusal(problem)
+
+    return replace(strategy, refusal=refusal)
+
+
+class Einsum(ContractionKernel[EinsumParameters]):
+    """Einstein's summation, as `numpy.einsum`.
+
+    With a label for every axis, ``r[labels of the result] = Σ lhs[its labels] · rhs[its labels]`` over all labels that
+    the result lacks, as ``np.einsum(subscripts, lhs, rhs)``: products, sums, transpositions, diagonals. Element types
+    are as `MatMul` has them; sums over labels that one operand has alone are taken before the product. More
+    than two arrays are multiplied in pairs, from the left: the first two, then their product and the third. Labels are
+    summed over as early as that allows, and nothing is rounded to the result's type in between.
+
+    Sharding: every layout is served. Where the axes of each label are sharded alike nothing moves but sums: over D
+    devices that shard a label that is summed over, ``psum`` moves 2 (D - 1) / D and ``psum_scatter`` (D - 1) / D of a
+    device's part, in the sum's type. ``all_gather`` brings each device what its block of the result needs. ``gspmd`` is
+    what the compiler makes of it, and the one strategy for more than two arrays.
+
+    Source: numpy/_core/einsumfunc.py; the JAX notebook shard_map, sections "psum" and "psum_scatter".
+    """
+
+    name = "einsum"
+    version = 5
+    reproducibility = Reproducibility.INTEGERS
+    summary = "Einstein's summation, as numpy.einsum."
+    operands = (
+        OperandInfo("lhs", "The first array."),
+        OperandInfo("rhs", "The second array, if there are two.", optional=True),
+        OperandInfo("others", "More arrays.", optional=True, repeated=True),
+    )
+    parameters = (
+        ParameterInfo(subscripts.FIELD, 'The labels of axes, such as "ij,jk->ik"; without "->" as NumPy completes it.'),
+        PREFERRED,
+    )
+    contraction_of = staticmethod(_of)
+    strategies = (
+        gspmd_products.gspmd(_of),
+        *map(_of_pairs, (*partial_sums.strategies(_of), gathered_products.all_gather(_of))),
+    )
+
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[EinsumParameters]:
+        """Checks a call and determines the result's type.
+
+        Raises:
+            CallError: for subscripts that NumPy refuses, axes that do not match them, element types without a
+                common type, and a preferred_element_type that does not hold their common type.
+        """
+        present = [operand for operand in operands if operand is not None]
+        if len(operands) > 2 and operands[1] is None:
+            raise CallError(
+                Reason.OPERAND_COUNT, "rhs is left out and others are not; give arrays from the first on", field="rhs"
+            )
+        understood = subscripts.canonical(text(parameters, subscripts.FIELD), present)
+        common = element_types.common_type(operand_names(len(present)), present)
+        dtype = preferred_type(parameters, common)
+        signature = EinsumParameters(understood, normalised(dtype, common))
+        contraction = _contraction(operands, signature)
+        contraction.check_rank()
+        return Signature(signature, (ArrayType(contraction.shape, dtype),))
+
+    def default_in_specs(
+        self, operands: OperandTypes, parameters: EinsumParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
+        """Fills in unset specs so that the axes of each label are sharded alike.
+
+        Where none is set, the first axis of the result that each operand has alone is sharded over a mesh axis of its
+        own, else the first label of lhs over all of them.
+        """
+        contraction = _contraction(operands, parameters)
+        filled = default_specs(contraction, in_specs[: len(contraction.labels)], mesh, _default_axes(contraction, mesh))
+        return (*filled, *in_specs[len(filled) :])
+
+
+def _default_axes(contraction: Contraction, mesh: MeshAxes) -> list[dict[str, tuple[str, ...]]]:
+    if len(contraction.labels) == 2:
+        lhs, rhs = contraction.labels
+        own = [
+            next((label for label in contraction.result if axes.count(label) == 1 and label not in others), None)
+            for axes, others in ((lhs, rhs), (rhs, lhs))
+        ]
+        if any(own):
+            names = iter((mesh.names[:1], mesh.names[1:2]))
+            return [{label: next(names)} if label else {} for label in own]
+    first = next((label for label in contraction.labels[0] if contraction.labels[0].count(label) == 1), None)
+    return [{first: mesh.names} if first and axes.count(first) == 1 else {} for axes in contraction.labels]

@@ -1,0 +1,1 @@
+"""Kernels whose elements depend on their neighbours: differences, convolutions, shifts, running sums of an axis."""
