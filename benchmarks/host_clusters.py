@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import shardcall as sc
 from harness.processes import thread_seconds
-from shardcall._src.wire import token_file
+from shardcall_core.wire import token_file
 
 _MAY_JOIN = re.compile(r'"by": "shardcall worker --join (\S+?)"')
 _READY = re.compile(r"shardcall ready at (\S+) ")

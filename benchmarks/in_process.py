@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.program import compile_program
 from shardcall_server.compilation.resolve import Request, resolve
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.stencils.diff import Diff
 
 DEVICES = 8

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import shardcall as sc
-from shardcall._src.wire import token_file
+from shardcall_core.wire import token_file
 
 DEVICES = 8
 PRINCIPALS = {

@@ -68,7 +68,11 @@ def verdicts() -> Path:
 def _fingerprint() -> str:
     """The inputs of the digests."""
     server = ROOT / "server" / "shardcall_server"
-    files = [server / "launcher.py", *sorted((server / "kernels").rglob("*.py")), *sorted(server.glob("known_answers/*.py"))]
+    files = [
+        server / "launcher.py",
+        *sorted((server / "kernels").rglob("*.py")),
+        *sorted(server.glob("known_answers/*.py")),
+    ]
     processor = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
     features = [line for line in processor if line.startswith(("model", "flags", "Features", "CPU"))]
     versions = f"{version('jaxlib')} {os.environ.get('XLA_FLAGS', '')} {features}".encode()

@@ -33,7 +33,7 @@ _THREADS = 72
 _CALL = bytes(64)
 _DIFFERED = np.arange(8.0) ** 2
 Unary: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
-# Those of shardcall._src.access.channel and of the server.
+# Those of shardcall_core.access.channel and of the server.
 OPTIONS = [
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.max_send_message_length", 16 << 20),

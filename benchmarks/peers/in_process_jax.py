@@ -17,9 +17,9 @@ import numpy as np
 
 from harness.answering import Answer, Handler, NDArray, Timed, answer, repeated
 from peers import jax_job
+from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.program import compile_program
 from shardcall_server.compilation.resolve import Request, resolve
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.stencils.diff import Diff
 
 _SMALL = np.arange(8.0).reshape(8, 1)

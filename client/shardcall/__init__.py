@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from shardcall._src.display.drawing import Drawing
     from shardcall._src.display.progress import Progress
     from shardcall._src.traced.traced_function import TracedFunction
-    from shardcall._src.types.arrays import Array
-    from shardcall._src.types.blocks import BlockGrid
-    from shardcall._src.types.errors import (
+    from shardcall.client import Client
+    from shardcall.compiled import CompiledKernel
+    from shardcall.connection import connect
+    from shardcall.local_server import local
+    from shardcall_core.types.arrays import Array
+    from shardcall_core.types.blocks import BlockGrid
+    from shardcall_core.types.errors import (
         AccessDeniedError,
         ArrayLostError,
         AxisError,
@@ -60,75 +64,71 @@ if TYPE_CHECKING:
         UnknownParameterError,
         ViewWarning,
     )
-    from shardcall._src.types.kernels import KernelDescription, KernelTable
-    from shardcall._src.types.mesh import Mesh
-    from shardcall._src.types.server_info import ServerInfo
-    from shardcall._src.types.specs import P, PartitionSpec
-    from shardcall._src.types.timing import Timing
-    from shardcall._src.types.usage import MeshState, Usage
-    from shardcall.client import Client
-    from shardcall.compiled import CompiledKernel
-    from shardcall.connection import connect
-    from shardcall.local_server import local
+    from shardcall_core.types.kernels import KernelDescription, KernelTable
+    from shardcall_core.types.mesh import Mesh
+    from shardcall_core.types.server_info import ServerInfo
+    from shardcall_core.types.specs import P, PartitionSpec
+    from shardcall_core.types.timing import Timing
+    from shardcall_core.types.usage import MeshState, Usage
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AccessDeniedError": "_src.types.errors",
-    "Array": "_src.types.arrays",
-    "ArrayLostError": "_src.types.errors",
-    "AxisError": "_src.types.errors",
-    "BlockGrid": "_src.types.blocks",
-    "BucketedArray": "_src.device_arrays.bucketed_array",
-    "CallCancelledError": "_src.types.errors",
-    "Client": "client",
-    "ClientClosedError": "_src.types.errors",
-    "CompileFailedError": "_src.types.errors",
-    "CompiledKernel": "compiled",
-    "DeadlineExceededError": "_src.types.errors",
-    "Drawing": "_src.display.drawing",
-    "IndexOutOfRangeError": "_src.types.errors",
-    "InternalServerError": "_src.types.errors",
-    "InvalidOperandError": "_src.types.errors",
-    "InvalidParameterError": "_src.types.errors",
-    "InvalidRequestError": "_src.types.errors",
-    "KernelDescription": "_src.types.kernels",
-    "KernelNotFoundError": "_src.types.errors",
-    "KernelTable": "_src.types.kernels",
-    "LinAlgError": "_src.types.errors",
-    "Mesh": "_src.types.mesh",
-    "MeshRestartedError": "_src.types.errors",
-    "MeshState": "_src.types.usage",
-    "MiscompiledKernelError": "_src.types.errors",
-    "NotSupportedError": "_src.types.errors",
-    "OperandCountError": "_src.types.errors",
-    "OperandOverflowError": "_src.types.errors",
-    "OperandTypeError": "_src.types.errors",
-    "OutOfDeviceMemoryError": "_src.types.errors",
-    "OutOfHostMemoryError": "_src.types.errors",
-    "P": "_src.types.specs",
-    "ParameterTypeError": "_src.types.errors",
-    "PartitionSpec": "_src.types.specs",
-    "Plan": "_src.device_arrays.plan",
-    "PlanStep": "_src.device_arrays.plan_steps",
-    "ProgramRefusedError": "_src.types.errors",
-    "Progress": "_src.display.progress",
-    "ProtocolError": "_src.types.errors",
-    "RemoteArray": "_src.device_arrays.remote_array",
-    "ResourceExhaustedError": "_src.types.errors",
-    "Result": "_src.calls.result",
-    "ServerInfo": "_src.types.server_info",
-    "ServerUnavailableError": "_src.types.errors",
-    "ShardcallError": "_src.types.errors",
-    "ShardingError": "_src.types.errors",
-    "Timing": "_src.types.timing",
-    "TracedFunction": "_src.traced.traced_function",
-    "TracingError": "_src.types.errors",
-    "UnknownParameterError": "_src.types.errors",
-    "Usage": "_src.types.usage",
-    "ViewWarning": "_src.types.errors",
-    "connect": "connection",
-    "local": "local_server",
+    "AccessDeniedError": "shardcall_core.types.errors",
+    "Array": "shardcall_core.types.arrays",
+    "ArrayLostError": "shardcall_core.types.errors",
+    "AxisError": "shardcall_core.types.errors",
+    "BlockGrid": "shardcall_core.types.blocks",
+    "BucketedArray": "shardcall._src.device_arrays.bucketed_array",
+    "CallCancelledError": "shardcall_core.types.errors",
+    "Client": "shardcall.client",
+    "ClientClosedError": "shardcall_core.types.errors",
+    "CompileFailedError": "shardcall_core.types.errors",
+    "CompiledKernel": "shardcall.compiled",
+    "DeadlineExceededError": "shardcall_core.types.errors",
+    "Drawing": "shardcall._src.display.drawing",
+    "IndexOutOfRangeError": "shardcall_core.types.errors",
+    "InternalServerError": "shardcall_core.types.errors",
+    "InvalidOperandError": "shardcall_core.types.errors",
+    "InvalidParameterError": "shardcall_core.types.errors",
+    "InvalidRequestError": "shardcall_core.types.errors",
+    "KernelDescription": "shardcall_core.types.kernels",
+    "KernelNotFoundError": "shardcall_core.types.errors",
+    "KernelTable": "shardcall_core.types.kernels",
+    "LinAlgError": "shardcall_core.types.errors",
+    "Mesh": "shardcall_core.types.mesh",
+    "MeshRestartedError": "shardcall_core.types.errors",
+    "MeshState": "shardcall_core.types.usage",
+    "MiscompiledKernelError": "shardcall_core.types.errors",
+    "NotSupportedError": "shardcall_core.types.errors",
+    "OperandCountError": "shardcall_core.types.errors",
+    "OperandOverflowError": "shardcall_core.types.errors",
+    "OperandTypeError": "shardcall_core.types.errors",
+    "OutOfDeviceMemoryError": "shardcall_core.types.errors",
+    "OutOfHostMemoryError": "shardcall_core.types.errors",
+    "P": "shardcall_core.types.specs",
+    "ParameterTypeError": "shardcall_core.types.errors",
+    "PartitionSpec": "shardcall_core.types.specs",
+    "Plan": "shardcall._src.device_arrays.plan",
+    "PlanStep": "shardcall._src.device_arrays.plan_steps",
+    "ProgramRefusedError": "shardcall_core.types.errors",
+    "Progress": "shardcall._src.display.progress",
+    "ProtocolError": "shardcall_core.types.errors",
+    "RemoteArray": "shardcall._src.device_arrays.remote_array",
+    "ResourceExhaustedError": "shardcall_core.types.errors",
+    "Result": "shardcall._src.calls.result",
+    "ServerInfo": "shardcall_core.types.server_info",
+    "ServerUnavailableError": "shardcall_core.types.errors",
+    "ShardcallError": "shardcall_core.types.errors",
+    "ShardingError": "shardcall_core.types.errors",
+    "Timing": "shardcall_core.types.timing",
+    "TracedFunction": "shardcall._src.traced.traced_function",
+    "TracingError": "shardcall_core.types.errors",
+    "UnknownParameterError": "shardcall_core.types.errors",
+    "Usage": "shardcall_core.types.usage",
+    "ViewWarning": "shardcall_core.types.errors",
+    "connect": "shardcall.connection",
+    "local": "shardcall.local_server",
 }
 
 __all__ = [
@@ -195,10 +195,10 @@ if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt na
 
     def __getattr__(name):
         if name in _HOMES:
-            value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+            value = globals()[name] = getattr(import_module(_HOMES[name]), name)
             return value
-        if name in _HOMES.values():
-            return import_module(f"{__name__}.{name}")
+        if (module := f"{__name__}.{name}") in _HOMES.values():
+            return import_module(module)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__():

@@ -21,7 +21,6 @@ from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
-from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.traced.client_derivatives import ClientDerivatives
@@ -31,21 +30,22 @@ from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.shared_memory_client import SharedMemory
 from shardcall._src.transfer.upload import Value
-from shardcall._src.types import kernels, server_info, usage
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.types.kernels import KernelDescription, KernelTable
-from shardcall._src.types.mesh import MeshLike
-from shardcall._src.types.parameters import ParameterLike
-from shardcall._src.types.server_info import ServerInfo
-from shardcall._src.types.specs import SpecLike
-from shardcall._src.types.tracebacks import shorten, shortened
-from shardcall._src.types.usage import Usage
 from shardcall.compiled import CompiledKernel
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_method import kernel_method
 from shardcall.namespace import Namespace
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
+from shardcall_core.markup import page
+from shardcall_core.types import kernels, server_info, usage
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.kernels import KernelDescription, KernelTable
+from shardcall_core.types.mesh import MeshLike
+from shardcall_core.types.parameters import ParameterLike
+from shardcall_core.types.server_info import ServerInfo
+from shardcall_core.types.specs import SpecLike
+from shardcall_core.types.tracebacks import shorten, shortened
+from shardcall_core.types.usage import Usage
 
 _HINT_TIMEOUT_S = 1.0
 

@@ -14,14 +14,14 @@ from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there
-from shardcall._src.device_arrays.resharding import Transfer, find_transfer
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.transfer.upload import Value
-from shardcall._src.types import mesh, specs
-from shardcall._src.types.arrays import Array, NDArray, type_of
-from shardcall._src.types.errors import InvalidOperandError, OperandTypeError, ShardingError
-from shardcall._src.types.tracebacks import shorten, shortened
 from shardcall.v1 import kernel_pb2
+from shardcall_core.placements.resharding import Transfer, find_transfer
+from shardcall_core.types import mesh, specs
+from shardcall_core.types.arrays import Array, NDArray, type_of
+from shardcall_core.types.errors import InvalidOperandError, OperandTypeError, ShardingError
+from shardcall_core.types.tracebacks import shorten, shortened
 
 Runner = Callable[[CallRequest, tuple[Value, ...], float | None, bool, bool], Result[Any]]
 """Runs a call: its message, its operands, ``timeout``, ``keep``, ``reshard``."""

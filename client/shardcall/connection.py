@@ -7,11 +7,6 @@ from functools import partial
 
 import grpc
 
-from shardcall._src.access.addresses import Address, default_address, parse_address
-from shardcall._src.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
-from shardcall._src.access.handshake import explain, no_answer
-from shardcall._src.access.tls import Pem, Tls, find_tls
-from shardcall._src.access.token import find_token
 from shardcall._src.calls.implicit_gets import ImplicitGet
 from shardcall._src.display.meters import Meters
 from shardcall._src.display.progress import Listener
@@ -19,11 +14,16 @@ from shardcall._src.rpc.deadline import deadline
 from shardcall._src.rpc.retries import NO_RETRIES, Retries
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.shared_memory_client import open_shared_memory
-from shardcall._src.types.errors import ServerUnavailableError, ShardcallError
-from shardcall._src.types.server_info import ServerInfo
-from shardcall._src.types.tracebacks import level_of_caller, shortened
-from shardcall._src.wire.variables import report_unknown
 from shardcall.client import Client, ask_server_info
+from shardcall_core.access.addresses import Address, default_address, parse_address
+from shardcall_core.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
+from shardcall_core.access.handshake import explain, no_answer
+from shardcall_core.access.tls import Pem, Tls, find_tls
+from shardcall_core.access.token import find_token
+from shardcall_core.types.errors import ServerUnavailableError, ShardcallError
+from shardcall_core.types.server_info import ServerInfo
+from shardcall_core.types.tracebacks import level_of_caller, shortened
+from shardcall_core.wire.variables import report_unknown
 
 CONNECT_TIMEOUT_S = 5.0
 _LARGEST_MESSAGE_BYTES = 2**31 - 1

@@ -20,12 +20,12 @@ from shardcall._src.local.server_log import ServerLog, for_people
 from shardcall._src.local.server_packages import server_refusal
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import deadline
-from shardcall._src.types.errors import InvalidParameterError, ServerUnavailableError
-from shardcall._src.types.tracebacks import shortened
-from shardcall._src.wire.forks import begin_anew_in_children
-from shardcall._src.wire.token_file import TOKEN_VARIABLE, new_token
 from shardcall.client import Client
 from shardcall.connection import connect
+from shardcall_core.types.errors import InvalidParameterError, ServerUnavailableError
+from shardcall_core.types.tracebacks import shortened
+from shardcall_core.wire.forks import begin_anew_in_children
+from shardcall_core.wire.token_file import TOKEN_VARIABLE, new_token
 
 _READY = re.compile(r"shardcall ready at (\S+)")
 _STOP_TIMEOUT_S = 10.0

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from shardcall._src.wire.private_files import PrivateFileError, open_private_folder, read_file, write_file
+from shardcall_core.wire.private_files import PrivateFileError, open_private_folder, read_file, write_file
 
 CA, SERVER, CLIENT = "ca", "server", "client"
 _ALWAYS = ("localhost", "127.0.0.1", "::1")

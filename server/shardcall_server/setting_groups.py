@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, SecretStr
 
-from shardcall._src.wire.token_file import usual_path
+from shardcall_core.wire.token_file import usual_path
 from shardcall_server.host_memory import memory_bytes
 
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -15,9 +15,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from shardcall._src.types.sizes import exact
-from shardcall._src.wire.token_file import is_token
-from shardcall._src.wire.variables import is_service_link
+from shardcall_core.types.sizes import exact
+from shardcall_core.wire.token_file import is_token
+from shardcall_core.wire.variables import is_service_link
 from shardcall_server.setting_groups import (
     AccessSettings,
     CallSettings,

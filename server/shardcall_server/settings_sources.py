@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
-from shardcall._src.wire.variables import is_service_link
-from shardcall_server.errors import did_you_mean
+from shardcall_core.call_error import did_you_mean
+from shardcall_core.wire.variables import is_service_link
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from accuracy import document, evaluation
 
 import shardcall as sc
-from shardcall._src.wire.token_file import TOKEN_VARIABLE, new_token
 from shardcall.local_server import ServerProcess
+from shardcall_core.wire.token_file import TOKEN_VARIABLE, new_token
 from shardcall_server.launcher import gpu_is_present
 
 _ROUNDS = 9

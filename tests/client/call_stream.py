@@ -10,9 +10,9 @@ from client.memory_server import MESH, TIMING, placement
 
 import shardcall
 from shardcall._src.transfer.download import Answer, Kept
-from shardcall._src.types import arrays
-from shardcall._src.types.errors import with_message
 from shardcall.v1 import kernel_pb2
+from shardcall_core.types import arrays
+from shardcall_core.types.errors import with_message
 
 
 @dataclass(eq=False)

@@ -26,10 +26,10 @@ from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.copying import Copier
 from shardcall._src.transfer.result_sizes import ResultSizes
-from shardcall._src.wire import forks
 from shardcall.aio.threads import Threads
 from shardcall.local_server import ServerProcess
 from shardcall.v1 import kernel_pb2
+from shardcall_core.wire import forks
 
 
 def in_child(deed):

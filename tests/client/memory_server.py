@@ -15,8 +15,6 @@ from typing import Any
 import grpc
 import numpy as np
 
-from shardcall._src.types import arrays
-from shardcall._src.wire.shared_memory import map_file
 from shardcall.v1 import (
     array_pb2,
     array_service_pb2,
@@ -28,6 +26,8 @@ from shardcall.v1 import (
     segment_service_pb2_grpc,
     timing_pb2,
 )
+from shardcall_core.types import arrays
+from shardcall_core.wire.shared_memory import map_file
 
 MIB = 2**20
 STEP = 2 * MIB

@@ -2,7 +2,7 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.access.addresses import default_address, parse_address
+from shardcall_core.access.addresses import default_address, parse_address
 
 
 @rows(

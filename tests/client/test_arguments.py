@@ -5,7 +5,7 @@ from rows import rows
 import shardcall
 from shardcall import Array, Mesh, P
 from shardcall._src.calls.call_request import prepare
-from shardcall._src.types.arguments import bind, caller_name
+from shardcall_core.types.arguments import bind, caller_name
 
 
 def test_names_of_diff_become_operands_and_specs():

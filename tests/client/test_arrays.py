@@ -9,8 +9,8 @@ from rows import rows
 import shardcall
 from shardcall import Array
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.types.arrays import as_bytes_view, from_proto, row_major, to_proto
 from shardcall.v1 import array_pb2
+from shardcall_core.types.arrays import as_bytes_view, from_proto, row_major, to_proto
 
 
 class HasArray:

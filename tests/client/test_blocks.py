@@ -9,7 +9,7 @@ from rows import rows
 
 import shardcall
 from shardcall import Mesh, P
-from shardcall._src.types.blocks import block_grid
+from shardcall_core.types.blocks import block_grid
 
 # shape, spec, mesh axes, device ids (None: in order)
 LAYOUTS = [

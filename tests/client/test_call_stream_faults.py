@@ -211,7 +211,7 @@ def test_a_garbled_frame_fails_the_calls(client, streams):
 def sessions(monkeypatch):
     """Session tokens that a client obtains, one after the other."""
     issued = [f"session-token-{i:04}" for i in range(9)]
-    monkeypatch.setattr("shardcall._src.access.session.open_session", lambda *_: issued.pop(0))
+    monkeypatch.setattr("shardcall_core.access.session.open_session", lambda *_: issued.pop(0))
     return issued
 
 

@@ -16,9 +16,9 @@ import shardcall
 from shardcall import P
 from shardcall._src.transfer.download import stream_answer
 from shardcall._src.transfer.upload import pack, stream_requests
-from shardcall._src.types.element_types import NAMES, parse_dtype
-from shardcall._src.wire.chunk_codec import decode
 from shardcall.v1 import kernel_service_pb2
+from shardcall_core.types.element_types import NAMES, parse_dtype
+from shardcall_core.wire.chunk_codec import decode
 
 MIB = 2**20
 

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rows import rows
 
-from shardcall._src.wire.chunk_codec import Chunk, decode, encode_chunk
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
+from shardcall_core.wire.chunk_codec import Chunk, decode, encode_chunk
 
 CARRIERS = (
     kernel_service_pb2.ExecuteStreamRequest,

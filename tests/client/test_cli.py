@@ -7,10 +7,10 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.access.addresses import parse_address
-from shardcall._src.access.option_names import as_options
-from shardcall._src.access.tls import Tls, find_tls
-from shardcall._src.wire import token_file
+from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.option_names import as_options
+from shardcall_core.access.tls import Tls, find_tls
+from shardcall_core.wire import token_file
 
 typer = pytest.importorskip("typer")
 testing = pytest.importorskip("typer.testing")

@@ -5,9 +5,9 @@ import pytest
 from rows import rows
 
 import shardcall as sc
-from shardcall._src.types import server_info
-from shardcall._src.types.usage import CallTotals, MeshState, RunningLoop, Usage
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.types import server_info
+from shardcall_core.types.usage import CallTotals, MeshState, RunningLoop, Usage
 
 pytest.importorskip("typer")
 

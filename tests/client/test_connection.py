@@ -7,10 +7,10 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.access.addresses import parse_address
-from shardcall._src.access.handshake import explain, no_answer
-from shardcall._src.access.tls import Tls
-from shardcall._src.wire import variables
+from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.handshake import explain, no_answer
+from shardcall_core.access.tls import Tls
+from shardcall_core.wire import variables
 
 
 @pytest.fixture

@@ -16,19 +16,19 @@ import shardcall as sc
 from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.array_version import ArrayVersion, Where
-from shardcall._src.device_arrays.placement import ArrayPlacement, MeshPlacement
 from shardcall._src.device_arrays.plan import Collective, DeviceMemory, Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import deadline
-from shardcall._src.types.kernels import (
+from shardcall_core.markup import page
+from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
+from shardcall_core.types.kernels import (
     KernelDescription,
     OperandDescription,
     ParameterDescription,
     StrategyDescription,
 )
-from shardcall._src.types.server_info import Device, Limits, ServerInfo, Versions
-from shardcall._src.types.usage import Usage
+from shardcall_core.types.server_info import Device, Limits, ServerInfo, Versions
+from shardcall_core.types.usage import Usage
 
 HOSTILE = '</style><script>alert("&")</script>\x00'
 MESH = sc.Mesh(x=4, y=2, device_ids=range(8))

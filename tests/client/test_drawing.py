@@ -11,7 +11,7 @@ from rows import rows
 import shardcall
 from shardcall import Mesh, P, aio
 from shardcall._src.display.drawing import Drawing, draw
-from shardcall._src.types.blocks import block_grid
+from shardcall_core.types.blocks import block_grid
 
 AB = Mesh(a=4, b=2)
 

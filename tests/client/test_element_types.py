@@ -4,8 +4,8 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.types.element_types import NAMES, parse_dtype, to_dtype, to_element_type
 from shardcall.v1 import array_pb2
+from shardcall_core.types.element_types import NAMES, parse_dtype, to_dtype, to_element_type
 
 ALL = [code for code in array_pb2.ElementType.values() if code != array_pb2.ELEMENT_TYPE_UNSPECIFIED]
 

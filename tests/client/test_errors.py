@@ -8,9 +8,9 @@ from rows import rows
 
 import shardcall
 from shardcall._src.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS
-from shardcall._src.types import errors
-from shardcall._src.types.timing import Timing
 from shardcall.v1 import error_pb2
+from shardcall_core.types import errors
+from shardcall_core.types.timing import Timing
 
 CLASSES = [item for item in vars(errors).values() if inspect.isclass(item) and issubclass(item, errors.ShardcallError)]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from rows import rows
 
-from shardcall._src.functions.indexing import basic_index, is_basic
-from shardcall._src.functions.permutations import moved_axes, swapped_axes
+from shardcall_core.functions.indexing import basic_index, is_basic
+from shardcall_core.functions.permutations import moved_axes, swapped_axes
 
 SHAPES = [(), (1,), (5,), (0,), (3, 4), (2, 0, 3), (3, 4, 5)]
 ITEMS = [

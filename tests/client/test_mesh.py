@@ -6,9 +6,9 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.types.errors import ProtocolError
-from shardcall._src.types.mesh import Mesh, as_mesh, from_proto, to_proto
 from shardcall.v1 import mesh_pb2
+from shardcall_core.types.errors import ProtocolError
+from shardcall_core.types.mesh import Mesh, as_mesh, from_proto, to_proto
 
 
 def test_axes_by_keyword_and_by_mapping_are_the_same_mesh():

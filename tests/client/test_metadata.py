@@ -8,7 +8,7 @@ import pytest
 from rows import rows
 
 import shardcall as sc
-from shardcall._src.wire.metadata import rpc_metadata
+from shardcall_core.wire.metadata import rpc_metadata
 
 
 def sent(monkeypatch, span_context):

@@ -3,7 +3,7 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.types.parameters import from_proto, to_proto, to_protos
+from shardcall_core.types.parameters import from_proto, to_proto, to_protos
 
 
 @rows(

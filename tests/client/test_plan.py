@@ -4,8 +4,10 @@ from rows import rows
 import shardcall
 from shardcall import Array, Mesh, P
 from shardcall._src.device_arrays import plan
-from shardcall._src.device_arrays.placement import ArrayPlacement
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
+from shardcall_core.placements import resharding
+from shardcall_core.placements.placement import ArrayPlacement
+from shardcall_core.types.errors import ProtocolError
 
 
 def entry(*names):
@@ -122,7 +124,7 @@ def test_a_plan_reports_the_operands_that_move():
     (transfer,) = parsed.transfers
     assert (transfer.from_mesh, transfer.from_spec) == (Mesh(a=2, device_ids=[1, 0]), P(None, "a"))
     assert (transfer.type, transfer.to_mesh, transfer.to_spec) == (parsed.operands[0].type, parsed.mesh, P("x", None))
-    assert plan.transfer_to_proto(transfer) == message.transfers[0]
+    assert resharding.transfer_to_proto(transfer) == message.transfers[0]
     line = "from P(None, 'a') on Mesh(a=2, device_ids=[1, 0]), 1,234 bytes through the host"
     assert f"  transfer     operand 0 {line}\n" in str(parsed)
     assert repr(parsed).endswith("cached, moves 1 operand (1,234 bytes)>")
@@ -133,5 +135,5 @@ def test_a_transfer_of_what_the_plan_does_not_have_breaks_the_contract():
     message = kernel_pb2.Plan()
     message.CopyFrom(MESSAGE)
     message.transfers.add(operand=1)
-    with pytest.raises(shardcall._src.types.errors.ProtocolError, match="no such operand"):
+    with pytest.raises(ProtocolError, match="no such operand"):
         plan.from_proto(message, HIT)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from shardcall._src.wire.private_files import (
+from shardcall_core.wire.private_files import (
     PrivateFileError,
     open_entry,
     open_guarded_folder,

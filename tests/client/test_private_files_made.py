@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from shardcall._src.wire import private_files
-from shardcall._src.wire.private_files import (
+from shardcall_core.wire import private_files
+from shardcall_core.wire.private_files import (
     PrivateFileError,
     is_private_folder,
     make_temporary_folder,
@@ -184,7 +184,7 @@ def test_a_read_only_file_system_is_read_and_not_written(file):
     (file.parent / "private").mkdir(mode=0o700)
     inside = f"""
 import os, sys
-from shardcall._src.wire.private_files import open_private_folder, read_file, write_file
+from shardcall_core.wire.private_files import open_private_folder, read_file, write_file
 assert read_file({str(file)!r}, 7) == b"content"
 os.close(open_private_folder({str(file.parent / "private")!r}))
 for write in (lambda: write_file({str(file)!r}, b"new"), lambda: open_private_folder({str(file.parent / "new")!r})):

@@ -17,10 +17,10 @@ from shardcall._src.display.meters import Meters
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall._src.rpc.deadline import deadline
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.wire.metadata import REQUEST_ID_KEY
 from shardcall.aio.profile import AsyncProfile
 from shardcall.aio.threads import Threads
 from shardcall.v1 import profile_service_pb2, profile_service_pb2_grpc
+from shardcall_core.wire.metadata import REQUEST_ID_KEY
 
 
 class Servicer(profile_service_pb2_grpc.ProfileServiceServicer):

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from rows import rows
 
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.pytrees import flatten
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.pytrees import flatten
 
 
 class Point(NamedTuple):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from shardcall._src.calls.recording import Recorder
-from shardcall._src.types.arrays import Array
+from shardcall_core.types.arrays import Array
 
 
 def test_templates_of_different_calls_have_different_numbers():

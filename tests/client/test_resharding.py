@@ -3,8 +3,8 @@
 from rows import rows
 
 from shardcall import Array, Mesh, P
-from shardcall._src.device_arrays.placement import ArrayPlacement
-from shardcall._src.device_arrays.resharding import find_transfer
+from shardcall_core.placements.placement import ArrayPlacement
+from shardcall_core.placements.resharding import find_transfer
 
 X = Mesh(x=4, device_ids=[0, 1, 2, 3])
 TURNED = Mesh(x=4, device_ids=[3, 2, 1, 0])

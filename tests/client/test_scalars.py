@@ -6,7 +6,7 @@ import pytest
 from rows import rows
 
 from shardcall._src.device_arrays.scalars import clip_operands, typed, typed_initial
-from shardcall._src.types.errors import OperandOverflowError
+from shardcall_core.types.errors import OperandOverflowError
 
 
 @rows("name", ["add", "maximum", "where", "clip"])

@@ -13,8 +13,8 @@ from rows import rows
 from shardcall._src.memory.segment import CannotShareError, Segment
 from shardcall._src.memory.segments import Segments
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import ServerUnavailableError
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ServerUnavailableError
 
 MIB = 2**20
 

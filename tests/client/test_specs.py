@@ -6,7 +6,7 @@ from rows import rows
 
 import shardcall
 from shardcall import P
-from shardcall._src.types.specs import as_spec, as_specs, from_proto, to_proto
+from shardcall_core.types.specs import as_spec, as_specs, from_proto, to_proto
 
 
 def test_entries_read_as_a_tuple():

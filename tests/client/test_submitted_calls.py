@@ -11,8 +11,8 @@ import pytest
 from client.stream_server import HIT, TIMING, Call, until
 
 import shardcall
-from shardcall._src.types.errors import InvalidOperandError
 from shardcall.v1 import kernel_service_pb2
+from shardcall_core.types.errors import InvalidOperandError
 
 X = np.ones(4)
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED

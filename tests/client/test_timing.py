@@ -1,7 +1,7 @@
 from rows import rows
 
-from shardcall._src.types.timing import PHASES, Timing, from_proto
 from shardcall.v1 import timing_pb2
+from shardcall_core.types.timing import PHASES, Timing, from_proto
 
 
 def test_every_duration_of_the_contract_is_an_attribute():

@@ -14,11 +14,11 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.access.addresses import parse_address
-from shardcall._src.access.session import LONGEST_NAME, UNKNOWN, socket_name
-from shardcall._src.access.token import Token, find_token
-from shardcall._src.wire import token_file
-from shardcall._src.wire.token_file import Entry
+from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.session import LONGEST_NAME, UNKNOWN, socket_name
+from shardcall_core.access.token import Token, find_token
+from shardcall_core.wire import token_file
+from shardcall_core.wire.token_file import Entry
 
 EXPLICIT, VARIABLE = "explicit-" + "e" * 20, "variable-" + "v" * 20
 LOCAL, REMOTE = parse_address("localhost:8470"), parse_address("gpu.example.org:8470")

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from rows import rows
 
-from shardcall._src.wire import token_file
-from shardcall._src.wire.token_file import Entry, TokenFileError
+from shardcall_core.wire import token_file
+from shardcall_core.wire.token_file import Entry, TokenFileError
 
 TOKEN = "0123456789abcdef"
 LINE = f"alice run,arrays {TOKEN}\n"

@@ -1,6 +1,6 @@
 """Text form of a server's resource usage."""
 
-from shardcall._src.types.usage import MeshState, RunningLoop, Usage
+from shardcall_core.types.usage import MeshState, RunningLoop, Usage
 
 
 def test_usage_prints_as_a_table():

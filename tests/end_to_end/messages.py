@@ -9,8 +9,8 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from shardcall._src.wire import token_file
 from shardcall.v1 import array_pb2, error_pb2, kernel_pb2, kernel_service_pb2, mesh_pb2, timing_pb2
+from shardcall_core.wire import token_file
 
 F64 = array_pb2.ELEMENT_TYPE_FLOAT64
 INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from end_to_end.messages import call, mesh, spec, tensor
 
-from shardcall._src.wire.shared_memory import map_file
 from shardcall.v1 import kernel_service_pb2, segment_service_pb2, segment_service_pb2_grpc
+from shardcall_core.wire.shared_memory import map_file
 
 MIB = 1 << 20
 SHAPE = (256, 1024)

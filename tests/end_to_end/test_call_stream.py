@@ -19,8 +19,8 @@ from end_to_end.processes import until
 from end_to_end.raw_stream import Stream, cancel, delete, item, opened, prepare
 
 import shardcall as sc
-from shardcall._src.types import arrays
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
+from shardcall_core.types import arrays
 
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
 X = np.arange(8.0) ** 2

@@ -16,7 +16,7 @@ from faults import slow_kernel
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 
 import shardcall as sc
-from shardcall._src.wire.token_file import own_name
+from shardcall_core.wire.token_file import own_name
 
 X = np.arange(8.0) ** 2
 COLUMN, ROW = np.arange(256.0)[:, None], np.arange(256.0)[None, :]

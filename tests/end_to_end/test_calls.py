@@ -14,7 +14,7 @@ from pairs import pairs_of
 
 import shardcall as sc
 from shardcall import P
-from shardcall._src.functions.table import FUNCTIONS
+from shardcall_core.functions.table import FUNCTIONS
 
 MESH = sc.Mesh(x=8)
 ELEMENT_TYPES = [

@@ -16,7 +16,7 @@ from conftest import ServerProcess, running_server
 from end_to_end.processes import X, holds_nothing, is_busy, until
 
 import shardcall as sc
-from shardcall._src.types.usage import Usage
+from shardcall_core.types.usage import Usage
 
 AT_ONCE = 20
 _VICTIMS = Path(__file__).parent / "victims.py"

@@ -10,11 +10,11 @@ import sys
 import numpy as np
 import pytest
 
-from shardcall._src.access.session import own_addresses
-from shardcall._src.wire import token_file
 from shardcall.cli import array_files
 from shardcall.cli.app import run
 from shardcall.cli.exits import DENIED, FAILED, UNREACHABLE, USAGE
+from shardcall_core.access.session import own_addresses
+from shardcall_core.wire import token_file
 
 X = np.arange(4099.0 * 3).reshape(4099, 3) ** 1.5  # rows that 8 devices do not divide
 ALONG = ("--mesh", "x=8", "--spec", "x,-")

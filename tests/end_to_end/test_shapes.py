@@ -5,7 +5,7 @@ import pytest
 
 import shardcall as sc
 from shardcall import P
-from shardcall._src.functions.indexing import basic_index
+from shardcall_core.functions.indexing import basic_index
 
 MESH = sc.Mesh(x=8)
 X = np.arange(54.0).reshape(9, 6)

@@ -202,7 +202,7 @@ _ANOTHER_USER = """
 import os, sys
 import numpy as np
 import shardcall as sc
-import shardcall._src.wire.shared_memory
+import shardcall_core.wire.shared_memory
 for name in sc.__all__:
     getattr(sc, name)
 np.testing.assert_array_equal(1, 1)  # loads all that this user may read

@@ -237,7 +237,7 @@ def test_an_unresponsive_collector_delays_no_call(monkeypatch):
 def test_a_client_whose_program_makes_no_spans_sends_none_and_imports_nothing():
     code = (
         "import sys\n"
-        "from shardcall._src.wire.metadata import rpc_metadata\n"
+        "from shardcall_core.wire.metadata import rpc_metadata\n"
         "sent = dict(rpc_metadata(1.0, 'id'))\n"
         "assert 'traceparent' not in sent, sent\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"

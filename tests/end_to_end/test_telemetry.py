@@ -20,7 +20,7 @@ from end_to_end.processes import until
 from end_to_end.scraping import log_lines, metrics_url, scrape
 
 import shardcall as sc
-from shardcall._src.wire import token_file
+from shardcall_core.wire import token_file
 
 X = np.arange(24.0).reshape(6, 4)
 

@@ -5,7 +5,7 @@ import pytest
 from end_to_end.processes import is_busy, until
 
 import shardcall as sc
-from shardcall._src.graphs.graph import Graph, Node, Value, to_text
+from shardcall_core.graphs.graph import Graph, Node, Value, to_text
 
 U = np.random.default_rng(5).normal(size=(13, 9))
 

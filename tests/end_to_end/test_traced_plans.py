@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import shardcall as sc
-from shardcall._src.device_arrays.placement import ArrayPlacement
+from shardcall_core.placements.placement import ArrayPlacement
 
 AXES = {"x": 4, "y": 2}
 

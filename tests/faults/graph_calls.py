@@ -14,10 +14,10 @@ from kernels.derivative_cases import CASES
 from kernels.graphs import GraphWriter, heat_step
 from kernels.random_graphs import RandomGraph
 
-from shardcall._src.functions.element_types import is_inexact
-from shardcall._src.graphs.graph import Value, from_text, to_text
-from shardcall._src.types.element_types import to_element_type
 from shardcall.v1 import kernel_service_pb2
+from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.graphs.graph import Value, from_text, to_text
+from shardcall_core.types.element_types import to_element_type
 
 _MOST_RESULTS = 4
 _MESHES: tuple[dict[str, int], ...] = ({"x": 8}, {"a": 4, "b": 2}, {"x": 3}, {"x": 1})

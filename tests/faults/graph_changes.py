@@ -10,8 +10,8 @@ from typing import Any
 from kernels.derivative_cases import CASES
 from kernels.random_graphs import KERNELS
 
-from shardcall._src.graphs.canonical import canonical
-from shardcall._src.graphs.graph import BODIES, Graph, Node, Value, from_text, parameters_of, to_text
+from shardcall_core.graphs.canonical import canonical
+from shardcall_core.graphs.graph import BODIES, Graph, Node, Value, from_text, parameters_of, to_text
 
 _INTEGERS = (0, 1, -1, 2, 3, 5, 7, 63, 64, 65, 1000, 2**20, 2**31, 2**62, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, -0.0, 0.5, 1e308, 5e-324, float("nan"), float("inf"))

@@ -16,7 +16,7 @@ import numpy as np
 from faults.graph_calls import GraphCall, valid_call
 from faults.graph_changes import CHANGES, VALUES, changed, names_of_control, written
 
-from shardcall._src.graphs.graph import from_text
+from shardcall_core.graphs.graph import from_text
 
 _PIECES = ('"', "\\", "[", "]", "{", "}", ",", "0", "-", "1e999", "NaN", "null", "\0", "💥", '"\\ud800"', "\u2028", " ")
 _JSON: tuple[Any, ...] = (

@@ -14,7 +14,7 @@ from clusters import AgentProcess, Cluster
 from end_to_end.messages import token_of
 from faults.cutting_proxy import CuttingProxy
 
-from shardcall._src.wire.token_file import TOKEN_VARIABLE, own_name
+from shardcall_core.wire.token_file import TOKEN_VARIABLE, own_name
 
 _RUNS_S, _STANDS_S = 0.01, 1.2  # of a worker that gets almost no processor: a hundredth
 

@@ -6,8 +6,8 @@ import grpc
 import numpy as np
 from faults.mutations import Mutated
 
-from shardcall._src.types.element_types import to_dtype
 from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2
+from shardcall_core.types.element_types import to_dtype
 
 
 def wrong(channel: grpc.Channel, request: Mutated, answers: list[bytes]) -> str | None:

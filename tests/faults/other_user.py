@@ -18,9 +18,8 @@ import grpc
 
 import shardcall as sc
 import shardcall._src.memory.segment
-import shardcall._src.wire.shared_memory
-from shardcall._src.wire import token_file
 from shardcall.v1 import mesh_pb2, server_info_service_pb2, server_info_service_pb2_grpc
+from shardcall_core.wire import token_file
 
 __all__ = ["encodings", "shardcall"]
 

@@ -19,8 +19,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 import shardcall as sc
-from shardcall._src.wire import token_file
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
+from shardcall_core.wire import token_file
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, Access
 from shardcall_server.frontend.access.principals import Scope

@@ -23,7 +23,7 @@ from faults.gauges import MIB, Allowed, Gauges, drift_report, growth
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 
 import shardcall as sc
-from shardcall._src.wire import token_file
+from shardcall_core.wire import token_file
 
 X = np.arange(8.0) ** 2
 DIFFERENCE = np.diff(X).tolist()

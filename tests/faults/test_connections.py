@@ -20,7 +20,7 @@ from faults.canary import Canary
 from grpc_reflection.v1alpha import reflection_pb2
 
 import shardcall as sc
-from shardcall._src.wire import token_file
+from shardcall_core.wire import token_file
 from shardcall_server.certificate_authority import make_authority
 from shardcall_server.settings import Settings
 

@@ -18,7 +18,7 @@ from faults.host_faults import proxied_cluster
 
 import shardcall as sc
 from shardcall import P
-from shardcall._src.wire import token_file
+from shardcall_core.wire import token_file
 from shardcall_server.frontend.workers.exit_reason import ExitReason
 from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.quarantine import Quarantine

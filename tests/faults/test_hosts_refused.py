@@ -13,7 +13,7 @@ from clusters import Cluster
 from end_to_end.messages import token_of
 from faults.hand_made_agent import HandMadeAgent, hello
 
-from shardcall._src.wire import token_file
+from shardcall_core.wire import token_file
 from shardcall_server.certificate_authority import make_authority
 
 _INVALID = grpc.StatusCode.INVALID_ARGUMENT

@@ -14,7 +14,7 @@ from end_to_end.processes import until
 from faults.restarting import RestartingServer
 
 import shardcall as sc
-from shardcall._src.wire import token_file
+from shardcall_core.wire import token_file
 
 CLIENTS = 12
 

@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import shardcall as sc
 from shardcall import aio
-from shardcall._src.access.addresses import parse_address
-from shardcall._src.access.tls import Tls
 from shardcall.cli import client_checks
+from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.tls import Tls
 from shardcall_server.certificate_authority import make_authority, renew
 
 VALUES = np.arange(12.0)

@@ -18,8 +18,8 @@ from end_to_end.messages import open_channel
 from end_to_end.processes import until
 
 import shardcall as sc
-from shardcall._src.wire import token_file
 from shardcall.v1 import server_info_service_pb2, server_info_service_pb2_grpc
+from shardcall_core.wire import token_file
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from kernels.wire_calls import WireCalls, wire_calls
 
+from shardcall_core.call_error import CallError
+from shardcall_core.layouts.layout import ArrayType, Spec
+from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
 from shardcall_server.compilation.program import Program, build_mesh
 from shardcall_server.compilation.resolve import Resolved
-from shardcall_server.errors import CallError
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import ArrayType, Spec
-from shardcall_server.kernels.core.signature import ParameterValue
 
 use_virtual_devices()
 

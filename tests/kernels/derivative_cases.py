@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.functions.table import FUNCTIONS
+from shardcall_core.functions.table import FUNCTIONS
 
 RANDOM = np.random.default_rng(20)
 Call = tuple[Sequence[np.ndarray | None], dict[str, Any]]

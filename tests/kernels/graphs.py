@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardcall._src.graphs.canonical import canonical
-from shardcall._src.graphs.graph import Graph, Node, Value, parameters_of, to_text
+from shardcall_core.graphs.canonical import canonical
+from shardcall_core.graphs.graph import Graph, Node, Value, parameters_of, to_text
 
 
 class GraphWriter:

@@ -11,11 +11,11 @@ import ml_dtypes
 import numpy as np
 from kernels.graphs import GraphWriter
 
-from shardcall._src.functions.element_types import is_float
-from shardcall._src.graphs.graph import Value, to_text
-from shardcall_server.errors import CallError
+from shardcall_core.call_error import CallError
+from shardcall_core.functions.element_types import is_float
+from shardcall_core.graphs.graph import Value, to_text
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in kernels()}

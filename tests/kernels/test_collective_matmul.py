@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 
 KERNEL = CollectiveMatMul()

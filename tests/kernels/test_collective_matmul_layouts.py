@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shardcall_server.errors import Reason
-from shardcall_server.kernels.core.layout import ArrayType, format_spec
+from shardcall_core.call_error import Reason
+from shardcall_core.layouts.layout import ArrayType, format_spec
 from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 
 KERNEL = CollectiveMatMul()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import shardcall as sc
 from shardcall import P
 from shardcall._src.display.drawing import draw
-from shardcall._src.types.blocks import block_grid
+from shardcall_core.types.blocks import block_grid
 
 AB = {"a": 4, "b": 2}
 BACKWARDS = range(7, -1, -1)

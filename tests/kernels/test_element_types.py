@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.element_types import (
     as_bits,
     common_type,
@@ -19,7 +20,6 @@ from shardcall_server.kernels.core.element_types import (
     subtract,
     widen,
 )
-from shardcall_server.kernels.core.layout import ArrayType
 
 FLOAT8 = [np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)]
 

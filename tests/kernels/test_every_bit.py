@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import pytest
 
+from shardcall_core.layouts.layout import padded_shape
 from shardcall_server.compilation.program import build_mesh, named_sharding
 from shardcall_server.kernels.array_functions.relayout import Copy, Reshard, Transpose
-from shardcall_server.kernels.core.layout import padded_shape
 
 TYPES = ("float16", "bfloat16", "int16", "uint16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
 SPECS = (None, None), ("x", None), (None, "x")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardcall_server.kernels.core.layout import MeshAxes
+from shardcall_core.layouts.layout import MeshAxes
 from shardcall_server.kernels.stencils.exchange import (
     Exchange,
     ShardedAxis,

@@ -7,11 +7,11 @@ import random
 import pytest
 from kernels.table_cases import MOVES, OTHERS
 
-from shardcall._src.functions.element_types import NAMED
-from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, UNARY, WITH_INITIAL, WITH_WHERE
-from shardcall_server.errors import CallError
+from shardcall_core.call_error import CallError
+from shardcall_core.functions.element_types import NAMED
+from shardcall_core.functions.table import BINARY, FUNCTIONS, REDUCTIONS, UNARY, WITH_INITIAL, WITH_WHERE
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.call_checks import check_operands, check_parameters, without_trailing
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

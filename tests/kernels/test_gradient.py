@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.stencils.gradient import Gradient
 
 GRADIENT = Gradient()

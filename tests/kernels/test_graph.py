@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from kernels.graphs import GraphWriter, heat_step
 
-from shardcall._src.graphs.graph import Node, Value, from_text, to_text
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.graphs.graph import Node, Value, from_text, to_text
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.analysis import collectives, memory
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 from shardcall_server.known_answers.suite import Suite
 

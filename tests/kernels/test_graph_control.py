@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from kernels.graphs import GraphWriter
 
-from shardcall_server.errors import CallError
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import CallError
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 GRAPH = {kernel.name: kernel for kernel in kernels()}["graph"]

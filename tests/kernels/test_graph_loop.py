@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from kernels.graphs import GraphWriter, heat_step
 
-from shardcall._src.graphs.graph import to_text
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.graphs.graph import to_text
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.call_checks import check_parameters
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.graphs.graph_loop import MOST_ITERATIONS
 from shardcall_server.kernels.library import kernels
 

@@ -7,9 +7,9 @@ import pytest
 from kernels.derivative_cases import CASES
 from kernels.graphs import GraphWriter
 
-from shardcall._src.graphs.graph import Value
-from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.graphs.graph import Value
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

@@ -6,10 +6,10 @@ import pytest
 from jax.extend.core import Jaxpr, Literal
 from pairs import pairs_of
 
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType, padded_shape
 from shardcall_server.compilation.program import build_mesh, named_sharding
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.array_functions.relayout import Copy, Reshard
-from shardcall_server.kernels.core.layout import ArrayType, padded_shape
 from shardcall_server.kernels.elementwise.reductions import reductions
 from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.products.matmul import MatMul

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pairs import pairs_of
 
-from shardcall_server.errors import CallError
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import CallError
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.products.matmul import MatMul
 
 MATMUL = MatMul()

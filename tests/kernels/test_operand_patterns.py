@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shardcall._src.functions.function import REQUIRED
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions.function import REQUIRED
+from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.resolve import Request, resolve
-from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

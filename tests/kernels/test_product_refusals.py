@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall_server.errors import Reason
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.products.matmul import MatMul
 

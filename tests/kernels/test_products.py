@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pairs import pairs_of
 
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core import element_types
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.products import block_products, rings
 from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.products.matmul import MatMul

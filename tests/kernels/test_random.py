@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardcall_server.errors import Reason
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.elementwise.random import Normal, Permutation, RandInt, Uniform
 
 UNIFORM, NORMAL, RANDINT, PERMUTATION = Uniform(), Normal(), RandInt(), Permutation()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels.random_graphs import KERNELS, RandomGraph, assert_near
 
-from shardcall._src.graphs.graph import Value, to_text
+from shardcall_core.graphs.graph import Value, to_text
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's of means of nothing
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from pairs import pairs_of
 
-from shardcall_server.errors import Reason
+from shardcall_core.call_error import Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.array_functions.relayout import Copy, Reshard, Transpose
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.stencils.diff import Diff
 
 MESH = {"a": 4, "b": 2}

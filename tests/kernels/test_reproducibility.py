@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from kernels.table_cases import MOVES, OTHERS
 
+from shardcall_core.call_error import CallError
+from shardcall_core.layouts.layout import padded_shape
 from shardcall_server.authoring.runner import KernelCase, kernel_case
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.errors import CallError
 from shardcall_server.kernels.array_functions.function_kernel import TableKernel
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import padded_shape
 from shardcall_server.kernels.core.reproducibility import Reproducibility, differing_bits
 from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
 from shardcall_server.kernels.library import kernels

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pairs import pairs_of
 
-from shardcall_server.errors import Reason
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.stencils.shift import Shift
 
 SHIFT = Shift()

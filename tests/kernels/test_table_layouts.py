@@ -9,8 +9,8 @@ from kernels.conftest import ELEMENT_TYPES
 from kernels.table_cases import MOVES, OTHERS, expected
 from pairs import pairs_of
 
-from shardcall_server.errors import Reason
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
@@ -114,7 +114,7 @@ def test_astype_is_numpys(run, element_types, of, name):
 
 def index(x, key):
     """The operands and parameters of a call of getitem, by NumPy's own rules."""
-    from shardcall._src.functions.indexing import basic_index
+    from shardcall_core.functions.indexing import basic_index
 
     starts, sizes, steps, dropped, inserted = basic_index(x.shape, key)
     return np.array(starts, np.int64), {"sizes": sizes, "steps": steps, "dropped": dropped, "inserted": inserted}

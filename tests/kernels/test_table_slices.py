@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from kernels.test_table_layouts import assert_same_bits
 
-from shardcall._src.functions.indexing import basic_index
+from shardcall_core.functions.indexing import basic_index
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.analysis import collectives
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

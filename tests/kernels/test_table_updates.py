@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

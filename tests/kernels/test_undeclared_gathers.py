@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from kernels.test_function_table import CASES
 
-from shardcall._src.functions.element_types import NAMED
-from shardcall._src.functions.table import FUNCTIONS
+from shardcall_core.call_error import CallError
+from shardcall_core.functions.element_types import NAMED
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import ArrayType, padded_shape
 from shardcall_server.compilation.program import build_mesh, named_sharding
-from shardcall_server.errors import CallError
 from shardcall_server.kernels.core.element_types import held_type
-from shardcall_server.kernels.core.layout import ArrayType, padded_shape
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.authoring import CallError, Reason
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.elementwise.elementwise import elementwise
 
 POWER = {kernel.name: kernel for kernel in elementwise()}["power"]

@@ -10,11 +10,11 @@ import numpy as np
 from clusters import running_cluster
 
 import shardcall as sc
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import Spec
 from shardcall_server.authoring.runner import DEVICES, KernelCase
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import Spec
 from shardcall_server.kernels.library import kernels
 
 _PATIENT = ("--max-execute-s", "600", "--max-compile-s", "3600", "--max-concurrent-calls", "64")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from shardcall.v1 import kernel_pb2
+from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
 from shardcall_server.link.framing import Link
 from shardcall_server.link.wire import encode_array_type, encode_mesh
 from shardcall_server.mesh import commands, executor

@@ -4,7 +4,7 @@ from concurrent.futures import CancelledError
 
 from structlog.testing import capture_logs
 
-from shardcall_server.errors import Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.mesh.failures import failure_of
 
 

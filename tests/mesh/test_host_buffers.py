@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, padded_shape
 from shardcall_server.link.process_blocks import device_blocks, lay_out
 from shardcall_server.mesh.executor import Executor
 from shardcall_server.mesh.loops import Loops

@@ -11,10 +11,10 @@ import pytest
 from kernels.table_cases import MOVES, OTHERS
 from structlog.testing import capture_logs
 
+from shardcall_core.call_error import CallError
+from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.resolve import Request, resolve
-from shardcall_server.errors import CallError
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.elementwise import elementwise as elementwise_kernels
 from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
 from shardcall_server.kernels.library import kernels

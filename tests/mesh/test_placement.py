@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from pairs import pairs_of
 
+from shardcall_core.layouts.layout import MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.kernels.core.layout import MeshAxes, Spec, padded_shape
 from shardcall_server.mesh import placement as placement_module
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 

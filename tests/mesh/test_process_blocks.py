@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.link.process_blocks import Blocks, Bounds, blocks_of, crop, device_blocks, laid_out_bytes, lay_out
 from shardcall_server.mesh.placement import ParallelCopier, gather_blocks, gathered_bytes, put_blocks
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.mesh.profiling import Profiler
 
 

@@ -9,8 +9,8 @@ from jax.sharding import Mesh as JaxMesh
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardcall import Array, Mesh, P
-from shardcall._src.device_arrays.placement import ArrayPlacement
-from shardcall._src.device_arrays.resharding import find_transfer
+from shardcall_core.placements.placement import ArrayPlacement
+from shardcall_core.placements.resharding import find_transfer
 
 SHAPE = (16, 24)
 MESHES = [

@@ -16,7 +16,7 @@ from numpy_suite.sampling import Sampling
 from numpy_suite.scope import OutOfScopeError
 
 import shardcall as sc
-from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
+from shardcall_core.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
 
 
 class Service:

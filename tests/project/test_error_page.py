@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -16,10 +17,10 @@ from rows import rows
 import shardcall as sc
 from shardcall import P
 from shardcall._src.rpc.status import ERRORS_BY_REASON
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.wire import token_file
 from shardcall.v1 import error_pb2
-from shardcall_server.errors import Reason
+from shardcall_core.call_error import Reason
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.wire import token_file
 from shardcall_server.frontend.rpc.status import STATUS_CODES
 
 PAGE = (ROOT / "docs/errors.md").read_text()
@@ -95,7 +96,8 @@ def deleted(client: sc.Client) -> sc.RemoteArray:
 def templates() -> dict[str, list[re.Pattern[str]]]:
     """Returns patterns of the messages in the server's code by their reason."""
     patterns: dict[str, list[re.Pattern[str]]] = {}
-    for file in (ROOT / "server/shardcall_server").rglob("*.py"):
+    folders = ("server/shardcall_server", "client/shardcall_core")
+    for file in chain.from_iterable((ROOT / folder).rglob("*.py") for folder in folders):
         for call in ast.walk(ast.parse(file.read_text())):
             if isinstance(call, ast.Call):
                 for reason, message in zip(call.args, call.args[1:], strict=False):

@@ -14,16 +14,21 @@ from rows import rows
 import shardcall
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = {"shardcall": "client", "shardcall_server": "server", "shardcall_worker": "server"}
+SOURCES = {
+    "shardcall": "client",
+    "shardcall_core": "client",
+    "shardcall_server": "server",
+    "shardcall_worker": "server",
+}
 JAX = {"jax", "jaxlib"}
-CLIENT_MAY_IMPORT = {"numpy", "ml_dtypes", "grpc", "grpc_status", "google", "shardcall"}
+CLIENT_MAY_IMPORT = {"numpy", "ml_dtypes", "grpc", "grpc_status", "google", "shardcall", "shardcall_core"}
 CLIENT_MAY_IMPORT_LATE = {"rich"}  # optional: within functions only
 IMPORT_ALL = "import shardcall\nfor name in shardcall.__all__: getattr(shardcall, name)"
 LINUX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"}
 
 
 def modules() -> dict[str, Path]:
-    """Returns the file of every module of the three packages."""
+    """Returns the file of every module of the four packages."""
     entries = {}
     for package, source in SOURCES.items():
         for file in (ROOT / source / package).rglob("*.py"):
@@ -93,16 +98,18 @@ def top(name: str) -> str:
 
 
 def test_the_client_imports_only_numpy_grpc_and_protobuf() -> None:
-    thin = [module for module in below("shardcall") if not module.startswith("shardcall.cli")]
+    thin = [
+        module for module in [*below("shardcall"), *below("shardcall_core")] if not module.startswith("shardcall.cli")
+    ]
     allowed = CLIENT_MAY_IMPORT | set(SOURCES) | sys.stdlib_module_names
     for late, names in ((False, allowed), (True, allowed | CLIENT_MAY_IMPORT_LATE)):
         entries = {(module, name) for module in thin for name in imports(module, late=late)}
         assert not {(module, name) for module, name in entries if top(name) not in names}
 
 
-@rows("start", sorted({"cli", *shardcall._HOMES.values()}))
+@rows("start", sorted({"shardcall.cli", *shardcall._HOMES.values()}))
 def test_neither_the_client_nor_its_command_line_reaches_the_server_or_jax_on_import(start: str) -> None:
-    chains = reached([f"shardcall.{start}"], late=False)
+    chains = reached([start], late=False)
     assert not [chain for name, chain in chains.items() if top(name) in {*JAX, "shardcall_server"}]
 
 
@@ -120,8 +127,24 @@ def test_importing_the_client_loads_neither_jax_nor_the_server_nor_the_command_l
     }
 
 
+def test_client_and_server_share_only_the_core_and_the_contract() -> None:
+    """Neither imports a private module of the other; the core imports neither."""
+    allowed = {"shardcall": ("shardcall", "shardcall_core"), "shardcall_core": ("shardcall_core", "shardcall.v1")}
+    allowed["shardcall_server"] = ("shardcall_server", "shardcall_worker", *allowed["shardcall_core"])
+    commands = {module for module in MODULES if module.startswith("shardcall.cli.")}
+    for package, names in allowed.items():
+        entries = {(module, name) for module in below(package) for name in imports(module, typed=True)}
+        ours = {(module, name) for module, name in entries if top(name) in SOURCES and module not in commands}
+        assert not {(module, name) for module, name in ours if not f"{name}.".startswith(tuple(f"{n}." for n in names))}
+
+
 def test_no_client_module_imports_anything_linux_only_at_top_level() -> None:
-    early = {(module, name) for module in below("shardcall") for name in imports(module, late=False)}
+    early = {
+        (module, name)
+        for package in ("shardcall", "shardcall_core")
+        for module in below(package)
+        for name in imports(module, late=False)
+    }
     assert not {(module, name) for module, name in early if top(name) in LINUX_ONLY}
 
 
@@ -168,7 +191,7 @@ def test_importing_the_complete_front_end_loads_no_jax(run_python: Callable[[str
 def test_one_module_decides_which_files_are_private() -> None:
     rules = re.compile(r"\.st_uid\b|\bS_IMODE\b|\b0o0(22|77)\b|\bmkdtemp\b|\bmkstemp\b")
     deciding = {module for module, file in MODULES.items() if rules.search(file.read_text())}
-    assert deciding == {"shardcall._src.wire.private_files"}
+    assert deciding == {"shardcall_core.wire.private_files"}
 
 
 def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
@@ -197,21 +220,25 @@ def test_imports_have_one_direction(lower: str, upper: tuple[str, ...]) -> None:
 
 
 FOLDERS = {
-    "shardcall._src": {
+    "shardcall_core": {
         "wire": set(),
         "functions": set(),
         "graphs": set(),
         "markup": set(),
         "types": {"functions", "markup"},
         "access": {"wire", "types"},
-        "display": {"wire", "types", "markup"},
-        "rpc": {"wire", "types", "access", "display"},
-        "device_arrays": {"wire", "functions", "types", "display", "markup", "rpc"},
-        "memory": {"wire", "types", "rpc"},
-        "transfer": {"wire", "functions", "types", "access", "display", "rpc", "device_arrays", "memory"},
-        "calls": {"wire", "functions", "graphs", "types", "display", "markup", "rpc", "device_arrays", "transfer"},
-        "traced": {"functions", "graphs", "types", "rpc", "device_arrays", "calls"},
-        "local": {"types"},
+        "layouts": {"functions"},
+        "placements": {"types"},
+    },
+    "shardcall._src": {
+        "display": set(),
+        "rpc": {"display"},
+        "device_arrays": {"display", "rpc"},
+        "memory": {"rpc"},
+        "transfer": {"display", "rpc", "device_arrays", "memory"},
+        "calls": {"display", "rpc", "device_arrays", "transfer"},
+        "traced": {"rpc", "device_arrays", "calls"},
+        "local": set(),
     },
     "shardcall_server.kernels": {
         "core": set(),

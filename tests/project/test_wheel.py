@@ -51,10 +51,11 @@ def run_client(
     return client_environment(run, wheel, lock, tmp_path_factory.mktemp("venv") / request.param)
 
 
-def test_the_wheel_holds_the_three_packages_and_nothing_else(contents: set[str]) -> None:
+def test_the_wheel_holds_the_four_packages_and_nothing_else(contents: set[str]) -> None:
     top = {name.partition("/")[0] for name in contents}
     assert {name for name in top if not name.endswith(".dist-info")} == {
         "shardcall",
+        "shardcall_core",
         "shardcall_server",
         "shardcall_worker",
     }

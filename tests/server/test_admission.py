@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from server.fake_calls import FakeCall
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS, Admission, Slots
 from shardcall_server.frontend.rpc.coroutines import Task, Waiting
 

@@ -8,9 +8,9 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from shardcall._src.access.addresses import parse_address
-from shardcall._src.access.tls import Tls
-from shardcall._src.access.token import Token
+from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.tls import Tls
+from shardcall_core.access.token import Token
 from shardcall_server.agent.agent import Agent, AgentSettings
 
 TOKEN = Token()

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.wire.shared_memory import HUGE_PAGE_BYTES
 from shardcall_server.frontend.memory.arena import Arena, size_class
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator
-from shardcall_server.kernels.core.layout import ArrayType
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ from queue import Queue
 import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.session_tuner import SessionTuner
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache

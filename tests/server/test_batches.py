@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from server.fake_workers import PATIENCE_S, FakeWorker, Running
 
-from shardcall_server.errors import CallError
+from shardcall_core.call_error import CallError
 from shardcall_worker.v1 import link_pb2
 
 

@@ -13,8 +13,8 @@ from end_to_end.processes import until
 from rows import rows
 from structlog.testing import capture_logs
 
-from shardcall._src.wire import private_files
 from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_core.wire import private_files
 from shardcall_server.frontend.programs import call_history as module
 from shardcall_server.frontend.programs.call_history import CallHistory
 from shardcall_server.frontend.programs.keys import AbstractCall, CallKey

@@ -11,7 +11,8 @@ import pytest
 from server.fake_calls import FakeCall
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.dispatch import execution as module
 from shardcall_server.frontend.dispatch.compiled_call import CallKind
 from shardcall_server.frontend.dispatch.execution import Execution
@@ -19,7 +20,6 @@ from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.programs import keys
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.programs.program_table import ProgramLimits
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 

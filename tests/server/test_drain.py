@@ -6,7 +6,7 @@ import threading
 
 from rows import rows
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.drain import Drain
 
 SEGMENT, CONNECTION = b"segment", "ipv4:127.0.0.1:1"

@@ -10,9 +10,9 @@ import pytest
 from rows import rows
 from server.fake_calls import FakeCall
 
-from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 
 REQUEST = array_service_pb2.RenewLeaseRequest(lease_id=b"1")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
-from shardcall_server.kernels.core.layout import ArrayType
 
 OURS, THEIRS = b"o" * 16, b"t" * 64
 LEASE_S = 10.0

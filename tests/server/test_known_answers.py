@@ -15,7 +15,7 @@ from server.fake_calls import FakeCall
 from server.fake_workers import PATIENCE_S, READY, FakeWorker, Running, usual
 from structlog.testing import capture_logs
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.programs import known_answers as module
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server.fake_calls import FakeCall
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.rpc import coroutines

@@ -6,7 +6,7 @@ import grpc
 from prometheus_client import generate_latest
 
 from shardcall.v1 import timing_pb2
-from shardcall_server.errors import Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.frontend.observability.metrics import Metrics
 
 OK, INVALID = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT

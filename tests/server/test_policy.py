@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from rows import rows
 
 from shardcall.v1 import method_options_pb2, profile_service_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend import server as front_end
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, Access, check_scope, rules_of

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall
 from shardcall_server.frontend.programs.program_cache import ProgramCache

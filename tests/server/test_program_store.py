@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from shardcall._src.wire.private_files import PrivateFileError, open_private_folder
+from shardcall_core.wire.private_files import PrivateFileError, open_private_folder
 from shardcall_server.compilation.program_store import ProgramStore, StoreCounts
 
 LIMIT_BYTES = 1 << 20

@@ -12,12 +12,12 @@ import pytest
 from google.protobuf.message import DecodeError
 from rows import rows
 
-from shardcall._src.wire.chunk_codec import Chunk, decode
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
+from shardcall_core.wire.chunk_codec import Chunk, decode
 from shardcall_server.frontend.hosts import pieces, relay
 from shardcall_server.frontend.hosts.relay import RelayedLink
 from shardcall_server.frontend.workers.block_table import BlockTable
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_worker.v1 import host_service_pb2, link_pb2

@@ -12,7 +12,8 @@ import pytest
 from rows import rows
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
 from shardcall_server.frontend.memory import leases, resident_array_table
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
 from shardcall_server.frontend.memory.resident_array_table import (
@@ -20,7 +21,6 @@ from shardcall_server.frontend.memory.resident_array_table import (
     ResidentArray,
     ResidentArrayTable,
 )
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 
 OURS, THEIRS = b"o" * 16, b"t" * 64

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
-from shardcall_server.kernels.core.layout import ArrayType
 
 MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
 SIZES = st.integers(0, 40)

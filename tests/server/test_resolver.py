@@ -7,8 +7,8 @@ import pytest
 
 import shardcall as sc
 from shardcall._src.calls import call_request
+from shardcall_core.call_error import CallError
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.errors import CallError
 from shardcall_server.kernels.stencils.diff import Diff
 from shardcall_server.mesh import resolver as module
 from shardcall_server.mesh.resolver import Resolver

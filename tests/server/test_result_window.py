@@ -5,7 +5,7 @@ from __future__ import annotations
 from rows import rows
 from server.fake_calls import FakeCall
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.services.result_window import ResultWindow
 

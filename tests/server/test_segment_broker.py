@@ -21,8 +21,8 @@ from typing import cast
 import pytest
 from rows import rows
 
-from shardcall._src.wire.shared_memory import map_file
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.shared_memory import map_file
 from shardcall_server.frontend.memory.arena import SEALS
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.segment_broker import SegmentBroker, make_segment_broker

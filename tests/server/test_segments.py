@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from rows import rows
 
-from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, map_file
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.shared_memory import HUGE_PAGE_BYTES, map_file
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.segments import MAX_OWNER_SEGMENTS, MAX_SEGMENTS, SegmentTable, ServerSegment
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from shardcall._src.access.addresses import parse_address
-from shardcall._src.access.session import UNKNOWN, open_session
-from shardcall._src.wire import token_file
+from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.session import UNKNOWN, open_session
+from shardcall_core.wire import token_file
 from shardcall_server.frontend.access.session_sockets import SessionSockets, open_session_sockets
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens
 

@@ -14,7 +14,7 @@ import pytest
 from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, Full, Running, but
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.exit_reason import ExitKind, ExitReason
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.link.framing import LinkClosedError, LinkFullError

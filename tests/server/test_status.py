@@ -9,7 +9,7 @@ from google.rpc import error_details_pb2, status_pb2
 from rows import rows
 
 from shardcall.v1 import error_pb2, timing_pb2
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
 
 _TIMING = timing_pb2.Timing(**{f.name: 1.0 for f in timing_pb2.Timing.DESCRIPTOR.fields})

@@ -10,7 +10,7 @@ from typing import Any
 from rows import rows
 
 from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
-from shardcall_server.errors import Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.frontend.workers.command import Command
 from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_server.frontend.workers.straggler import StragglerDetector

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from rows import rows
 
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.compilation.keys import Platform, kernel_key, tuning_digest
 from shardcall_server.compilation.resolve import Request, Resolved, resolve
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.products.matmul import MatMul
 from shardcall_server.kernels.stencils.convolve import Convolve

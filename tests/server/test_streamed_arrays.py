@@ -10,7 +10,7 @@ from rows import rows
 from server.fake_calls import FakeCall
 from server.test_resident_array_table import EPOCH, MESH, OURS, PLACEMENT, TYPE, Table
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.services import streamed_arrays

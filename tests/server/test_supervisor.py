@@ -13,7 +13,7 @@ import pytest
 from server.fake_calls import FakeCall
 from server.fake_workers import PATIENCE_S, FakeWorker, but
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
 from shardcall_server.frontend.rpc.coroutines import Waiting
 from shardcall_server.frontend.workers.quarantine import Quarantine

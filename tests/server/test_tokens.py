@@ -11,9 +11,9 @@ import pytest
 import structlog
 from rows import rows
 
-from shardcall._src.wire import token_file
-from shardcall._src.wire.token_file import Entry
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire import token_file
+from shardcall_core.wire.token_file import Entry
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Scope

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2, server_info_service_pb2
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.program_store import StoreCounts
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry
 from shardcall_server.frontend.programs.counts import StoreTotals
 from shardcall_server.frontend.programs.keys import AbstractCall, ProgramKey

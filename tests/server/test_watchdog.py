@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 from rows import rows
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, identify, suspects
 from shardcall_server.frontend.workers.exit_reason import StopRequest, exit_reason_of
 from shardcall_server.frontend.workers.mesh_history import MeshHistory

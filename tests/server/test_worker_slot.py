@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardcall._src.access.addresses import parse_address
-from shardcall._src.access.token import Token
-from shardcall._src.wire.chunk_codec import Chunk, decode
-from shardcall._src.wire.shared_memory import map_file
+from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.token import Token
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.chunk_codec import Chunk, decode
+from shardcall_core.wire.shared_memory import map_file
 from shardcall_server.agent import worker_slot as module
 from shardcall_server.agent.agent import AgentSettings, JoinCall
 from shardcall_server.agent.worker_slot import WorkerSlot
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.relay import RelayedLink
 from shardcall_server.link.framing import Link

@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from shardcall._src.types.tracebacks import shorten
 from shardcall.aio.threads import Threads
+from shardcall_core.types.tracebacks import shorten
 
 _Arguments = ParamSpec("_Arguments")
 _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)

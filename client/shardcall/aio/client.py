@@ -11,7 +11,6 @@ from typing import Self
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.implicit_gets import Statistics
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
@@ -21,6 +20,7 @@ from shardcall.aio.traced import namespace_of, tracing
 from shardcall.client import Client
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_method import kernel_method
+from shardcall_core.types.errors import ShardcallError
 
 
 def _find_unseen(client: Client) -> None:

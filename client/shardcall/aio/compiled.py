@@ -11,11 +11,11 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
-from shardcall._src.types.arrays import Array
 from shardcall.aio.asynchronous import Asynchronous, awaited
 from shardcall.aio.remote_array import running
 from shardcall.aio.threads import Threads
 from shardcall.compiled import CompiledKernel
+from shardcall_core.types.arrays import Array
 
 
 @functools.wraps(CompiledKernel.__call__)

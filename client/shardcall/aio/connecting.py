@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from shardcall import connection, local_server
-from shardcall._src.types.tracebacks import shorten
 from shardcall.aio.client import AsyncClient
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
+from shardcall_core.types.tracebacks import shorten
 
 _Arguments = ParamSpec("_Arguments")
 

@@ -10,10 +10,10 @@ from typing import Self
 
 from shardcall._src.calls.profile import Profile
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
-from shardcall._src.types.tracebacks import shorten
 from shardcall.aio.asynchronous import Asynchronous
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
+from shardcall_core.types.tracebacks import shorten
 
 
 class AsyncProfile(Asynchronous[Profile]):

@@ -11,11 +11,11 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeAlias, TypeV
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.types.arrays import HasType
-from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
+from shardcall_core.types.arrays import HasType
+from shardcall_core.types.errors import ShardcallError
 
 _Arguments = ParamSpec("_Arguments")
 _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)

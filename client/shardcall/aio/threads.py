@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall._src.rpc.deadline import is_timeout, waited_s
-from shardcall._src.types.errors import ClientClosedError, DeadlineExceededError
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.types.errors import ClientClosedError, DeadlineExceededError
+from shardcall_core.wire.forks import begin_anew_in_children
 
 _Value = TypeVar("_Value")
 

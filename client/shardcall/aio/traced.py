@@ -8,11 +8,11 @@ from typing import Any
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.traced.traced_function import TracedFunction
-from shardcall._src.types.pytrees import flatten
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
+from shardcall_core.types.pytrees import flatten
 
 
 def _asynchronous(tree: Any, threads: Threads) -> Any:

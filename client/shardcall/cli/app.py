@@ -12,9 +12,9 @@ import typer
 
 import shardcall
 from shardcall._src.local.server_packages import missing_packages
-from shardcall._src.wire.variables import report_unknown
 from shardcall.cli.exits import INTERRUPTED
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
+from shardcall_core.wire.variables import report_unknown
 
 _GROUPS = {
     "Ask a server": ("info", "kernels", "health", "status", "top", "doctor"),

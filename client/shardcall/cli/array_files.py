@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, Protocol, cast
 import numpy as np
 import typer
 
-from shardcall._src.types.arrays import NDArray
 from shardcall.cli import texts
 from shardcall.cli.exits import CommandError, usage_error
+from shardcall_core.types.arrays import NDArray
 
 STREAM = "-"
 _NPZ_NAME = re.compile(r"(?P<file>.+\.npz)(?:\[(?P<name>[^\]]+)\])?")

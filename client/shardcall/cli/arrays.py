@@ -11,8 +11,6 @@ import typer
 from rich.table import Table
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.types import arrays
-from shardcall._src.types.sizes import human
 from shardcall.cli import texts
 from shardcall.cli.array_files import STREAM, ArraySource, save
 from shardcall.cli.call_arguments import MeshText
@@ -20,6 +18,8 @@ from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import CommandError, usage_error
 from shardcall.cli.handles import SHOWN_DIGITS, find_handle
 from shardcall.cli.output import AsJson, console, plain, print_json
+from shardcall_core.types import arrays
+from shardcall_core.types.sizes import human
 
 _HandleText = Annotated[str, typer.Argument(metavar="HANDLE", help="As shardcall ls lists it, or its first digits.")]
 KeepFor = Annotated[

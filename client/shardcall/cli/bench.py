@@ -14,12 +14,12 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from shardcall._src.access.channel import open_channel
-from shardcall._src.types.sizes import human
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.health import METHOD
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.client import Client
+from shardcall_core.access.channel import open_channel
+from shardcall_core.types.sizes import human
 
 _SMALL = 16
 _MIB = 1 << 20

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from shardcall._src.types.sizes import human
 from shardcall.cli import call_arguments
 from shardcall.cli.array_files import TypeSource
 from shardcall.cli.call_arguments import CallArguments, Kernel, MeshText, OutSpecTexts, SpecTexts, Strategy
@@ -19,6 +18,7 @@ from shardcall.cli.exits import CommandError, plain_errors, usage_error
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.cli.plan import OperandTypes
+from shardcall_core.types.sizes import human
 
 cache = typer.Typer(
     help="Show and remove compiled programs.", rich_markup_mode=None, no_args_is_help=True, cls=GroupedCommands

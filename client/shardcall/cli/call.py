@@ -10,9 +10,6 @@ import numpy as np
 import typer
 
 from shardcall._src.calls.result import Result
-from shardcall._src.types import arrays
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.sizes import human
 from shardcall.cli import call_arguments
 from shardcall.cli.array_files import STREAM, ArraySource, save
 from shardcall.cli.arrays import KeepFor, show_kept
@@ -20,6 +17,9 @@ from shardcall.cli.call_arguments import CallArguments, Kernel, MeshText, OutSpe
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import usage_error
 from shardcall.cli.output import console, plain, print_json
+from shardcall_core.types import arrays
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.sizes import human
 
 _MOST_VALUES = 1000
 

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from shardcall._src.functions.table import FUNCTIONS
-from shardcall._src.types.mesh import Mesh
 from shardcall.cli import texts
 from shardcall.cli.array_files import OperandParser
 from shardcall.cli.exits import usage_error
 from shardcall.cli.handles import find_handle
 from shardcall.cli.kernels import kernel_names
 from shardcall.client import Client
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.types.mesh import Mesh
 
 Kernel = Annotated[
     str, typer.Argument(metavar="KERNEL", help="As shardcall kernels lists it.", autocompletion=kernel_names)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from shardcall._src.access.option_names import as_options
+from shardcall_core.access.option_names import as_options
 
 State = Literal["ok", "warning", "failed", "skipped"]
 

@@ -10,16 +10,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardcall._src.access.addresses import Address
-from shardcall._src.access.option_names import as_options
-from shardcall._src.access.tls import Tls
-from shardcall._src.access.token import find_token
 from shardcall._src.local.server_packages import missing_packages
-from shardcall._src.types.sizes import human
-from shardcall._src.wire.private_files import PrivateFileError
-from shardcall._src.wire.variables import shadowed, unknown
 from shardcall.cli.checks import Check, failed, ok, skipped, version, warning
 from shardcall.cli.connecting import Connection
+from shardcall_core.access.addresses import Address
+from shardcall_core.access.option_names import as_options
+from shardcall_core.access.tls import Tls
+from shardcall_core.access.token import find_token
+from shardcall_core.types.sizes import human
+from shardcall_core.wire.private_files import PrivateFileError
+from shardcall_core.wire.variables import shadowed, unknown
 
 _NEEDED = ("numpy", "ml_dtypes", "grpcio", "protobuf")
 _MISCOMPILING = frozenset({"0.10.2"})

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from shardcall._src.access.addresses import ADDRESS_VARIABLE, USUAL_ADDRESS, parse_address
-from shardcall._src.access.option_names import as_options
-from shardcall._src.access.tls import CA_VARIABLE, find_tls
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.wire import token_file
 from shardcall.cli.encryption import CaCertificate
+from shardcall_core.access.addresses import ADDRESS_VARIABLE, USUAL_ADDRESS, parse_address
+from shardcall_core.access.option_names import as_options
+from shardcall_core.access.tls import CA_VARIABLE, find_tls
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.wire import token_file
 
 
 def client_config(

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from shardcall._src.access.addresses import ADDRESS_VARIABLE, USUAL_ADDRESS
-from shardcall._src.access.tls import CA_VARIABLE
-from shardcall._src.wire import token_file
 from shardcall.cli.exits import CommandError, plain_errors
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 from shardcall.cli.output import AsJson, console, print_json
+from shardcall_core.access.addresses import ADDRESS_VARIABLE, USUAL_ADDRESS
+from shardcall_core.access.tls import CA_VARIABLE
+from shardcall_core.wire import token_file
 
 config = typer.Typer(
     help="Show the settings of clients and servers.", rich_markup_mode=None, no_args_is_help=True, cls=GroupedCommands

@@ -12,11 +12,11 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 import shardcall
-from shardcall._src.access.addresses import Address, default_address, parse_address
-from shardcall._src.access.tls import Tls, find_tls
 from shardcall.cli.encryption import PANEL, CaCertificate, ClientCertificate, ClientKey, Encrypted
 from shardcall.cli.exits import plain_errors, usage_error
 from shardcall.client import Client
+from shardcall_core.access.addresses import Address, default_address, parse_address
+from shardcall_core.access.tls import Tls, find_tls
 
 Command: TypeAlias = Callable[..., None]
 """A subcommand: Typer reads its options from its signature."""

@@ -9,14 +9,14 @@ from functools import partial
 import typer
 from rich.text import Text
 
-from shardcall._src.types.errors import AccessDeniedError
-from shardcall._src.types.usage import Usage
 from shardcall.cli import client_checks, server_checks
 from shardcall.cli.checks import Check, failed, guarded, skipped
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import FAILED
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.cli.snapshots import Snapshots
+from shardcall_core.types.errors import AccessDeniedError
+from shardcall_core.types.usage import Usage
 
 _MARKS = {
     "ok": ("ok", "green"),

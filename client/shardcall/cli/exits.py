@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import typer
 
-from shardcall._src.access.option_names import as_options
-from shardcall._src.types.errors import (
+from shardcall_core.access.option_names import as_options
+from shardcall_core.types.errors import (
     AccessDeniedError,
     ArrayLostError,
     InvalidOperandError,

@@ -8,13 +8,13 @@ from typing import Annotated, NoReturn, cast
 import grpc
 import typer
 
-from shardcall._src.access.channel import open_channel
-from shardcall._src.access.handshake import explain, no_answer
-from shardcall._src.access.option_names import as_options
-from shardcall._src.types.errors import ShardcallError
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import fail
 from shardcall.cli.output import AsJson, print_json
+from shardcall_core.access.channel import open_channel
+from shardcall_core.access.handshake import explain, no_answer
+from shardcall_core.access.option_names import as_options
+from shardcall_core.types.errors import ShardcallError
 
 # grpc.health.v1 by hand, to avoid a dependency: a request names a service in field 1, or nothing for the server; the
 # answer is field 1, an enum whose value 1 is SERVING.

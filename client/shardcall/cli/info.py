@@ -6,9 +6,9 @@ from functools import partial
 
 from rich.table import Table
 
-from shardcall._src.types.server_info import ServerInfo
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.output import AsJson, console, plain, print_json
+from shardcall_core.types.server_info import ServerInfo
 
 
 def _info(connection: Connection, as_json: AsJson = False) -> None:

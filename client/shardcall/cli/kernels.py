@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from shardcall._src.functions.table import FUNCTIONS
-from shardcall._src.types.kernels import KernelDescription
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import FAILED, CommandError
 from shardcall.cli.output import AsJson, console, plain, print_json
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.types.kernels import KernelDescription
 
 _WIDTH = 80
 

@@ -13,8 +13,8 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.mesh import Mesh
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.mesh import Mesh
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

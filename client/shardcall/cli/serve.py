@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shardcall._src.wire.variables import shadowed
+from shardcall_core.wire.variables import shadowed
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.setting_groups import GROUPS
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, SettingsError

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import numpy as np
 
 import shardcall
-from shardcall._src.access.addresses import Address
-from shardcall._src.types.errors import AccessDeniedError
-from shardcall._src.types.mesh import Mesh
-from shardcall._src.types.server_info import ServerInfo
-from shardcall._src.types.sizes import human
-from shardcall._src.types.specs import P
-from shardcall._src.types.usage import Usage
 from shardcall.cli.checks import Check, failed, ok, skipped, warning
 from shardcall.client import Client
+from shardcall_core.access.addresses import Address
+from shardcall_core.types.errors import AccessDeniedError
+from shardcall_core.types.mesh import Mesh
+from shardcall_core.types.server_info import ServerInfo
+from shardcall_core.types.sizes import human
+from shardcall_core.types.specs import P
+from shardcall_core.types.usage import Usage
 
 _ROUNDS = 5
 _SMALL = 4099  # elements, which no mesh of 2 to 512 devices divides

@@ -7,19 +7,19 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from shardcall._src.access.channel import open_channel
-from shardcall._src.access.token import find_token
 from shardcall._src.display.meters import Meters
 from shardcall._src.rpc.deadline import deadline
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.types import usage
-from shardcall._src.types.errors import AccessDeniedError, ShardcallError, with_message
-from shardcall._src.types.server_info import ServerInfo
-from shardcall._src.types.usage import Usage
 from shardcall.cli.connecting import Connection
 from shardcall.client import ask_server_info
 from shardcall.connection import explained
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.access.channel import open_channel
+from shardcall_core.access.token import find_token
+from shardcall_core.types import usage
+from shardcall_core.types.errors import AccessDeniedError, ShardcallError, with_message
+from shardcall_core.types.server_info import ServerInfo
+from shardcall_core.types.usage import Usage
 
 
 @dataclasses.dataclass(frozen=True)

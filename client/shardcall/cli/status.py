@@ -14,12 +14,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shardcall._src.access.option_names import as_options
-from shardcall._src.types.errors import AccessDeniedError, ShardcallError
-from shardcall._src.types.sizes import human
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.output import console
 from shardcall.cli.snapshots import Snapshot, Snapshots
+from shardcall_core.access.option_names import as_options
+from shardcall_core.types.errors import AccessDeniedError, ShardcallError
+from shardcall_core.types.sizes import human
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 

@@ -6,10 +6,10 @@ import ast
 import re
 from typing import Any
 
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.mesh import Mesh
-from shardcall._src.types.specs import P, PartitionSpec
 from shardcall.cli.exits import usage_error
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.mesh import Mesh
+from shardcall_core.types.specs import P, PartitionSpec
 
 _TYPE = re.compile(r"(?P<dtype>[a-z][a-z0-9_]*)\s*\[(?P<shape>[\d\s,]*)\]")
 _AXIS = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+)\s*")

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from shardcall._src.access.addresses import ADDRESS_VARIABLE, default_address
-from shardcall._src.access.session import own_addresses
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.wire import token_file
-from shardcall._src.wire.token_file import Entry, TokenFileError
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
+from shardcall_core.access.addresses import ADDRESS_VARIABLE, default_address
+from shardcall_core.access.session import own_addresses
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.wire import token_file
+from shardcall_core.wire.token_file import Entry, TokenFileError
 
 token = typer.Typer(help="Show and change the tokens of this user's servers.", cls=GroupedCommands)
 

@@ -14,13 +14,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shardcall._src.access.option_names import as_options
-from shardcall._src.types.errors import AccessDeniedError, ShardcallError
-from shardcall._src.types.sizes import human
-from shardcall._src.types.usage import CallTotals
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.cli.snapshots import Snapshot, Snapshots
+from shardcall_core.access.option_names import as_options
+from shardcall_core.types.errors import AccessDeniedError, ShardcallError
+from shardcall_core.types.sizes import human
+from shardcall_core.types.usage import CallTotals
 
 _MOST_ROWS = 12
 _MOST_CALLERS = 4  # on a terminal, where kernels take the other lines

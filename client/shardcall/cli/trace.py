@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from shardcall._src.types.sizes import human
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import usage_error
 from shardcall.cli.output import AsJson, console, print_json
+from shardcall_core.types.sizes import human
 
 _STDERR = 2
 _HOW = """\

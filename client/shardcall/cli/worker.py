@@ -12,13 +12,13 @@ from typing import Annotated, get_args
 
 import typer
 
-from shardcall._src.access.addresses import Address, parse_address
-from shardcall._src.access.option_names import as_options
-from shardcall._src.access.tls import find_tls
-from shardcall._src.access.token import find_token
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
+from shardcall_core.access.addresses import Address, parse_address
+from shardcall_core.access.option_names import as_options
+from shardcall_core.access.tls import find_tls
+from shardcall_core.access.token import find_token
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.wire.private_files import PrivateFileError
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
 from shardcall_server.agent.own_address import address_towards
 from shardcall_server.compilation.program_store import own_program_dir

@@ -9,13 +9,13 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.functions.table import FUNCTIONS
-from shardcall._src.types.arguments import check_required, similar_specs
-from shardcall._src.types.mesh import MeshLike
-from shardcall._src.types.specs import SpecLike
-from shardcall._src.types.tracebacks import shorten
 from shardcall.methods.kernel_method import Outcome, Runs, kernel_method
 from shardcall.methods.signatures import LazyMethod
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.types.arguments import check_required, similar_specs
+from shardcall_core.types.mesh import MeshLike
+from shardcall_core.types.specs import SpecLike
+from shardcall_core.types.tracebacks import shorten
 
 
 class Options(TypedDict, total=False):

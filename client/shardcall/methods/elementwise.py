@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Unpack, cast
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import clip_operands, typed
-from shardcall._src.types.specs import SpecLike
 from shardcall.methods.calling import ArrayOptions, Calling
 from shardcall.methods.kernel_method import Item, Kept_co, Outcome, Outcome_co, Submitted, kernel_method
+from shardcall_core.types.specs import SpecLike
 
 if TYPE_CHECKING:
-    from shardcall._src.types.arrays import NDArray
     from shardcall.methods.kernel_method import Awaitable, Computed, HereResult, KeptResult
+    from shardcall_core.types.arrays import NDArray
 
 
 class BinaryOptions(ArrayOptions, total=False):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 if TYPE_CHECKING:
     from shardcall._src.calls.result import Result
     from shardcall._src.device_arrays.remote_array import RemoteArray
-    from shardcall._src.types.arrays import HasType, NDArray
+    from shardcall_core.types.arrays import HasType, NDArray
 
     Computed: TypeAlias = Result[Any]
     Awaitable: TypeAlias = Coroutine[Any, Any, Result["Item"]]

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.functions.element_types import DType
-from shardcall._src.types.element_types import parse_dtype
-from shardcall._src.types.errors import InvalidOperandError
 from shardcall.methods.calling import ArrayOptions, Calling, Options
 from shardcall.methods.kernel_method import Outcome, kernel_method
+from shardcall_core.functions.element_types import DType
+from shardcall_core.types.element_types import parse_dtype
+from shardcall_core.types.errors import InvalidOperandError
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
 

@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import row
-from shardcall._src.types.element_types import dtype_name
 from shardcall.methods.calling import ArrayOptions, Calling
 from shardcall.methods.kernel_method import Outcome, kernel_method
+from shardcall_core.types.element_types import dtype_name
 
 
 class Scans(Calling[Outcome]):

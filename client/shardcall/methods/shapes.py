@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.element_types import dtype_name, parse_dtype
-from shardcall._src.types.errors import ParameterTypeError
 from shardcall.methods.calling import ArrayOptions, Calling, Options
 from shardcall.methods.kernel_method import Outcome, kernel_method
+from shardcall_core.types.element_types import dtype_name, parse_dtype
+from shardcall_core.types.errors import ParameterTypeError
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
 Width = SupportsIndex | Sequence[SupportsIndex]

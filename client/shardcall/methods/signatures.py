@@ -8,8 +8,8 @@ from inspect import Parameter
 from types import FunctionType
 from typing import Any
 
-from shardcall._src.functions.function import Function
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall_core.functions.function import Function
 
 AUTO = "auto"
 

@@ -7,9 +7,9 @@ from typing import Unpack
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.element_types import dtype_name
 from shardcall.methods.calling import ArrayOptions, Calling
 from shardcall.methods.kernel_method import Outcome, kernel_method
+from shardcall_core.types.element_types import dtype_name
 
 
 class Samples(Calling[Outcome]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from shardcall._src.functions.table import FUNCTIONS
 from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.contractions import ContractionNamespace
 from shardcall.namespace.control_flow import ControlFlowNamespace
@@ -22,6 +21,7 @@ from shardcall.namespace.selection import SelectionNamespace
 from shardcall.namespace.sets import SetNamespace
 from shardcall.namespace.shapes import ShapeNamespace
 from shardcall.namespace.standard import StandardNamespace
+from shardcall_core.functions.table import FUNCTIONS
 
 _STANDARD = {
     **{name: name.replace("a", "arc", 1) for name in ("acos", "asin", "atan", "acosh", "asinh", "atanh")},

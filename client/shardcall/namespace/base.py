@@ -14,16 +14,16 @@ from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, finish_write, view_of
-from shardcall._src.functions.element_types import DType
-from shardcall._src.types import arrays
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.mesh import MeshLike
-from shardcall._src.types.specs import SpecLike
-from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_method import Submitted
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
+from shardcall_core.functions.element_types import DType
+from shardcall_core.types import arrays
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.mesh import MeshLike
+from shardcall_core.types.specs import SpecLike
+from shardcall_core.types.tracebacks import shorten_methods
 
 
 class Submits(Protocol):

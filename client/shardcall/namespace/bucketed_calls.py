@@ -11,9 +11,9 @@ import numpy as np
 from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray, bucket_size
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall._src.functions.element_types import DType
-from shardcall._src.functions.table import BINARY, UNARY, WITH_WHERE
-from shardcall._src.types import arrays
+from shardcall_core.functions.element_types import DType
+from shardcall_core.functions.table import BINARY, UNARY, WITH_WHERE
+from shardcall_core.types import arrays
 
 
 def call_bucketed(xp: Any, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> Any:

@@ -10,10 +10,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.functions.subscripts import from_labels
-from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import array_of, counted_axis, type_of
 from shardcall.namespace.shapes import ShapeNamespace
+from shardcall_core.functions.subscripts import from_labels
+from shardcall_core.types.element_types import parse_dtype
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
 

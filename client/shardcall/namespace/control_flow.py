@@ -7,8 +7,8 @@ from typing import Any
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.types.specs import SpecLike
 from shardcall.namespace.base import NamespaceBase
+from shardcall_core.types.specs import SpecLike
 
 
 class ControlFlowNamespace(NamespaceBase):

@@ -10,9 +10,9 @@ import numpy as np
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.arrays import NDArray
 from shardcall.namespace.base import NamespaceBase, part_of, type_of
 from shardcall.namespace.statistics import can_be_nan
+from shardcall_core.types.arrays import NDArray
 
 
 class CountingNamespace(NamespaceBase):

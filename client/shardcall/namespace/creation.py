@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import type_of
 from shardcall.namespace.destinations import Destination, Likeness, Shape
 from shardcall.namespace.inspection import check_device
 from shardcall.namespace.ranges import RangeNamespace
+from shardcall_core.types.element_types import parse_dtype
 
 
 class CreationNamespace(RangeNamespace):

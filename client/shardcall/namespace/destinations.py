@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypedDict
 
-from shardcall._src.types.mesh import MeshLike
-from shardcall._src.types.specs import SpecLike
 from shardcall.namespace.inspection import check_device
 from shardcall.namespace.shapes import ShapeNamespace
+from shardcall_core.types.mesh import MeshLike
+from shardcall_core.types.specs import SpecLike
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
 

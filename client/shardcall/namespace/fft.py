@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.namespace.base import type_of
+from shardcall_core.types.tracebacks import shorten_methods
 
 Norm = str | None
 Sizes = Sequence[int | None] | None

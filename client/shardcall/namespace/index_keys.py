@@ -10,9 +10,9 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
-from shardcall._src.functions.indexing import is_basic
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.tracebacks import level_of_caller
+from shardcall_core.functions.indexing import is_basic
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.tracebacks import level_of_caller
 
 
 def read_items(key: Any) -> list[Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
 from shardcall.namespace.index_keys import (
     as_values,
     check_broadcast,
@@ -22,6 +21,7 @@ from shardcall.namespace.index_keys import (
     without_leading,
 )
 from shardcall.namespace.searching import SearchingNamespace
+from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
 
 _OPERATIONS = {
     **{name: name for name in ("add", "multiply", "divide", "power")},

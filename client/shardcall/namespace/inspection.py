@@ -13,9 +13,9 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.device_arrays.standard_methods import DEVICE, VERSIONS
-from shardcall._src.functions.element_types import NAMED, DType, is_float
-from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import NamespaceBase
+from shardcall_core.functions.element_types import NAMED, DType, is_float
+from shardcall_core.types.element_types import parse_dtype
 
 STANDARD_VERSION = VERSIONS[-1]
 """The version of the Python array API standard."""

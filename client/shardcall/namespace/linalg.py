@@ -12,8 +12,8 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.tracebacks import shorten_methods
 from shardcall.namespace.base import part_of, type_of
+from shardcall_core.types.tracebacks import shorten_methods
 
 
 class EighResult(NamedTuple):

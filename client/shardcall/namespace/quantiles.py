@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.arrays import NDArray
 from shardcall.namespace.base import type_of
 from shardcall.namespace.statistics import StatisticsNamespace, can_be_nan
+from shardcall_core.types.arrays import NDArray
 
 
 def _rounded(index: Any, is_before: Callable[[Any, Any], Any]) -> Any:

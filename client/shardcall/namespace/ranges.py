@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import counted_axis, weak_type
 from shardcall.namespace.destinations import Creating, Destination
+from shardcall_core.types.element_types import parse_dtype
 
 
 class RangeNamespace(Creating):

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.functions.permutations import moved_axes, swapped_axes
 from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall_core.functions.permutations import moved_axes, swapped_axes
 
 
 class ShapeNamespace(NamespaceBase):

@@ -13,10 +13,10 @@ from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.device_arrays.scalars import typed
-from shardcall._src.functions.element_types import is_float
-from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import NamespaceBase, array_of, check_indices, counted_axis, type_of
 from shardcall.namespace.inspection import check_device
+from shardcall_core.functions.element_types import is_float
+from shardcall_core.types.element_types import parse_dtype
 
 Axes = int | Sequence[int] | None
 

@@ -11,10 +11,10 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.functions.element_types import is_float, is_inexact
-from shardcall._src.functions.type_rules import loop
-from shardcall._src.types.element_types import parse_dtype
 from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall_core.functions.element_types import is_float, is_inexact
+from shardcall_core.functions.type_rules import loop
+from shardcall_core.types.element_types import parse_dtype
 
 
 def can_be_nan(x: OperandLike) -> bool:

@@ -14,15 +14,15 @@ from typing import Any
 import grpc
 import structlog
 
-from shardcall._src.access.addresses import Address
-from shardcall._src.access.channel import open_channel
-from shardcall._src.access.handshake import explain
-from shardcall._src.access.option_names import as_options
-from shardcall._src.access.tls import Tls
-from shardcall._src.access.token import Token
-from shardcall._src.wire.chunk_codec import Chunk, decode
-from shardcall._src.wire.metadata import AUTHORIZATION_KEY
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.access.addresses import Address
+from shardcall_core.access.channel import open_channel
+from shardcall_core.access.handshake import explain
+from shardcall_core.access.option_names import as_options
+from shardcall_core.access.tls import Tls
+from shardcall_core.access.token import Token
+from shardcall_core.wire.chunk_codec import Chunk, decode
+from shardcall_core.wire.metadata import AUTHORIZATION_KEY
 from shardcall_server.agent.own_address import address_towards, free_port
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from shardcall._src.access.addresses import Address
+from shardcall_core.access.addresses import Address
 
 
 def free_port(address: str) -> int:

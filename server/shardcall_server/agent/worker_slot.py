@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import structlog
 
-from shardcall._src.wire.chunk_codec import encode_chunk
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.chunk_codec import encode_chunk
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import CHUNK_BYTES
 from shardcall_server.frontend.memory.arena import Arena, Region

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import Spec, format_spec, replicated, sharded
+from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import Spec, format_spec, replicated, sharded
 from shardcall_server.kernels.core.reproducibility import differing_bits
-from shardcall_server.kernels.core.signature import ParameterValue
 
 MESHES: tuple[Mapping[str, int], ...] = ({"x": 1}, {"x": 8}, {"x": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 4})
 """One device, all in a row, a number that divides few sizes, and two axes in either arrangement."""

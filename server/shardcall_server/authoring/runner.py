@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import jax
 import numpy as np
 
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
+from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.compilation.program import BuildError, Program, compile_program
 from shardcall_server.compilation.resolve import Request, Resolved, resolve
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec
-from shardcall_server.kernels.core.signature import ParameterValue
 from shardcall_server.launcher import worker_environment
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 
+from shardcall_core.layouts.layout import format_spec
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.kernels.core.call_checks import AUTO
-from shardcall_server.kernels.core.layout import format_spec
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated
 from shardcall_server.compilation.analysis import collectives, overflowing_axis
 from shardcall_server.compilation.resolve import Resolved
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.kernel import Program as KernelProgram
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated
 
 SMALL_BYTES = 64 << 10
 """Bytes of arrays for which JAX's overhead takes longer than their copies."""

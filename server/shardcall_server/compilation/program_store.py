@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from shardcall._src.wire.private_files import PrivateFileError, open_entry, open_private_folder, write_entry
+from shardcall_core.wire.private_files import PrivateFileError, open_entry, open_private_folder, write_entry
 
 _MAGIC = b"shardcall program 1\n"
 _HEAD_BYTES = len(_MAGIC) + hashlib.sha256().digest_size

@@ -13,7 +13,6 @@ from typing import cast
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from shardcall._src.wire.token_file import own_entry, read
 from shardcall.v1 import (
     array_service_pb2,
     array_service_pb2_grpc,
@@ -26,7 +25,8 @@ from shardcall.v1 import (
     server_info_service_pb2,
     server_info_service_pb2_grpc,
 )
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.token_file import own_entry, read
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen, session_names

@@ -16,8 +16,8 @@ from types import FrameType
 
 import structlog
 
+from shardcall_core.call_error import DEVICES_FAILED, CallError
 from shardcall_server.certificate_authority import host_of
-from shardcall_server.errors import DEVICES_FAILED, CallError
 from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.server import FrontEnd

@@ -17,12 +17,12 @@ import ml_dtypes
 import numpy as np
 import structlog
 
+from shardcall_core.call_error import CallError
+from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.program import build_mesh, is_out_of_memory
 from shardcall_server.compilation.resolve import Request, Resolved, resolve
-from shardcall_server.errors import CallError
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
 from shardcall_server.known_answers.comparison import are_wrong, wide_type
 from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch, Outcome

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
+from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.compilation.program import Placement, Program, compile_program
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec
-from shardcall_server.kernels.core.signature import ParameterValue
 from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch, Outcome
 
 _ROWS = 16_385  # the fewest at which jax-ml/jax#39103 shows in float64

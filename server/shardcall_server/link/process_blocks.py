@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
 
 Bounds = tuple[tuple[int, int], ...]
 """The first index of a block and the one after its last, for each axis of the array."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from shardcall._src.graphs.graph import MOST_CHARACTERS
-from shardcall._src.types.element_types import to_dtype, to_element_type
-from shardcall._src.types.errors import ProtocolError
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
-from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.core.layout import MAX_RANK, ArrayType, MeshAxes, Spec
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.graphs.graph import MOST_CHARACTERS
+from shardcall_core.layouts.layout import MAX_RANK, ArrayType, MeshAxes, Spec
+from shardcall_core.types.element_types import to_dtype, to_element_type
+from shardcall_core.types.errors import ProtocolError
 
 MAX_SPAN_BYTES = 1 << 50
 MAX_OPERANDS = 64

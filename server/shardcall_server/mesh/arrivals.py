@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import jax
 
+from shardcall_core.layouts.checks import check_put
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, padded_shape
-from shardcall_server.kernels.core.layout_checks import check_put
 from shardcall_server.link.wire import decode_array_type, decode_mesh, decode_spec, encode_mesh
 from shardcall_server.mesh.host_buffers import Source
 from shardcall_server.mesh.placement import ParallelCopier

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 import jax
 import structlog
 
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.disk_cache import DiskCache, Origin
 from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest
 from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolved
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Frame, Link

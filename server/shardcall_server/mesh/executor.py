@@ -12,8 +12,8 @@ from operator import methodcaller
 import jax
 import numpy as np
 
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import SMALL_BYTES, Placement, Program
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
 from shardcall_server.mesh.loops import Loops, LoopState
 from shardcall_server.mesh.memory import MemoryFiles

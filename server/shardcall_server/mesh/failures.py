@@ -7,9 +7,9 @@ from concurrent.futures import CancelledError
 
 import structlog
 
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.program import BuildError, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolved
-from shardcall_server.errors import CallError, Reason
 from shardcall_worker.v1 import link_pb2
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import Placement
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.mesh.placement import (
     ParallelCopier,
     gather,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.program import Placement, Program
-from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.graphs.graph import GraphParameters
 from shardcall_server.mesh.placement import ParallelCopier, put_padded

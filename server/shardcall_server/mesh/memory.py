@@ -9,8 +9,8 @@ import os
 import jax
 import numpy as np
 
-from shardcall._src.wire.shared_memory import map_file
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.wire.shared_memory import map_file
 from shardcall_worker.v1 import link_pb2
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.core.element_types import held_type
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.link.process_blocks import Bounds, blocks_of, crop, laid_out_bytes, lay_out
 
 Parts = Callable[[Bounds], np.ndarray]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from shardcall._src.functions.function import REQUIRED
 from shardcall.v1 import kernel_pb2
+from shardcall_core.functions.function import REQUIRED
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
+from shardcall_core.layouts.signature import Signature
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
 from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import Signature
 from shardcall_server.kernels.graphs.graph_plan import GraphPlan, PlannedNode, plans_within
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_server.mesh.requests import encode_parameter

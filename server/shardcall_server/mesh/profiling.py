@@ -10,8 +10,8 @@ from pathlib import Path
 import jax
 import structlog
 
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.program import Program
-from shardcall_server.errors import CallError, Reason
 from shardcall_worker.v1 import link_pb2
 
 _NO_PHASE = contextlib.nullcontext()

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import SMALL_BYTES, Placement
-from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 from shardcall_server.mesh.processes import sum_of_processes
 

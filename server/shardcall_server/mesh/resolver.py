@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from shardcall_core.call_error import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
 from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
 from shardcall_server.compilation.resolve import Resolved, resolve
-from shardcall_server.errors import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.mesh.requests import decode_request
 from shardcall_worker.v1 import link_pb2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import jax
 
-from shardcall._src.types.sizes import exact
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
+from shardcall_core.types.sizes import exact
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.kernels.core.kernel import Problem
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
 from shardcall_server.link.wire import MAX_SPAN_BYTES, about
 
 

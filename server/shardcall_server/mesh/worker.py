@@ -12,11 +12,11 @@ from pathlib import Path
 import jax
 import structlog
 
-from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.call_error import DEVICES_FAILED, CallError, Reason
+from shardcall_core.wire.private_files import PrivateFileError
 from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache, write_from_this_process
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.errors import DEVICES_FAILED, CallError, Reason
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
 from shardcall_server.link.framing import Link, LinkClosedError

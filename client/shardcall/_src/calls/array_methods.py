@@ -18,11 +18,11 @@ from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.shared_memory_client import SharedMemory
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.errors import InvalidOperandError
-from shardcall._src.types.mesh import Mesh, MeshLike
-from shardcall._src.types.specs import SpecLike
-from shardcall._src.types.tracebacks import shorten, shortened
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.errors import InvalidOperandError
+from shardcall_core.types.mesh import Mesh, MeshLike
+from shardcall_core.types.specs import SpecLike
+from shardcall_core.types.tracebacks import shorten, shortened
 
 _LARGE_BYTES = 1 << 20  # from which the server's default mesh has all devices
 _ONE_DEVICE = Mesh(x=1)

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from shardcall._src.types.mesh import Mesh
-from shardcall._src.types.specs import PartitionSpec
-from shardcall._src.wire.forks import begin_anew_in_children
 from shardcall.v1 import kernel_pb2
+from shardcall_core.types.mesh import Mesh
+from shardcall_core.types.specs import PartitionSpec
+from shardcall_core.wire.forks import begin_anew_in_children
 
 _MOST = 512
 

@@ -13,15 +13,15 @@ import numpy as np
 from shardcall._src.calls.call_memo import CallMemo, arguments_key, call_key
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, is_pending, snapshot
-from shardcall._src.types import arrays, mesh, parameters, specs
-from shardcall._src.types.arguments import bind, caller_name, operand_name
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.blocks import device_label
-from shardcall._src.types.element_types import NATIVE_DTYPES
-from shardcall._src.types.errors import InvalidOperandError, InvalidRequestError, ShardcallError, ShardingError
-from shardcall._src.types.mesh import Mesh, MeshLike, as_mesh
-from shardcall._src.types.specs import PartitionSpec, SpecLike, as_specs, axis_names
 from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_core.types import arrays, mesh, parameters, specs
+from shardcall_core.types.arguments import bind, caller_name, operand_name
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.blocks import device_label
+from shardcall_core.types.element_types import NATIVE_DTYPES
+from shardcall_core.types.errors import InvalidOperandError, InvalidRequestError, ShardcallError, ShardingError
+from shardcall_core.types.mesh import Mesh, MeshLike, as_mesh
+from shardcall_core.types.specs import PartitionSpec, SpecLike, as_specs, axis_names
 
 AUTO = "auto"
 

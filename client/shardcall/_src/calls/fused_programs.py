@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from shardcall._src.calls.pending_call import PendingCall
 from shardcall._src.calls.recorded_graph import RecordedNode
-from shardcall._src.graphs.canonical import canonical
-from shardcall._src.graphs.graph import Graph, Node, Value, to_text
+from shardcall_core.graphs.canonical import canonical
+from shardcall_core.graphs.graph import Graph, Node, Value, to_text
 
 _MOST = 256
 _MOST_NEW = 16

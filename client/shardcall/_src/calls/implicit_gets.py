@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.types.errors import InvalidParameterError
+from shardcall_core.types.errors import InvalidParameterError
 
 ImplicitGet = Literal["allow", "error"]
 """The permission for ``numpy.asarray(array)``, and functions of other libraries that call it, to copy an array."""

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.call_sites import line_of_caller
-from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.streamed_call import StreamedCall
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import ArrayLostError, MeshRestartedError, ShardcallError, with_message
+from shardcall_core.placements.placement import MeshPlacement
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ArrayLostError, MeshRestartedError, ShardcallError, with_message
 
 
 class CallsOfClient(Protocol):

@@ -12,7 +12,7 @@ from shardcall._src.device_arrays.array_version import PendingResult
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.transfer.streamed_call import StreamedCall
-from shardcall._src.types.errors import (
+from shardcall_core.types.errors import (
     ArrayLostError,
     CallCancelledError,
     DeadlineExceededError,
@@ -20,7 +20,7 @@ from shardcall._src.types.errors import (
     ShardcallError,
     with_message,
 )
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.wire.forks import begin_anew_in_children
 
 _HANDLE_BYTES = 16
 _READ_HANDLES = 256

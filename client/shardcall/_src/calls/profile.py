@@ -12,14 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, SupportsFloat
 
-from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.types.errors import InvalidParameterError, ProtocolError, ShardcallError
-from shardcall._src.types.sizes import human
-from shardcall._src.types.tracebacks import shortened
-from shardcall._src.wire.metadata import new_request_id
 from shardcall.v1 import profile_service_pb2
+from shardcall_core.markup import page
+from shardcall_core.types.errors import InvalidParameterError, ProtocolError, ShardcallError
+from shardcall_core.types.sizes import human
+from shardcall_core.types.tracebacks import shortened
+from shardcall_core.wire.metadata import new_request_id
 
 _TAKE_BACK_S = 2.0
 _MOST_PARTS = 8

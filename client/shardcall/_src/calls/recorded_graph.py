@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 from shardcall._src.calls.pending_call import SubmittedResult
 from shardcall._src.device_arrays.array_version import ArrayVersion
-from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import RemoteArray, snapshot
-from shardcall._src.graphs.graph import NodeParameter, Value
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import ShardcallError
+from shardcall_core.graphs.graph import NodeParameter, Value
+from shardcall_core.placements.placement import MeshPlacement
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ShardcallError
 
 MOST_NODES = 64
 """The most calls that are recorded before they are sent."""

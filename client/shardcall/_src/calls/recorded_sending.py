@@ -16,11 +16,11 @@ from shardcall._src.calls.recorded_graph import RecordedGraph, RecordedNode
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost
-from shardcall._src.graphs.graph import Value
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall._src.types.errors import CallCancelledError, ShardcallError
-from shardcall._src.types.mesh import Mesh
+from shardcall_core.graphs.graph import Value
+from shardcall_core.types.errors import CallCancelledError, ShardcallError
+from shardcall_core.types.mesh import Mesh
 
 _NOT_OF_THE_PROGRAM = frozenset(
     (

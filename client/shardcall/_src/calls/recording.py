@@ -26,13 +26,13 @@ from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
-from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
-from shardcall._src.graphs.graph import parameters_of
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.element_types import NATIVE_DTYPES
-from shardcall._src.types.errors import ArrayLostError
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
+from shardcall_core.graphs.graph import parameters_of
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.element_types import NATIVE_DTYPES
+from shardcall_core.types.errors import ArrayLostError
+from shardcall_core.wire.forks import begin_anew_in_children
 
 FUSABLE = frozenset(
     (

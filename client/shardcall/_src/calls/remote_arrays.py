@@ -18,8 +18,6 @@ from shardcall._src.calls.submitted_arrays import SubmittedArrays
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, Where
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.lease import LEASE_ID_BYTES, Lease
-from shardcall._src.device_arrays.placement import MeshPlacement
-from shardcall._src.device_arrays.plan_steps import placement_from_proto
 from shardcall._src.device_arrays.remote_array import (
     SHORT_TIMEOUT_S,
     RemoteArray,
@@ -41,20 +39,21 @@ from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer, Kept, array_answer
 from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import pack, stream_requests
-from shardcall._src.types import arrays, mesh, specs
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.errors import (
+from shardcall.v1 import array_service_pb2
+from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
+from shardcall_core.types import arrays, mesh, specs
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.errors import (
     ArrayLostError,
     InvalidOperandError,
     InvalidParameterError,
     ResourceExhaustedError,
     ShardcallError,
 )
-from shardcall._src.types.mesh import MeshLike
-from shardcall._src.types.server_info import Limits
-from shardcall._src.types.sizes import exact
-from shardcall._src.types.specs import SpecLike
-from shardcall.v1 import array_service_pb2
+from shardcall_core.types.mesh import MeshLike
+from shardcall_core.types.server_info import Limits
+from shardcall_core.types.sizes import exact
+from shardcall_core.types.specs import SpecLike
 
 _CLOSE_TIMEOUT_S = 2.0
 _DEFAULT_LEASE_S = 60.0

@@ -15,20 +15,19 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperators
-from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.plan_steps import placement_from_proto
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.display.drawing import Drawing
-from shardcall._src.functions.element_types import DType
-from shardcall._src.markup import page
 from shardcall._src.transfer.download import Answer, Kept, broken
-from shardcall._src.types import arrays, mesh, timing
-from shardcall._src.types.arrays import HasType, NDArray
-from shardcall._src.types.errors import InvalidOperandError
-from shardcall._src.types.timing import Timing
-from shardcall._src.types.tracebacks import shorten, shortened
 from shardcall.v1 import kernel_pb2
+from shardcall_core.functions.element_types import DType
+from shardcall_core.markup import page
+from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
+from shardcall_core.types import arrays, mesh, timing
+from shardcall_core.types.arrays import HasType, NDArray
+from shardcall_core.types.errors import InvalidOperandError
+from shardcall_core.types.timing import Timing
+from shardcall_core.types.tracebacks import shorten, shortened
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Hashable, Sequence
 
 from shardcall._src.calls.call_request import CallRequest
-from shardcall._src.functions.table import FUNCTIONS
-from shardcall._src.types import parameters
-from shardcall._src.types.arrays import Array
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.types import parameters
+from shardcall_core.types.arrays import Array
+from shardcall_core.wire.forks import begin_anew_in_children
 
 _MOST = 256
 

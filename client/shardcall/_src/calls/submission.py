@@ -18,11 +18,11 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.transfer.upload import Value
-from shardcall._src.types.mesh import MeshLike, as_mesh
-from shardcall._src.types.parameters import ParameterLike
-from shardcall._src.types.server_info import Limits
-from shardcall._src.types.specs import SpecLike
-from shardcall._src.types.tracebacks import shorten, shortened
+from shardcall_core.types.mesh import MeshLike, as_mesh
+from shardcall_core.types.parameters import ParameterLike
+from shardcall_core.types.server_info import Limits
+from shardcall_core.types.specs import SpecLike
+from shardcall_core.types.tracebacks import shorten, shortened
 
 
 class Submission(ArrayMethods):

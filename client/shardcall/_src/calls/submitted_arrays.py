@@ -17,9 +17,9 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.call_runner import operand_bytes
 from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.upload import Value
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.types.server_info import Limits
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.server_info import Limits
 
 
 class SubmittedArrays:

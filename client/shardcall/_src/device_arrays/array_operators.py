@@ -11,7 +11,7 @@ import numpy as np
 from shardcall._src.device_arrays.missing_attributes import missing_attribute
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
-from shardcall._src.types.tracebacks import shorten, shorten_methods, shortened
+from shardcall_core.types.tracebacks import shorten, shorten_methods, shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
 

@@ -14,9 +14,9 @@ from shardcall._src.device_arrays.described import PlacedArray
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.standard_methods import VERSIONS, StandardMethods
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.types.tracebacks import shorten
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.tracebacks import shorten
 
 
 def _augmented(name: str) -> BinaryMethod:

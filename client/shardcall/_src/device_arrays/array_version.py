@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.errors import ShardcallError
+from shardcall_core.placements.placement import MeshPlacement
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.errors import ShardcallError
 
 
 @dataclass(frozen=True)

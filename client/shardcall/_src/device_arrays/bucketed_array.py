@@ -13,7 +13,7 @@ from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, check_own
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
-from shardcall._src.types.arrays import Array, NDArray
+from shardcall_core.types.arrays import Array, NDArray
 
 _SIZES_PER_DOUBLING = 8
 

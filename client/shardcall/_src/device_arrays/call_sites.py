@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from functools import lru_cache
 from types import FrameType
 
-_PACKAGES = (__name__.partition(".")[0], "numpy")
+_PACKAGES = ("shardcall", "shardcall_core", "numpy")
 _MOST_FRAMES = 8
 
 

@@ -6,14 +6,14 @@ import math
 from typing import Protocol
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
-from shardcall._src.device_arrays.placement import ArrayPlacement, MeshPlacement
 from shardcall._src.display.drawing import Drawing
-from shardcall._src.functions.element_types import DType
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.blocks import BlockGrid, block_grid
-from shardcall._src.types.mesh import Mesh
-from shardcall._src.types.specs import PartitionSpec
-from shardcall._src.types.tracebacks import shorten, shortened
+from shardcall_core.functions.element_types import DType
+from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.blocks import BlockGrid, block_grid
+from shardcall_core.types.mesh import Mesh
+from shardcall_core.types.specs import PartitionSpec
+from shardcall_core.types.tracebacks import shorten, shortened
 
 
 class PlacedArray(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardcall._src.types.tracebacks import shorten_methods
+from shardcall_core.types.tracebacks import shorten_methods
 
 
 class IndexedArray:

@@ -16,8 +16,8 @@ from queue import Empty, SimpleQueue
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_object
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.wire.forks import begin_anew_in_children
 
 LEASE_ID_BYTES = 32
 _RENEWALS = 4

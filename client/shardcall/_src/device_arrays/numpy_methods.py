@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.missing_attributes import check_row_major
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.tracebacks import shorten_methods
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.tracebacks import shorten_methods
 
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 

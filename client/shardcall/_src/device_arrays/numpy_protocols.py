@@ -11,7 +11,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.missing_attributes import check_row_major
 from shardcall._src.device_arrays.numpy_metadata import DESCRIBING
-from shardcall._src.functions.element_types import DType
+from shardcall_core.functions.element_types import DType
 
 REDUCTIONS: Mapping[str, str] = {
     "add": "sum",

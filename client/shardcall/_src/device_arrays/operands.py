@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.remote_array import SupportsRemoteArray
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.element_types import refusal, to_element_type
-from shardcall._src.types.errors import InvalidOperandError, OperandTypeError
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.element_types import refusal, to_element_type
+from shardcall_core.types.errors import InvalidOperandError, OperandTypeError
 
 
 @runtime_checkable

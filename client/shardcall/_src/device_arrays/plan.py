@@ -7,22 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from shardcall._src.device_arrays.placement import ArrayPlacement
 from shardcall._src.device_arrays.plan_steps import (
     PlacedCall,
     PlanStep,
     numbered,
-    placement_from_proto,
     steps_from_protos,
 )
-from shardcall._src.device_arrays.resharding import Transfer
 from shardcall._src.display.drawing import Drawing, element
-from shardcall._src.markup import page
-from shardcall._src.types import mesh, specs
-from shardcall._src.types.errors import ProtocolError
-from shardcall._src.types.mesh import Mesh
-from shardcall._src.types.sizes import human
 from shardcall.v1 import kernel_pb2
+from shardcall_core.markup import page
+from shardcall_core.placements.placement import ArrayPlacement, placement_from_proto
+from shardcall_core.placements.resharding import Transfer
+from shardcall_core.types import mesh, specs
+from shardcall_core.types.errors import ProtocolError
+from shardcall_core.types.mesh import Mesh
+from shardcall_core.types.sizes import human
 
 _WIDTH = 100
 _MOST_DRAWN = 4
@@ -225,17 +224,6 @@ def _transfer(message: kernel_pb2.Transfer, over: Mesh, operands: tuple[ArrayPla
         to_spec=taken.spec,
         received_bytes=message.received_bytes,
         through_host=message.through_host,
-    )
-
-
-def transfer_to_proto(transfer: Transfer) -> kernel_pb2.Transfer:
-    """Returns the message for a transfer; its destination is in the plan."""
-    return kernel_pb2.Transfer(
-        operand=transfer.operand,
-        mesh=mesh.to_proto(transfer.from_mesh),
-        spec=specs.to_proto(transfer.from_spec).spec,
-        received_bytes=transfer.received_bytes,
-        through_host=transfer.through_host,
     )
 
 

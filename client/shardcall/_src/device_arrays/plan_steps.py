@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shardcall._src.device_arrays.placement import ArrayPlacement
 from shardcall._src.display.drawing import Drawing
-from shardcall._src.types import arrays, specs
-from shardcall._src.types.blocks import BlockGrid, block_grid
-from shardcall._src.types.errors import InvalidOperandError
-from shardcall._src.types.mesh import Mesh
-from shardcall._src.types.sizes import human
-from shardcall._src.types.tracebacks import shortened
 from shardcall.v1 import kernel_pb2
+from shardcall_core.placements.placement import ArrayPlacement, placement_from_proto
+from shardcall_core.types.blocks import BlockGrid, block_grid
+from shardcall_core.types.errors import InvalidOperandError
+from shardcall_core.types.mesh import Mesh
+from shardcall_core.types.sizes import human
+from shardcall_core.types.tracebacks import shortened
 
 
 class PlacedCall:
@@ -143,19 +142,6 @@ def numbered(steps: Sequence[PlanStep], before: str = "") -> Iterator[tuple[str,
         yield f"{before}{i}", step
         for k, body in enumerate(step.bodies):
             yield from numbered(body, f"{before}{i}.{f'{k}.' if len(step.bodies) > 1 else ''}")
-
-
-def placement_from_proto(message: kernel_pb2.ArrayPlacement) -> ArrayPlacement | None:
-    """Returns the placement in a message; None for an operand left out."""
-    kind = arrays.from_proto(message.type)
-    if kind is None:
-        return None
-    return ArrayPlacement(
-        type=kind,
-        spec=specs.from_proto(message.spec),
-        padded_shape=tuple(message.padded_shape),
-        block_shape=tuple(message.block_shape),
-    )
 
 
 def _placements(messages: Iterable[kernel_pb2.ArrayPlacement]) -> tuple[ArrayPlacement, ...]:

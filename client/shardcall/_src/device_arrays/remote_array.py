@@ -17,15 +17,15 @@ from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute
-from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.views import finish_write, is_contiguous, is_view, note_lost_write
 from shardcall._src.display.drawing import element
-from shardcall._src.markup import page
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ShardcallError, TracingError
-from shardcall._src.types.sizes import human
-from shardcall._src.types.tracebacks import shorten, shortened
+from shardcall_core.markup import page
+from shardcall_core.placements.placement import MeshPlacement
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError, TracingError
+from shardcall_core.types.sizes import human
+from shardcall_core.types.tracebacks import shorten, shortened
 
 SHORT_TIMEOUT_S = 10.0
 """The timeout of calls without arrays by default, in seconds."""

@@ -10,10 +10,10 @@ from ml_dtypes import iinfo
 
 from shardcall._src.device_arrays.operands import OperandLike, to_numpy
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall._src.functions import type_rules
-from shardcall._src.functions.element_types import DType
-from shardcall._src.functions.table import COMPARISONS, FUNCTIONS
-from shardcall._src.types.errors import InvalidOperandError, OperandOverflowError
+from shardcall_core.functions import type_rules
+from shardcall_core.functions.element_types import DType
+from shardcall_core.functions.table import COMPARISONS, FUNCTIONS
+from shardcall_core.types.errors import InvalidOperandError, OperandOverflowError
 
 _INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
 _NIBBLES = ("int4", "uint4")

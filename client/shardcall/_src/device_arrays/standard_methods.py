@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from shardcall._src.types.tracebacks import shortened
+from shardcall_core.types.tracebacks import shortened
 
 DEVICE = "mesh"
 """The device of every array in the sense of the Python array API standard; `RemoteArray.mesh` has the devices."""

@@ -11,9 +11,9 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from shardcall._src.device_arrays.call_sites import frame_of_caller
-from shardcall._src.functions.indexing import basic_index, is_basic
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import ViewWarning
+from shardcall_core.functions.indexing import basic_index, is_basic
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ViewWarning
 
 VIEWS = frozenset(("einsum", "expand_dims", "flip", "imag", "real", "reshape", "squeeze", "transpose"))
 """The functions whose results may be views of their first operand in NumPy."""

@@ -7,7 +7,7 @@ from typing import Protocol
 from xml.etree.ElementTree import Element, tostring
 
 from shardcall._src.display import notebook
-from shardcall._src.types.blocks import BlockGrid, device_label
+from shardcall_core.types.blocks import BlockGrid, device_label
 
 _WIDEST = 110
 _MOST_ROWS = 64

@@ -10,7 +10,7 @@ from typing import Self
 
 from shardcall._src.display.progress import Listener, Phase, Progress
 from shardcall._src.display.progress_bars import Bar, in_notebook, on_terminal
-from shardcall._src.types.errors import InvalidParameterError
+from shardcall_core.types.errors import InvalidParameterError
 
 SHOW_AFTER_S = 1.0
 _INTERVAL_S = 0.1

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 from xml.etree.ElementTree import Element, SubElement
 
-from shardcall._src.markup.colours import device_colour
-from shardcall._src.types.blocks import BlockGrid, device_label
+from shardcall_core.markup.colours import device_colour
+from shardcall_core.types.blocks import BlockGrid, device_label
 
 Row: TypeAlias = tuple[str, tuple[str, ...]]
 """The devices of a block, and its span along each axis."""

@@ -9,9 +9,9 @@ import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 from xml.etree.ElementTree import Element
 
-from shardcall._src.markup import page
-from shardcall._src.types.sizes import human
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.markup import page
+from shardcall_core.types.sizes import human
+from shardcall_core.wire.forks import begin_anew_in_children
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

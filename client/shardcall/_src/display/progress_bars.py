@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from shardcall._src.display.notebook_bars import NotebookBars, amounts, notebook_shell, phase_label
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.wire.forks import begin_anew_in_children
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeAlias
 
-from shardcall._src.types.errors import InvalidParameterError, UnknownParameterError
+from shardcall_core.types.errors import InvalidParameterError, UnknownParameterError
 
 Setting: TypeAlias = bool | int | float | str
 

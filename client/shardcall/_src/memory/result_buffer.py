@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardcall._src.memory.segment import ALIGNMENT, Block
-from shardcall._src.types.arrays import Array, NDArray
 from shardcall.v1 import kernel_service_pb2
+from shardcall_core.types.arrays import Array, NDArray
 
 # A smaller result is copied: read in place, it would keep its segment alive.
 _SMALL_BYTES = 64 * 2**10

@@ -14,10 +14,10 @@ import numpy as np
 
 from shardcall._src.memory.free_list import FreeList
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.wire.chunk_codec import Bytes
 from shardcall.v1 import kernel_service_pb2, segment_service_pb2
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.wire.chunk_codec import Bytes
 
 if TYPE_CHECKING:
     from shardcall._src.rpc.transport import Transport
@@ -162,7 +162,7 @@ def open_segment(transport: Transport, nbytes: int, deadline: Deadline) -> Segme
         ShardcallError: if the server refuses a segment now.
         OSError: if the segment cannot be received or mapped.
     """
-    from shardcall._src.wire.shared_memory import map_file  # noqa: PLC0415 - Linux only
+    from shardcall_core.wire.shared_memory import map_file  # noqa: PLC0415 - Linux only
 
     request = segment_service_pb2.OpenSegmentRequest(size_bytes=nbytes)
     try:

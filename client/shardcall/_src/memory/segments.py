@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from shardcall._src.memory.segment import Block, CannotShareError, Segment, aligned_size
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.types.errors import ShardcallError
 from shardcall.v1 import kernel_service_pb2
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.errors import ShardcallError
 
 _SMALLEST_BYTES = 32 * 2**20
 _STEP_BYTES = 2 * 2**20

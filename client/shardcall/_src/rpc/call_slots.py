@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.types.errors import DeadlineExceededError
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.types.errors import DeadlineExceededError
+from shardcall_core.wire.forks import begin_anew_in_children
 
 
 class CallSlots:

@@ -12,8 +12,8 @@ import grpc
 from google.protobuf.message import Message
 
 from shardcall._src.rpc.interrupts import Cancellable, CancelOnInterrupt
-from shardcall._src.types.errors import CallCancelledError
-from shardcall._src.wire.forks import Rpc
+from shardcall_core.types.errors import CallCancelledError
+from shardcall_core.wire.forks import Rpc
 
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from shardcall._src.types.errors import InvalidParameterError
+from shardcall_core.types.errors import InvalidParameterError
 
 DEFAULT_TIMEOUT_S = 300.0
 """The timeout of a call by default, in seconds."""

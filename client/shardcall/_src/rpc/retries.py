@@ -13,8 +13,8 @@ from typing import Any
 
 import grpc
 
-from shardcall._src.types.errors import MeshRestartedError, ShardcallError
-from shardcall._src.wire.metadata import Metadata
+from shardcall_core.types.errors import MeshRestartedError, ShardcallError
+from shardcall_core.wire.metadata import Metadata
 
 _REPEATABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _DRAINING = "SERVER_DRAINING"

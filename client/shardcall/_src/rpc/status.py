@@ -14,11 +14,11 @@ from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from shardcall._src.types import errors, timing
-from shardcall._src.types.arguments import caller_name
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.types.timing import Timing
 from shardcall.v1 import call_stream_pb2, error_pb2, timing_pb2
+from shardcall_core.types import errors, timing
+from shardcall_core.types.arguments import caller_name
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.timing import Timing
 
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage, decode
 from shardcall.v1 import (
     array_service_pb2,
     kernel_service_pb2,
@@ -21,6 +20,7 @@ from shardcall.v1.kernel_service_pb2_grpc import KernelServiceStub
 from shardcall.v1.profile_service_pb2_grpc import ProfileServiceStub
 from shardcall.v1.segment_service_pb2_grpc import SegmentServiceStub
 from shardcall.v1.server_info_service_pb2_grpc import ServerInfoServiceStub
+from shardcall_core.wire.chunk_codec import ArrayMessage, CallMessage, decode
 
 if TYPE_CHECKING:  # the classes of gRPC are generic in their stubs only
     _CallStream: TypeAlias = grpc.StreamStreamMultiCallable[bytes, bytes]

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from shardcall._src.access.token import Token
 from shardcall._src.display.meters import Meter, Meters
 from shardcall._src.rpc import cancellation, status
 from shardcall._src.rpc.call_slots import CallSlots
@@ -18,11 +17,12 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.interrupts import CancelOnInterrupt
 from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries
 from shardcall._src.rpc.stubs import Stubs
-from shardcall._src.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
-from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage
-from shardcall._src.wire.forks import Rpc, begin_anew_in_children
-from shardcall._src.wire.metadata import authorization, new_request_id, rpc_metadata
 from shardcall.v1 import array_service_pb2, profile_service_pb2
+from shardcall_core.access.token import Token
+from shardcall_core.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
+from shardcall_core.wire.chunk_codec import ArrayMessage, CallMessage
+from shardcall_core.wire.forks import Rpc, begin_anew_in_children
+from shardcall_core.wire.metadata import authorization, new_request_id, rpc_metadata
 
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)

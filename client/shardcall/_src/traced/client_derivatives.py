@@ -16,8 +16,8 @@ from shardcall._src.traced.derivatives import (
     Transformed,
 )
 from shardcall._src.traced.vectorized import Vectorized
-from shardcall._src.types.pytrees import flatten
-from shardcall._src.types.tracebacks import shortened
+from shardcall_core.types.pytrees import flatten
+from shardcall_core.types.tracebacks import shortened
 
 
 class ClientDerivatives(ClientTracing):

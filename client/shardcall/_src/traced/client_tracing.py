@@ -16,12 +16,12 @@ from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_function import Names, ProgramClient, TracedFunction
 from shardcall._src.traced.tracing import ActiveTrace
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.types.mesh import MeshLike
-from shardcall._src.types.specs import PartitionSpec, SpecLike
-from shardcall._src.types.timing import Timing
-from shardcall._src.types.tracebacks import shortened
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.mesh import MeshLike
+from shardcall_core.types.specs import PartitionSpec, SpecLike
+from shardcall_core.types.timing import Timing
+from shardcall_core.types.tracebacks import shortened
 
 _OPTIONS = ("mesh", "in_specs", "out_specs", "strategy")
 

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardcall._src.device_arrays.described import Described
-from shardcall._src.graphs.graph import Node, NodeParameter, Value, has_loops, parameters_of
 from shardcall._src.traced.inner_trace import InnerTrace
 from shardcall._src.traced.numbers import TracedNumber, as_traced, computed
 from shardcall._src.traced.trace import Trace, TracingClient
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, name_of
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import InvalidParameterError, TracingError
-from shardcall._src.types.pytrees import Structure, flatten
+from shardcall_core.graphs.graph import Node, NodeParameter, Value, has_loops, parameters_of
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import InvalidParameterError, TracingError
+from shardcall_core.types.pytrees import Structure, flatten
 
 MOST_ITERATIONS = 1024
 """The most iterations of an outermost loop that is a part of a program; one of more runs in slices."""

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall._src.functions.element_types import DType
-from shardcall._src.graphs.canonical import CanonicalForm
-from shardcall._src.graphs.graph import Graph, node_count, to_text
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import check_limits
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
 from shardcall._src.traced.tracing import ActiveTrace
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.errors import TracingError
-from shardcall._src.types.pytrees import Structure, flatten
+from shardcall_core.functions.element_types import DType
+from shardcall_core.graphs.canonical import CanonicalForm
+from shardcall_core.graphs.graph import Graph, node_count, to_text
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.errors import TracingError
+from shardcall_core.types.pytrees import Structure, flatten
 
 
 class InnerTrace(Trace):

@@ -10,8 +10,8 @@ import numpy as np
 
 from shardcall._src.device_arrays.array_operators import ArrayOperators, BinaryMethod, UnaryMethod, can_be_operand
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
-from shardcall._src.functions.element_types import DType
-from shardcall._src.types.errors import TracingError
+from shardcall_core.functions.element_types import DType
+from shardcall_core.types.errors import TracingError
 
 Evaluate = Callable[[Sequence[Any]], Any]
 """Returns the value of a number for the leaves of the arguments."""

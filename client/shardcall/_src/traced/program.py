@@ -14,16 +14,25 @@ import numpy as np
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.graphs.canonical import CanonicalForm
-from shardcall._src.graphs.graph import MOST_CHARACTERS, MOST_ITEMS, MOST_NODES, Graph, Node, Value, node_count, to_text
-from shardcall._src.graphs.stages import Stage, is_stage, result_of, stages_of
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import InvalidParameterError, ShardcallError, TracingError
-from shardcall._src.types.pytrees import Structure
-from shardcall._src.types.sizes import human
+from shardcall_core.graphs.canonical import CanonicalForm
+from shardcall_core.graphs.graph import (
+    MOST_CHARACTERS,
+    MOST_ITEMS,
+    MOST_NODES,
+    Graph,
+    Node,
+    Value,
+    node_count,
+    to_text,
+)
+from shardcall_core.graphs.stages import Stage, is_stage, result_of, stages_of
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import InvalidParameterError, ShardcallError, TracingError
+from shardcall_core.types.pytrees import Structure
+from shardcall_core.types.sizes import human
 
 MOST_CONSTANT_BYTES = 1 << 20
 """The most bytes of the arrays of this process that a program takes beside its arguments."""

@@ -16,12 +16,24 @@ import numpy as np
 from shardcall._src.calls.submission import Submission
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.mesh import Mesh
-from shardcall._src.types.specs import PartitionSpec
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.mesh import Mesh
+from shardcall_core.types.specs import PartitionSpec
 
 _FIXED = frozenset(
-    ("numpy", "ml_dtypes", "scipy", "shardcall", "math", "cmath", "operator", "functools", "itertools", "builtins")
+    (
+        "numpy",
+        "ml_dtypes",
+        "scipy",
+        "shardcall",
+        "shardcall_core",
+        "math",
+        "cmath",
+        "operator",
+        "functools",
+        "itertools",
+        "builtins",
+    )
 )
 """The packages whose modules, functions and classes stay as they are."""
 

@@ -9,9 +9,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from shardcall._src.traced.program import TracedProgram
-from shardcall._src.types.arrays import type_of
-from shardcall._src.types.errors import InvalidParameterError, TracingError
-from shardcall._src.types.pytrees import Structure, flatten
+from shardcall_core.types.arrays import type_of
+from shardcall_core.types.errors import InvalidParameterError, TracingError
+from shardcall_core.types.pytrees import Structure, flatten
 
 
 def checked_count(times: SupportsIndex) -> int:

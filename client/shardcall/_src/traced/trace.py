@@ -16,19 +16,19 @@ from shardcall._src.device_arrays.array_version import ArrayVersion, Where
 from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import check_there, find_remote_array
-from shardcall._src.functions.element_types import DType
-from shardcall._src.functions.table import FUNCTIONS
-from shardcall._src.graphs.canonical import CanonicalForm
-from shardcall._src.graphs.graph import Node, NodeSpec, Value, parameters_of
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
 from shardcall._src.traced.traced_graph import TracedGraph
-from shardcall._src.types import parameters, specs
-from shardcall._src.types.arguments import bind, operand_name
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.errors import TracingError
-from shardcall._src.types.specs import axis_names
 from shardcall.v1 import mesh_pb2
+from shardcall_core.functions.element_types import DType
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.graphs.canonical import CanonicalForm
+from shardcall_core.graphs.graph import Node, NodeSpec, Value, parameters_of
+from shardcall_core.types import parameters, specs
+from shardcall_core.types.arguments import bind, operand_name
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.errors import TracingError
+from shardcall_core.types.specs import axis_names
 
 _MOST_CALLS = 4096  # of which a program has fewer: those that results need
 _SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any, NoReturn, Protocol
 
 from shardcall._src.device_arrays.call_sites import line_of_caller
-from shardcall._src.device_arrays.placement import MeshPlacement
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.graphs.graph import Value
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.types.errors import ShardcallError, TracingError
+from shardcall_core.graphs.graph import Value
+from shardcall_core.placements.placement import MeshPlacement
+from shardcall_core.types.errors import ShardcallError, TracingError
 
 MOST_ROWS = 64
 """The most iterations of a loop over an array, each of which becomes part of the program."""

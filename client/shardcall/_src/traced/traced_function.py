@@ -20,11 +20,11 @@ from shardcall._src.traced.references import References
 from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
 from shardcall._src.traced.trace import Trace, TracingClient
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, Static, Tracing, paths
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import InvalidParameterError, ShardcallError, TracingError
-from shardcall._src.types.pytrees import Structure, flatten
-from shardcall._src.types.specs import PartitionSpec, SpecLike, as_specs
-from shardcall._src.types.tracebacks import shorten, shortened
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import InvalidParameterError, ShardcallError, TracingError
+from shardcall_core.types.pytrees import Structure, flatten
+from shardcall_core.types.specs import PartitionSpec, SpecLike, as_specs
+from shardcall_core.types.tracebacks import shorten, shortened
 
 _MOST_PROGRAMS = 64
 

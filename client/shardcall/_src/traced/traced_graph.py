@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardcall._src.device_arrays.plan_steps import PlanStep
-from shardcall._src.functions.element_types import is_inexact
-from shardcall._src.graphs.graph import Node, Value, bodies_of, is_dynamic
-from shardcall._src.graphs.node_names import without_node
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import ShardcallError, with_message
+from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.graphs.graph import Node, Value, bodies_of, is_dynamic
+from shardcall_core.graphs.node_names import without_node
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ShardcallError, with_message
 
 
 @dataclass(frozen=True)

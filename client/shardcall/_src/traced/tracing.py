@@ -15,9 +15,9 @@ from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram, program_of
 from shardcall._src.traced.references import References
 from shardcall._src.traced.trace import Trace, TracingClient
-from shardcall._src.types.arrays import Array, type_of
-from shardcall._src.types.errors import TracingError
-from shardcall._src.types.pytrees import Structure, flatten
+from shardcall_core.types.arrays import Array, type_of
+from shardcall_core.types.errors import TracingError
+from shardcall_core.types.pytrees import Structure, flatten
 
 NUMBERS = (int, float, complex)
 """The classes of numbers that take the element type of the array beside them."""

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardcall._src.graphs.graph import Node, parameters_of
 from shardcall._src.traced.derivatives import Transformed
 from shardcall._src.traced.inner_trace import InnerTrace
 from shardcall._src.traced.trace import Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace, name_of
-from shardcall._src.types.arrays import Array
-from shardcall._src.types.errors import InvalidParameterError
-from shardcall._src.types.pytrees import Structure, flatten
+from shardcall_core.graphs.graph import Node, parameters_of
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import InvalidParameterError
+from shardcall_core.types.pytrees import Structure, flatten
 
 
 @dataclass(frozen=True)

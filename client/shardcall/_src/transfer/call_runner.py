@@ -17,11 +17,11 @@ from shardcall._src.transfer.download import Answer, Kept, broken, stream_answer
 from shardcall._src.transfer.result_sizes import ResultSizes, aligned_size
 from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, Packed, Value, pack, stream_requests
-from shardcall._src.types.errors import MeshRestartedError, ResourceExhaustedError, ShardcallError
-from shardcall._src.types.server_info import Limits
-from shardcall._src.types.sizes import exact
-from shardcall._src.wire.metadata import new_request_id
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall_core.types.errors import MeshRestartedError, ResourceExhaustedError, ShardcallError
+from shardcall_core.types.server_info import Limits
+from shardcall_core.types.sizes import exact
+from shardcall_core.wire.metadata import new_request_id
 
 CHUNK_BYTES = 2**20
 

@@ -20,11 +20,11 @@ from shardcall._src.transfer.stream_items import add_operands
 from shardcall._src.transfer.stream_reader import serve
 from shardcall._src.transfer.streamed_call import StreamedCall, WaitingCall, fail_calls, window_full
 from shardcall._src.transfer.upload import Value
-from shardcall._src.types.errors import CallCancelledError, ClientClosedError, ShardcallError
-from shardcall._src.types.server_info import Limits
-from shardcall._src.wire.forks import begin_anew_in_children, end_rpcs_at_forks, forked_quietly
-from shardcall._src.wire.metadata import new_request_id, trace
 from shardcall.v1 import call_stream_pb2, kernel_pb2
+from shardcall_core.types.errors import CallCancelledError, ClientClosedError, ShardcallError
+from shardcall_core.types.server_info import Limits
+from shardcall_core.wire.forks import begin_anew_in_children, end_rpcs_at_forks, forked_quietly
+from shardcall_core.wire.metadata import new_request_id, trace
 
 _REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY")
 _REFUSED_S = 10.0  # without a stream after the server refused one

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.wire.forks import begin_anew_in_children
 
 _LARGE_BYTES = 8 * 2**20
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from shardcall._src.display.meters import SILENT, Meter
 from shardcall._src.memory.result_buffer import ResultBuffer
-from shardcall._src.types import arrays
-from shardcall._src.types.arrays import Array, NDArray
-from shardcall._src.types.element_types import DTYPES
-from shardcall._src.types.errors import InvalidOperandError, ProtocolError
-from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage, Chunk
 from shardcall.v1 import kernel_pb2, kernel_service_pb2, timing_pb2
+from shardcall_core.types import arrays
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.element_types import DTYPES
+from shardcall_core.types.errors import InvalidOperandError, ProtocolError
+from shardcall_core.wire.chunk_codec import ArrayMessage, CallMessage, Chunk
 
 _LITTLE = sys.byteorder == "little"
 

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from shardcall._src.functions.element_types import DType
 from shardcall._src.memory.segment import ALIGNMENT
 from shardcall._src.transfer.upload import Value
-from shardcall._src.wire.forks import begin_anew_in_children
 from shardcall.v1 import kernel_pb2
+from shardcall_core.functions.element_types import DType
+from shardcall_core.wire.forks import begin_anew_in_children
 
 _MOST = 256
 

@@ -10,7 +10,6 @@ from typing import TypeVar
 import grpc
 import numpy as np
 
-from shardcall._src.access.addresses import Address
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.memory.result_buffer import ResultBuffer
 from shardcall._src.memory.segment import Block, Segment, open_segment
@@ -19,11 +18,12 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.copying import Copier
 from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, Value
-from shardcall._src.types.arrays import Array, NDArray, type_of
-from shardcall._src.types.arrays import empty as empty_array
-from shardcall._src.types.errors import ShardcallError
-from shardcall._src.types.server_info import Limits
 from shardcall.v1 import kernel_service_pb2
+from shardcall_core.access.addresses import Address
+from shardcall_core.types.arrays import Array, NDArray, type_of
+from shardcall_core.types.arrays import empty as empty_array
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.server_info import Limits
 
 _Value = TypeVar("_Value")
 _SEGMENT_NOT_FOUND = "SEGMENT_NOT_FOUND"

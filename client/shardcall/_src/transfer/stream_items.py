@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.functions.element_types import DType
 from shardcall._src.transfer.upload import Value
-from shardcall._src.types import arrays
-from shardcall._src.types.element_types import to_element_type
 from shardcall.v1 import array_pb2, call_stream_pb2, kernel_pb2
+from shardcall_core.functions.element_types import DType
+from shardcall_core.types import arrays
+from shardcall_core.types.element_types import to_element_type
 
 OperandKind: TypeAlias = tuple[tuple[int, ...], DType] | bool | None
 """Shape and element type of an operand; True for one on the mesh, None for one left out."""

@@ -13,8 +13,8 @@ from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.status import ItemStatus
 from shardcall._src.transfer.download import Answer, broken, unary_answer
 from shardcall._src.transfer.stream_items import CallKind
-from shardcall._src.types.errors import CallCancelledError, DeadlineExceededError, ShardcallError
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
+from shardcall_core.types.errors import CallCancelledError, DeadlineExceededError, ShardcallError
 
 # A signal that arrives just before a wait does not interrupt it.
 _MOST_WAIT_S = 0.5

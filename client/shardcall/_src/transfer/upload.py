@@ -11,10 +11,10 @@ from google.protobuf.message import Message
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.display.meters import SILENT, Meter
-from shardcall._src.types import arrays
-from shardcall._src.types.arrays import NDArray
-from shardcall._src.wire.chunk_codec import CarrierClass, encode_chunk
 from shardcall.v1 import kernel_service_pb2
+from shardcall_core.types import arrays
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.wire.chunk_codec import CarrierClass, encode_chunk
 
 Value: TypeAlias = NDArray | RemoteArray | None
 """An operand with its values, wherever they are; None for one left out."""

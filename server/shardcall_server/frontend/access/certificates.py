@@ -11,7 +11,7 @@ import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from shardcall._src.wire.private_files import PrivateFileError, read_file
+from shardcall_core.wire.private_files import PrivateFileError, read_file
 from shardcall_server.settings import Settings, SettingsError
 
 _MAX_FILE_BYTES = 16 << 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardcall._src.wire.metadata import AUTHORIZATION_KEY
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.wire.metadata import AUTHORIZATION_KEY
 from shardcall_server.frontend.access.policy import METHODS, Access, check_scope
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.access.tokens import Tokens

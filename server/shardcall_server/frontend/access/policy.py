@@ -16,7 +16,7 @@ from shardcall.v1 import (
     segment_service_pb2,
     server_info_service_pb2,
 )
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_worker.v1 import host_service_pb2
 

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 import grpc
 
-from shardcall._src.access.addresses import parse_address
-from shardcall._src.access.session import socket_name
-from shardcall._src.wire.private_files import PrivateFileError, open_guarded_folder
+from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.session import socket_name
+from shardcall_core.wire.private_files import PrivateFileError, open_guarded_folder
 from shardcall_server.frontend.access.certificates import Certificates
 from shardcall_server.settings import Settings, SettingsError
 

@@ -17,8 +17,8 @@ from contextlib import ExitStack, closing
 
 import structlog
 
-from shardcall._src.access.session import LONGEST_NAME, UNKNOWN
-from shardcall._src.wire.private_sockets import peer_of, usual_parents
+from shardcall_core.access.session import LONGEST_NAME, UNKNOWN
+from shardcall_core.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens
 from shardcall_server.frontend.files.private_directory import PrivateDirectory, remove_stale
 
@@ -33,7 +33,7 @@ class SessionSockets:
 
     Args:
         directory: the directory of the sockets; removed by `close`.
-        names: the names of the sockets, made by `shardcall._src.access.session.socket_name`.
+        names: the names of the sockets, made by `shardcall_core.access.session.socket_name`.
         tokens: the tokens that can be exchanged.
 
     Raises:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import structlog
 
-from shardcall._src.wire import token_file
-from shardcall._src.wire.token_file import Entry, TokenFileError
+from shardcall_core.wire import token_file
+from shardcall_core.wire.token_file import Entry, TokenFileError
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.settings import Settings, SettingsError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.autotune.rounds import Rounds
 from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.dispatch.supervisor import ReadyMesh
 from shardcall_server.frontend.memory.call_buffers import CallBytes, OperandSource
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall
-from shardcall_server.kernels.core.layout import ArrayType
 
 NO_TRANSFERS = kernel_pb2.Plan()
 """The plan of the transfers of a call that has none."""

@@ -6,10 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from shardcall._src.types.blocks import device_label
-from shardcall._src.types.sizes import exact
 from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, format_spec
+from shardcall_core.types.blocks import device_label
+from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.dispatch.compiled_call import NO_TRANSFERS, CallKind, CompiledCall
 from shardcall_server.frontend.dispatch.loop_slices import LoopSlices
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
@@ -22,7 +23,6 @@ from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, format_spec
 from shardcall_server.link.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2

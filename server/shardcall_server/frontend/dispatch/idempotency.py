@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import xxhash
 from google.protobuf.message import Message
 
-from shardcall._src.wire.chunk_codec import Chunk
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import REQUEST_ID_KEY, ServerCall
 

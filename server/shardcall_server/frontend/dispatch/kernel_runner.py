@@ -7,9 +7,9 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from shardcall._src.types.sizes import exact
 from shardcall.v1 import kernel_service_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.dispatch.compiled_call import CallKind, CompiledCall
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, put_inline

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.fair_queue import FairQueue

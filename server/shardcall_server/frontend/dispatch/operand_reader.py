@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 from google.protobuf.message import Message
 
-from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.link.wire import MAX_OPERANDS, check_counts, decode_array_type, decode_operand_types
 
 _NO_BYTES = np.empty(0, np.uint8)

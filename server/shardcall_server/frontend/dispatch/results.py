@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.wire.chunk_codec import CarrierClass, encode_chunk
 from shardcall.v1 import kernel_service_pb2
-from shardcall_server.errors import CallError
+from shardcall_core.call_error import CallError
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.wire.chunk_codec import CarrierClass, encode_chunk
 from shardcall_server.frontend.dispatch.running import Running
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.rpc.promise import Promise
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.link.wire import encode_array_type
 from shardcall_worker.v1 import link_pb2
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
-from shardcall_server.errors import DEVICES_FAILED, CallError, Reason
+from shardcall_core.call_error import DEVICES_FAILED, CallError, Reason
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.exit_reason import ExitReason, StopRequest

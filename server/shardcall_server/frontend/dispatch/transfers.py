@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardcall._src.device_arrays import plan, resharding
-from shardcall._src.device_arrays.plan_steps import placement_from_proto
-from shardcall._src.device_arrays.resharding import Transfer
-from shardcall._src.types import mesh
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.placements import resharding
+from shardcall_core.placements.placement import placement_from_proto
+from shardcall_core.placements.resharding import Transfer
+from shardcall_core.types import mesh
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_worker.v1 import link_pb2
 
@@ -20,7 +20,7 @@ def find_transfers(
     program: kernel_pb2.Plan, operands: Sequence[OperandSource], ready: link_pb2.Ready
 ) -> tuple[kernel_pb2.Transfer, ...]:
     """Returns the transfers of a call, to be added to the plan of its program."""
-    return tuple(plan.transfer_to_proto(transfer) for transfer in _transfers(program, operands, ready))
+    return tuple(resharding.transfer_to_proto(transfer) for transfer in _transfers(program, operands, ready))
 
 
 def check_no_transfers(program: kernel_pb2.Plan, operands: Sequence[OperandSource], ready: link_pb2.Ready) -> None:

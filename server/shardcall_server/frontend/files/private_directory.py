@@ -9,8 +9,8 @@ import socket
 import time
 from pathlib import Path
 
-from shardcall._src.wire.private_files import is_private_folder, make_temporary_folder
-from shardcall._src.wire.private_sockets import PREFIX
+from shardcall_core.wire.private_files import is_private_folder, make_temporary_folder
+from shardcall_core.wire.private_sockets import PREFIX
 
 _SOCKET_NAME = "segments"
 _MAX_PATH_BYTES = 107  # of `sun_path`, its closing zero left out

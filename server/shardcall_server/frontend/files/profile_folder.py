@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardcall._src.wire.private_files import is_private_folder, make_temporary_folder
+from shardcall_core.wire.private_files import is_private_folder, make_temporary_folder
 
 _PREFIX = "shardcall_profile_"
 _HOST_REPLACEMENT = "mesh."  # JAX puts the host name into file names; clients must not see it

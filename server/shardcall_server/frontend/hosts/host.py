@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 import structlog
 
-from shardcall._src.wire.chunk_codec import Chunk
+from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.link_listener import LinkListener
 from shardcall_server.frontend.hosts.relay import Outgoing, RelayedLink

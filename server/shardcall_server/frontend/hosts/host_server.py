@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import structlog
 
-from shardcall._src.wire.chunk_codec import decode
 from shardcall.v1 import timing_pb2
-from shardcall_server.errors import CallError
+from shardcall_core.call_error import CallError
+from shardcall_core.wire.chunk_codec import decode
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import listen_for_hosts, session_names

@@ -9,7 +9,7 @@ import secrets
 import socket
 from pathlib import Path
 
-from shardcall._src.wire.private_sockets import peer_of, usual_parents
+from shardcall_core.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.frontend.files.private_directory import PrivateDirectory
 
 TICKET_BYTES = 32

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.wire.chunk_codec import encode_chunk
 from shardcall.v1 import kernel_pb2
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.wire.chunk_codec import encode_chunk
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
 from shardcall_server.frontend.memory.arena import MemoryFile, aligned
 from shardcall_server.frontend.workers.block_table import BlockTable
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.link.framing import Frame, LinkClosedError, LinkFullError
 from shardcall_server.link.process_blocks import Piece, laid_out_bytes
 from shardcall_worker.v1 import host_service_pb2, link_pb2

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from shardcall._src.types.sizes import exact
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.types.sizes import exact
 
 
 class MemoryBudget:

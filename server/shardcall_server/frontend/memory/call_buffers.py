@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from shardcall.v1 import kernel_service_pb2
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.arena import Arena, MemoryFile, Region, aligned
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.memory.segments import SegmentTable, ServerSegment
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_worker.v1 import link_pb2
 
 INLINE_LINK_BYTES = 64 << 10

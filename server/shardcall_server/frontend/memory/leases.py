@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shardcall._src.types.sizes import exact
 from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.rpc.promise import Promise
-from shardcall_server.kernels.core.layout import ArrayType
 
 MAX_LEASE_ARRAYS = 1 << 12
 """As many descriptions fit into one message, unless the mesh has many axes with long names."""

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from shardcall._src.types.sizes import exact
 from shardcall.v1 import kernel_pb2, mesh_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.memory.leases import (
     MAX_ARRAYS,
     ArrayLease,
@@ -29,7 +30,6 @@ from shardcall_server.frontend.memory.leases import (
 )
 from shardcall_server.frontend.memory.table_change import TableChange
 from shardcall_server.frontend.rpc.promise import Promise
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.settings import client_share
 
 __all__ = ["Reservation", "ResidentArray", "ResidentArrayTable", "array_lost", "check_handle"]

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from shardcall._src.wire.private_sockets import peer_of, usual_parents
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.frontend.files.private_directory import PrivateDirectory, remove_stale
 from shardcall_server.frontend.memory.segments import MAX_SEGMENTS, ServerSegment
 

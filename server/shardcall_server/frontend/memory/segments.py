@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shardcall._src.types.sizes import exact
-from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.types.sizes import exact
+from shardcall_core.wire.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.frontend.memory.arena import ALIGNMENT_BYTES, SEALS, memory_errors
 from shardcall_server.frontend.memory.budget import MemoryBudget
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import grpc
 import structlog
 
-from shardcall_server.errors import Reason, shorten
+from shardcall_core.call_error import Reason, shorten
 from shardcall_server.frontend.observability.call_totals import TotalsByName
 from shardcall_server.frontend.observability.metrics import Metrics, method_label
 from shardcall_server.frontend.observability.sparse_warning import SparseWarning

@@ -8,7 +8,7 @@ import grpc
 from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 
 from shardcall.v1 import timing_pb2
-from shardcall_server.errors import Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.frontend.access.policy import RULES
 from shardcall_server.frontend.observability.call_counters import CallCounters
 from shardcall_server.frontend.observability.phase_histogram import PhaseHistogram

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import grpc
 import structlog
 
-from shardcall_server.errors import Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import Settings, SettingsError
 

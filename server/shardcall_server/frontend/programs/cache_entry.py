@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.programs.keys import CallKey, ProgramKey
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.link.wire import decode_operand_types
 from shardcall_worker.v1 import link_pb2
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from shardcall._src.types import arrays, mesh, specs
 from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_core.types import arrays, mesh, specs
 from shardcall_server.compilation.program_store import ENTRY_NAME
 from shardcall_server.frontend.programs.call_history import FILE_NAME, MAX_FILE_BYTES
 from shardcall_server.setting_groups import default_cache_dir

@@ -17,10 +17,10 @@ from typing import Any
 import structlog
 from google.protobuf import json_format
 
-from shardcall._src.wire import private_files
-from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_server.errors import CallError
+from shardcall_core.call_error import CallError
+from shardcall_core.wire import private_files
+from shardcall_core.wire.private_files import PrivateFileError
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall, CallKey
 from shardcall_server.link.wire import check_counts

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 
-from shardcall._src.wire import private_files
-from shardcall._src.wire.private_files import PrivateFileError
+from shardcall_core.wire import private_files
+from shardcall_core.wire.private_files import PrivateFileError
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")

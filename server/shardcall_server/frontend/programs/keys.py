@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple, NewType
 
 from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.layouts.layout import ArrayType
 
 ProgramKey = NewType("ProgramKey", str)
 """The digest of a compiled program's key, by which the mesh names the program."""

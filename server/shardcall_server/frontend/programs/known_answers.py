@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.task_thread import TaskThread
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts

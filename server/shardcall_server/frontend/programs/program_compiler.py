@@ -6,7 +6,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry, explain_miss, program_of
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.keys import AbstractCall, CallKey, ProgramKey

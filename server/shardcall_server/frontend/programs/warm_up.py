@@ -12,16 +12,16 @@ from pathlib import Path
 
 import structlog
 
-from shardcall._src.wire.private_files import PrivateFileError, read_file
 from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import MeshAxes
+from shardcall_core.wire.private_files import PrivateFileError, read_file
 from shardcall_server.compilation.program_store import own_program_dir
-from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.call_history import MAX_FILE_BYTES, CallHistory, CountedCall, decode_calls
 from shardcall_server.frontend.programs.keys import AbstractCall
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
-from shardcall_server.kernels.core.layout import MeshAxes
 from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_worker.v1 import link_pb2

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import client_share

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from shardcall.v1 import timing_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer

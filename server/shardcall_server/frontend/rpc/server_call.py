@@ -13,7 +13,7 @@ from typing import Protocol, Self, TypeVar
 import grpc
 
 from shardcall.v1 import kernel_pb2, timing_pb2
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.coroutines import Stage, Waiting

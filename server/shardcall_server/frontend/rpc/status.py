@@ -10,7 +10,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from shardcall.v1 import timing_pb2
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
 
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"

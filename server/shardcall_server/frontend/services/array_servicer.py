@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardcall._src.types.sizes import exact
-from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2, kernel_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.checks import check_put
+from shardcall_core.layouts.layout import ArrayType, block_shape, padded_shape
+from shardcall_core.types.sizes import exact
+from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.dispatch.execution import default_mesh
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
@@ -25,8 +27,6 @@ from shardcall_server.frontend.memory.resident_array_table import (
 )
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
-from shardcall_server.kernels.core.layout import ArrayType, block_shape, padded_shape
-from shardcall_server.kernels.core.layout_checks import check_put
 from shardcall_server.link.wire import (
     check_counts,
     decode_mesh,

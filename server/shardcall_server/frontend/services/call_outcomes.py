@@ -8,7 +8,7 @@ import grpc
 import structlog
 
 from shardcall.v1 import timing_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.rpc.status import CallStatus

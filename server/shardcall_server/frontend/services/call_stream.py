@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from shardcall.v1 import call_stream_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import grpc
 
 from shardcall.v1 import timing_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.status import CallStatus

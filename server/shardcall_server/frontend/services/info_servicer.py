@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.layouts.layout import MAX_RANK
 from shardcall_server.frontend.dispatch.execution import default_mesh
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
@@ -15,7 +16,6 @@ from shardcall_server.frontend.observability.call_totals import Totals
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS
-from shardcall_server.kernels.core.layout import MAX_RANK
 from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings
 

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
 
-from shardcall._src.wire.chunk_codec import decode
 from shardcall.v1 import array_service_pb2, kernel_service_pb2, timing_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.chunk_codec import decode
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, RULES

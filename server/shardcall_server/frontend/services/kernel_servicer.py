@@ -8,9 +8,9 @@ from functools import partial
 
 import grpc
 
-from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import kernel_service_pb2
-from shardcall_server.errors import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
+from shardcall_core.call_error import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
+from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.compiled_call import CallKind

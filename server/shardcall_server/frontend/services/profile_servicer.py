@@ -11,9 +11,9 @@ from pathlib import Path
 
 import structlog
 
-from shardcall._src.types.sizes import exact
 from shardcall.v1 import profile_service_pb2
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.files.profile_folder import ProfileFolder, remove_abandoned

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from shardcall.v1 import segment_service_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.memory.segment_broker import SegmentBroker
 from shardcall_server.frontend.memory.segments import SegmentTable
 from shardcall_server.frontend.rpc.drain import Drain

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from shardcall.v1 import call_stream_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.streamed_call import PreparedCall

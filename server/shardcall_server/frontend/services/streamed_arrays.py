@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.memory.resident_array_table import (
     ResidentArray,

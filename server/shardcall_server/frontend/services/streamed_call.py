@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.link.process_blocks import Blocks, Piece, blocks_of, device_blocks, lay_out
 from shardcall_server.link.wire import decode_array_type, decode_mesh
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import OF_VALUES
+from shardcall_core.call_error import OF_VALUES
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_worker.v1 import link_pb2
 

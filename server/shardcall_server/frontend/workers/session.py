@@ -13,7 +13,7 @@ from dataclasses import replace
 import structlog
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.workers.batch import Batch

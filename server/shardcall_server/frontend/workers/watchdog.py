@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, head
 from shardcall_server.frontend.workers.exit_reason import ExitKind, StopRequest
 from shardcall_server.frontend.workers.session import MeshSession

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shardcall.v1 import kernel_pb2
-from shardcall_server.errors import Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.exit_reason import ExitKind, StopRequest

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall._src.functions import layout_rules
+from shardcall_core.functions import layout_rules
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.exchanges import TOO_MANY, others, sharded_axes
 from shardcall_server.kernels.array_functions.row import Exchanged, LocalSpecs, ResultBlock, call_of

@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardcall._src.functions.checks import RefusedArgumentError
-from shardcall._src.functions.table import FUNCTIONS
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions.checks import RefusedArgumentError
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
 from shardcall_server.kernels.array_functions.row import (
     Call,
     IndexCheck,
@@ -21,14 +23,6 @@ from shardcall_server.kernels.array_functions.row import (
 )
 from shardcall_server.kernels.array_functions.strategies import strategies_of
 from shardcall_server.kernels.core.kernel import Kernel, Problem, required
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
-from shardcall_server.kernels.core.signature import (
-    OperandInfo,
-    ParameterInfo,
-    ParameterValues,
-    Signature,
-    ValueCheck,
-)
 
 
 class TableKernel(Kernel[Any]):

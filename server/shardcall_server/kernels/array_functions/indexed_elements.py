@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall._src.functions import checks
-from shardcall._src.functions.update_rules import UPDATE_MODES
+from shardcall_core.functions import checks
+from shardcall_core.functions.update_rules import UPDATE_MODES
 from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, IndexCheck, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, narrow, widen

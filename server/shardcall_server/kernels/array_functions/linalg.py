@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall._src.functions import linalg_rules
+from shardcall_core.functions import linalg_rules
 from shardcall_server.kernels.array_functions.row import AlignedAxes, BatchCheck, Call, ResultBlock, Row
 from shardcall_server.kernels.core.element_types import convert
 from shardcall_server.kernels.core.kernel import required

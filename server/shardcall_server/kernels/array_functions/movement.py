@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall._src.functions import checks, layout_rules
+from shardcall_core.functions import checks, layout_rules
 from shardcall_server.kernels.array_functions.exchanges import CONCATENATE, FLIP, PAD
 from shardcall_server.kernels.array_functions.extracts import DIAGONAL, TRACE
 from shardcall_server.kernels.array_functions.resizing import REPEAT, RESHAPE

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import jax
 from jax import lax
 
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType, OperandTypes, Specs, format_spec
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.core.axes import axes
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, OperandTypes, Specs, format_spec
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 _X = (OperandInfo("x", "The array, of any rank and element type."),)
 

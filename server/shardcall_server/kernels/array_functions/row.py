@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from jax import lax
 
+from shardcall_core.layouts.layout import Spec, Specs
 from shardcall_server.kernels.core.blocks import index_type
 from shardcall_server.kernels.core.kernel import Problem
-from shardcall_server.kernels.core.layout import Spec, Specs
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 
 

@@ -1,1 +1,1 @@
-"""What every kernel is made of: the class `Kernel`, types and layouts, checks of calls, blocks, element types."""
+"""Parts of every kernel: the class `Kernel`, types and layouts, checks of calls, blocks, element types."""

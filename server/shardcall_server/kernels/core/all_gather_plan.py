@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from jax import lax
 
+from shardcall_core.layouts.layout import MeshAxes, Spec
 from shardcall_server.kernels.core.bits import as_integers, from_integers
 from shardcall_server.kernels.core.blocks import fit, gather, index_type, partition_spec, rows
-from shardcall_server.kernels.core.layout import MeshAxes, Spec
 
 
 class _Axis:

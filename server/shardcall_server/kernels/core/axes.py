@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.layouts.signature import ParameterValues
 from shardcall_server.kernels.core.parameters import integer
-from shardcall_server.kernels.core.signature import ParameterValues
 
 
 def axis(name: str, value: int, ndim: int, operand: str = "x") -> int:

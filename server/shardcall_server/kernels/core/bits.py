@@ -15,10 +15,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 
+from shardcall_core.layouts.layout import MeshAxes, Spec, block_shape
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.differentiation import differentiation, is_differentiated, with_derivative
 from shardcall_server.kernels.core.element_types import narrow, widen
-from shardcall_server.kernels.core.layout import MeshAxes, Spec, block_shape
 
 _NIBBLES = ("int4", "uint4")
 

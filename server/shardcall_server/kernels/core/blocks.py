@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from shardcall_server.kernels.core.layout import MeshAxes, Spec
+from shardcall_core.layouts.layout import MeshAxes, Spec
 
 
 def partition_spec(spec: Spec) -> PartitionSpec:

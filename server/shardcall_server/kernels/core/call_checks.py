@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shardcall._src.functions.function import REQUIRED
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
+from shardcall_core.functions.function import REQUIRED
+from shardcall_core.layouts.checks import check_spec
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, Specs
+from shardcall_core.layouts.signature import ParameterValue, ParameterValues
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, Specs
-from shardcall_server.kernels.core.layout_checks import check_spec
-from shardcall_server.kernels.core.signature import ParameterValue, ParameterValues
 
 AUTO = "auto"
 """The strategy that leaves the choice to the server."""

@@ -15,9 +15,9 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.differentiation import is_differentiated
-from shardcall_server.kernels.core.layout import ArrayType
 
 _INT4, _UINT4 = np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)
 _NARROW_FLOATS = frozenset(

@@ -15,16 +15,8 @@ from typing import ClassVar, Generic, TypeVar
 
 import jax
 
-from shardcall_server.kernels.core.layout import (
-    ArrayType,
-    MeshAxes,
-    OperandTypes,
-    Specs,
-    padded_shape,
-    rows_over_all,
-)
-from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
-from shardcall_server.kernels.core.signature import (
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, rows_over_all
+from shardcall_core.layouts.signature import (
     OperandInfo,
     ParameterInfo,
     ParametersT,
@@ -32,6 +24,7 @@ from shardcall_server.kernels.core.signature import (
     Signature,
     ValueCheck,
 )
+from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
 
 ValueT = TypeVar("ValueT")
 

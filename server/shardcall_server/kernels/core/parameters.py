@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from shardcall._src.functions.element_types import NAMED
-from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.core.layout import MAX_RANK
-from shardcall_server.kernels.core.signature import ParameterValue, ParameterValues
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions.element_types import NAMED
+from shardcall_core.layouts.layout import MAX_RANK
+from shardcall_core.layouts.signature import ParameterValue, ParameterValues
 
 OptionT = TypeVar("OptionT", bound=str)
 

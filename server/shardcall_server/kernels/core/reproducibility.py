@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.element_types import working_type
-from shardcall_server.kernels.core.layout import ArrayType
 
 
 class Reproducibility(enum.Enum):

@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
+from shardcall_core.layouts.layout import Spec
 from shardcall_server.kernels.core.blocks import index_type, partition_spec
-from shardcall_server.kernels.core.layout import Spec
 
 _LANES = 512
 """How many flags are kept at once: XLA:CPU reduces to a scalar element by element, and to a row with vectors."""

@@ -10,25 +10,17 @@ import jax
 import numpy as np
 from jax import lax
 
-from shardcall._src.functions import shape_rules, type_rules
-from shardcall._src.functions.type_rules import Loop
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions import shape_rules, type_rules
+from shardcall_core.functions.type_rules import Loop
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, padded_shape, sharded
+from shardcall_core.layouts.signature import ParameterValues, Signature
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.element_types import narrow, widen, working_type
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import (
-    ArrayType,
-    MeshAxes,
-    OperandTypes,
-    Spec,
-    Specs,
-    padded_shape,
-    sharded,
-)
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_real
-from shardcall_server.kernels.core.signature import ParameterValues, Signature
 from shardcall_server.kernels.core.value_checks import any_element
 from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS, Refusal, Ufunc
 from shardcall_server.kernels.numerics.ordering import is_nonzero, to_double

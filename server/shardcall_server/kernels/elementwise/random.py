@@ -18,17 +18,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardcall._src.functions.element_types import NAMED
-from shardcall._src.functions.function import REQUIRED
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions.element_types import NAMED
+from shardcall_core.functions.function import REQUIRED
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.axes import axis_of
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
 from shardcall_server.kernels.core.parameters import integer, shape, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_real
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")

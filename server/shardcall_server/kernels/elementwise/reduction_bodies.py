@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall._src.functions import type_rules
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions import type_rules
 from shardcall_server.kernels.core.blocks import index_type
 from shardcall_server.kernels.core.element_types import widen
 from shardcall_server.kernels.core.reproducibility import Reproducibility

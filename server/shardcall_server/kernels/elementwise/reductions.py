@@ -10,13 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardcall._src.functions import shape_rules
-from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.core.axes import axes
-from shardcall_server.kernels.core.blocks import fit, partition_spec
-from shardcall_server.kernels.core.element_types import narrow, widen
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import (
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions import shape_rules
+from shardcall_core.layouts.layout import (
     ArrayType,
     MeshAxes,
     OperandTypes,
@@ -26,9 +22,13 @@ from shardcall_server.kernels.core.layout import (
     format_spec,
     padded_shape,
 )
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.core.axes import axes
+from shardcall_server.kernels.core.blocks import fit, partition_spec
+from shardcall_server.kernels.core.element_types import narrow, widen
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.core.parameters import element_type, flag, number
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.elementwise.reduction_bodies import REDUCTIONS, Over, Reduction, Size, truth
 
 

@@ -13,8 +13,8 @@ from types import MappingProxyType
 import jax
 import jax.numpy as jnp
 
-from shardcall._src.functions.type_rules import Loop
-from shardcall_server.kernels.core.signature import OperandInfo, ValueCheck
+from shardcall_core.functions.type_rules import Loop
+from shardcall_core.layouts.signature import OperandInfo, ValueCheck
 from shardcall_server.kernels.numerics import arithmetic, comparisons, complex_functions, divisors
 
 _X, _Y = OperandInfo("x", "An array or a scalar."), OperandInfo("y", "An array or a scalar that broadcasts with x.")

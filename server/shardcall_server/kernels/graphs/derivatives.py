@@ -20,8 +20,8 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardcall._src.functions.element_types import is_inexact
-from shardcall._src.graphs.graph import BODIES, WITHOUT_DERIVATIVE, is_dynamic
+from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.graphs.graph import BODIES, WITHOUT_DERIVATIVE, is_dynamic
 from shardcall_server.kernels.array_functions.function_kernel import TableKernel
 from shardcall_server.kernels.array_functions.row import ResultBlock, call_of
 from shardcall_server.kernels.core.blocks import fit, partition_spec

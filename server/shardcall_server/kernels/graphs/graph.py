@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import jax
 
-from shardcall._src.graphs.graph import Value
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.graphs.graph import Value
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
 from shardcall_server.kernels.core.parameters import integer, integers, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded
 from shardcall_server.kernels.graphs.graph_cond import CondKernel
 from shardcall_server.kernels.graphs.graph_loop import (

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding
 
-from shardcall._src.graphs.graph import Graph, Value, bodies_of
+from shardcall_core.graphs.graph import Graph, Value, bodies_of
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, Specs, padded_shape
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.differentiation import is_differentiated
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, required
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, Specs, padded_shape
 from shardcall_server.kernels.graphs.derivatives import differentiable
 from shardcall_server.kernels.graphs.graph_plan import (
     GraphPlan,

@@ -11,11 +11,11 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
+from shardcall_core.layouts.signature import ValueCheck
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Program
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, padded_shape
-from shardcall_server.kernels.core.signature import ValueCheck
 from shardcall_server.kernels.graphs.graph_plan import MOST_WORK_BYTES
 
 MOST_ITERATIONS = 1024

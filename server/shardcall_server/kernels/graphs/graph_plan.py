@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
 
-from shardcall._src.functions.element_types import is_inexact
-from shardcall._src.graphs.canonical import canonical
-from shardcall._src.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
-from shardcall._src.graphs.node_names import with_node
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
+from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.graphs.canonical import canonical
+from shardcall_core.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
+from shardcall_core.graphs.node_names import with_node
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_core.layouts.signature import Signature, ValueCheck
 from shardcall_server.kernels.core.call_checks import AUTO, check_operands, check_parameters, fill_in
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
-from shardcall_server.kernels.core.signature import Signature, ValueCheck
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 

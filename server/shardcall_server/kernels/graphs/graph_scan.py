@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding
 
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
 from shardcall_server.kernels.core.parameters import boolean, integer, integers, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded, resharded
 from shardcall_server.kernels.graphs.graph_loop import GraphLoop, check_carried
 from shardcall_server.kernels.graphs.graph_plan import GraphPlan, graph_of

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import jax
 
-from shardcall._src.functions.element_types import is_float, is_inexact
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
+from shardcall_core.functions.element_types import is_float, is_inexact
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.differentiation import differentiation
 from shardcall_server.kernels.core.kernel import Program
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, padded_shape
 
 _Item = TypeVar("_Item")
 

@@ -9,12 +9,12 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
 from shardcall_server.kernels.core.parameters import integer, integers, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded, resharded
 from shardcall_server.kernels.graphs.graph_plan import GraphPlan, graph_of, nodes_of
 from shardcall_server.kernels.stencils.stencil import StencilKernel

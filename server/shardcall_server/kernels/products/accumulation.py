@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardcall._src.functions.element_types import NAMED
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions.element_types import NAMED
+from shardcall_core.layouts.signature import ParameterInfo, ParameterValues
 from shardcall_server.kernels.core.parameters import text
-from shardcall_server.kernels.core.signature import ParameterInfo, ParameterValues
 
 PREFERRED = ParameterInfo(
     "preferred_element_type",

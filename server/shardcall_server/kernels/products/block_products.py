@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import index_type, mask_from
 from shardcall_server.kernels.core.kernel import Problem, Program, required
-from shardcall_server.kernels.core.layout import ArrayType
 from shardcall_server.kernels.products.contraction import STRETCHED, Contraction, Labels
 
 QUICK_FLOPS = 1e11

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardcall_core.layouts.layout import MeshAxes, Spec, format_spec, sharded
 from shardcall_server.kernels.core.kernel import Problem, required
-from shardcall_server.kernels.core.layout import MeshAxes, Spec, format_spec, sharded
 
 
 @dataclass(frozen=True)

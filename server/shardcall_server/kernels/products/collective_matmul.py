@@ -7,14 +7,14 @@ from functools import partial
 
 import jax
 
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import fit, mask_from, partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import MeshAxes, OperandTypes, Specs
 from shardcall_server.kernels.core.parameters import text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.products import block_products
 from shardcall_server.kernels.products import collective_products as bodies
 from shardcall_server.kernels.products.collective_layouts import (

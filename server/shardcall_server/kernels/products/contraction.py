@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardcall._src.functions.subscripts import operand_names
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions.subscripts import operand_names
+from shardcall_core.layouts.layout import MAX_RANK, Spec
 from shardcall_server.kernels.core.kernel import Problem
-from shardcall_server.kernels.core.layout import MAX_RANK, Spec
 
 STRETCHED = ""
 """The label of an axis of size 1 that is broadcast: NumPy repeats it, a sum of products can leave it out."""

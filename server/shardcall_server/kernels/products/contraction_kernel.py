@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Spec, Specs
+from shardcall_core.layouts.signature import ParametersT, Signature
 from shardcall_server.kernels.core.kernel import Kernel, Problem
-from shardcall_server.kernels.core.layout import MeshAxes, OperandTypes, Spec, Specs
-from shardcall_server.kernels.core.signature import ParametersT, Signature
 from shardcall_server.kernels.products import block_products, gathered_products, partial_sums
 from shardcall_server.kernels.products.contraction import STRETCHED, Contraction, ContractionSharding
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shardcall._src.functions.subscripts import operand_names
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions.subscripts import operand_names
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.kernel import Problem, Strategy
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Specs
 from shardcall_server.kernels.core.parameters import text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.products import gathered_products, gspmd_products, partial_sums, subscripts
 from shardcall_server.kernels.products.accumulation import PREFERRED, normalised, preferred_type
 from shardcall_server.kernels.products.contraction import Contraction

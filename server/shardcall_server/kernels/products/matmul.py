@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.kernel import Problem, required
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, OperandTypes, Specs
 from shardcall_server.kernels.core.parameters import boolean
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.products import block_products, gathered_products, gspmd_products, partial_sums
 from shardcall_server.kernels.products.accumulation import PREFERRED, normalised, preferred_type
 from shardcall_server.kernels.products.contraction import Contraction, Labels

@@ -8,9 +8,9 @@ from functools import partial
 import jax
 from jax import lax
 
+from shardcall_core.layouts.layout import Spec, block_shape, format_spec
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
-from shardcall_server.kernels.core.layout import Spec, block_shape, format_spec
 from shardcall_server.kernels.products import block_products
 from shardcall_server.kernels.products.contraction import Contraction, ContractionOf, ContractionSharding, over
 

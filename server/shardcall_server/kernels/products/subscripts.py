@@ -5,9 +5,9 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from shardcall._src.functions.subscripts import operand_names, parse
-from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.core.layout import ArrayType
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions.subscripts import operand_names, parse
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.products.contraction import Labels
 
 FIELD = "subscripts"

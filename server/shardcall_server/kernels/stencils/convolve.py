@@ -12,15 +12,15 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
+from shardcall_core.layouts.layout import ArrayType, OperandTypes, block_shape, format_spec
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.axes import axis_of
 from shardcall_server.kernels.core.blocks import fit, index_type, pad_axis, partition_spec, rows
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, OperandTypes, block_shape, format_spec
 from shardcall_server.kernels.core.parameters import integer, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.stencils.exchange import Exchange, ShardedAxis
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType, OperandTypes, Specs, block_shape, format_spec
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, OperandTypes, Specs, block_shape, format_spec
 from shardcall_server.kernels.core.parameters import element_type, integer
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 from shardcall_server.kernels.numerics.scan import running_sum, total, tree_sum
 

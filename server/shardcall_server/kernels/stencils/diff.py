@@ -8,13 +8,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.core import element_types
-from shardcall_server.kernels.core.axes import axis_of
-from shardcall_server.kernels.core.bits import moved
-from shardcall_server.kernels.core.blocks import fit, partition_spec, rows
-from shardcall_server.kernels.core.kernel import Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import (
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import (
     ArrayType,
     MeshAxes,
     OperandTypes,
@@ -23,9 +18,14 @@ from shardcall_server.kernels.core.layout import (
     padded_shape,
     replicated,
 )
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.core import element_types
+from shardcall_server.kernels.core.axes import axis_of
+from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.blocks import fit, partition_spec, rows
+from shardcall_server.kernels.core.kernel import Problem, Program, Strategy, required
 from shardcall_server.kernels.core.parameters import integer
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.stencils.halo import (
     MAX_UNROLLED,
     DiffParameters,

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import index_type, pad_axis, ppermute, rows, zeros
-from shardcall_server.kernels.core.layout import ArrayType, MeshAxes, Spec, block_shape
 from shardcall_server.kernels.stencils.routes import (
     Boundary,
     PermuteStep,

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_core.layouts.layout import ArrayType, block_shape
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import index_type, pad_axis, rows
 from shardcall_server.kernels.core.kernel import Problem, required
-from shardcall_server.kernels.core.layout import ArrayType, block_shape
 from shardcall_server.kernels.stencils.exchange import Exchange, ShardedAxis
 
 MAX_FUSED = 4

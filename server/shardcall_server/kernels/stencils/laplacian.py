@@ -9,13 +9,13 @@ from functools import partial
 import jax
 import numpy as np
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType, OperandTypes
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.kernel import Problem, required
-from shardcall_server.kernels.core.layout import ArrayType, OperandTypes
 from shardcall_server.kernels.core.parameters import one_of
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.numerics import arithmetic
 from shardcall_server.kernels.stencils import stencil
 from shardcall_server.kernels.stencils.exchange import ShardedAxis

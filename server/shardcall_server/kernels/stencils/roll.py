@@ -8,13 +8,13 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 
+from shardcall_core.layouts.layout import OperandTypes
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import OperandTypes
 from shardcall_server.kernels.core.parameters import integers
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.stencils.shift import Shift, ShiftParameters, moves_of, periodic
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 

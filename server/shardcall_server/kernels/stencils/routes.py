@@ -1,6 +1,6 @@
 """Planning of row exchanges between the blocks of an array, without JAX.
 
-Letters as in `shardcall_server.kernels.core.layout`; R is the number of rows of the array.
+Letters as in `shardcall_core.layouts.layout`; R is the number of rows of the array.
 """
 
 from __future__ import annotations

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType, OperandTypes
+from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.axes import axis as checked_axis
 from shardcall_server.kernels.core.bits import as_integers, from_integers, moved
 from shardcall_server.kernels.core.blocks import index_type
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import ArrayType, OperandTypes
 from shardcall_server.kernels.core.parameters import integers, one_of
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.core.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.stencils import stencil
 from shardcall_server.kernels.stencils.exchange import Exchange, ShardedAxis
 from shardcall_server.kernels.stencils.routes import Boundary

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.layouts.signature import ParameterValues
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.axes import axes
-from shardcall_server.kernels.core.layout import ArrayType
-from shardcall_server.kernels.core.signature import ParameterValues
 
 _INEXACT = "fc"
 

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs, format_spec, replicated
+from shardcall_core.layouts.signature import ParametersT
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import fit, pad_axis, partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.layout import MeshAxes, OperandTypes, Specs, format_spec, replicated
-from shardcall_server.kernels.core.signature import ParametersT
 from shardcall_server.kernels.stencils.exchange import ShardedAxis, behind, fill, rows_after, rows_before, written
 from shardcall_server.kernels.stencils.routes import Boundary
 

@@ -1,0 +1,1 @@
+"""Shapes, specs and meshes as plain values, the signatures of kernels, and the checks of both."""

@@ -1,0 +1,1 @@
+"""Placements of arrays on a mesh, and what moves between two of them."""

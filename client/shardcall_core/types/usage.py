@@ -1,0 +1,185 @@
+"""The memory, programs and arrays in use on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+
+from shardcall.v1 import server_info_service_pb2
+from shardcall_core.markup import page
+from shardcall_core.types.server_info import HostState, KnownAnswers, hosts_from_proto, known_answers_from_proto
+from shardcall_core.types.sizes import human
+
+_ENDLESS = 1 << 62  # the number of iterations of a loop that ends by its condition
+_OWN = {"mesh", "known_answers", "kernels", "principals", "loops"}  # fields that are messages
+
+
+@dataclass(frozen=True)
+class MeshState:
+    """The state of the mesh.
+
+    Attributes:
+        ready: True if it accepts calls.
+        ready_seconds: the seconds since it became ready; 0 if it is not.
+        restarts: the number of restarts since the server's start.
+        last_exit_reason: the reason of its last exit; empty if there was none.
+        seconds_since_exit: the seconds since that exit.
+        spare_ready: True if a spare worker stands by; of several hosts, one on each.
+        hosts: the hosts of a mesh of several, in the order of their processes.
+        missing: a description of missing hosts; empty if none is.
+    """
+
+    ready: bool = False
+    ready_seconds: float = 0.0
+    restarts: int = 0
+    last_exit_reason: str = ""
+    seconds_since_exit: float = 0.0
+    spare_ready: bool = False
+    hosts: tuple[HostState, ...] = ()
+    missing: str = ""
+
+    def __str__(self) -> str:
+        serves = f"ready for {self.ready_seconds:.0f} s" if self.ready else "not ready"
+        spare = "a spare worker stands by" if self.spare_ready else "no spare worker"
+        ended = f"; the last time {self.seconds_since_exit:.0f} s ago: {self.last_exit_reason}" if self.restarts else ""
+        missing = f"; hosts are missing: {self.missing}" if self.missing else ""
+        return f"{serves}, {spare}, restarted {self.restarts} times{ended}{missing}"
+
+
+@dataclass(frozen=True)
+class CallTotals:
+    """The calls of a kernel, or of a principal, that have ended since the server's start.
+
+    Attributes:
+        calls: the number of them; a call without a kernel counts for its principal.
+        failed_calls: those that failed.
+        execute_seconds: the seconds that their programs ran on the devices.
+        array_bytes: the bytes of their arrays, in messages and in shared memory.
+    """
+
+    calls: int
+    failed_calls: int
+    execute_seconds: float
+    array_bytes: int
+
+
+@dataclass(frozen=True)
+class RunningLoop:
+    """A loop that runs in slices, of which it has ended one or more.
+
+    Attributes:
+        request_id: the request id of its call, as in the server's log.
+        caller: the principal that called it; without authentication its connection.
+        iterations: the number of iterations that have run.
+        iterations_left: the number of iterations that are left at most.
+        seconds: the seconds since it began.
+    """
+
+    request_id: str
+    caller: str
+    iterations: int
+    iterations_left: int
+    seconds: float
+
+    def __str__(self) -> str:
+        total = self.iterations + self.iterations_left
+        of_total = f" of {total:,}" if total < _ENDLESS else ""
+        return f"{self.iterations:,}{of_total} iterations in {self.seconds:.0f} s, {self.caller}"
+
+
+@dataclass(frozen=True, repr=False)
+class Usage:
+    """The memory, programs and arrays in use on a server; prints as a table.
+
+    Attributes:
+        regions: the number of memory regions of calls in progress.
+        bytes_in_use: the bytes of calls in progress and of segments.
+        bytes_high_water: the highest value of ``bytes_in_use``.
+        bytes_idle: the bytes of idle regions, kept for the next calls.
+        segments: the number of clients' segments.
+        leases: the number of leases on arrays.
+        arrays: the number of arrays on the mesh.
+        array_bytes: the bytes of these on the devices.
+        descriptors: the number of files that the front end has open.
+        calls: the number of calls in progress, those that wait for the mesh included.
+        queued_calls: the number of calls that wait for the mesh.
+        programs: the number of compiled programs on the mesh.
+        program_device_bytes: the bytes that running programs may use on the devices, without arrays on the mesh.
+        mesh: the state of the mesh.
+        known_answers: the results of the known-answer tests.
+        kernels: the calls by kernel.
+        principals: the calls by principal; empty without authentication.
+        loops: the loops that run in slices, those that began first first.
+    """
+
+    regions: int
+    bytes_in_use: int
+    bytes_high_water: int
+    bytes_idle: int
+    segments: int
+    leases: int
+    arrays: int
+    array_bytes: int
+    descriptors: int
+    calls: int = 0
+    queued_calls: int = 0
+    programs: int = 0
+    program_device_bytes: int = 0
+    mesh: MeshState = MeshState()
+    known_answers: KnownAnswers = field(default_factory=KnownAnswers)
+    kernels: Mapping[str, CallTotals] = field(default_factory=dict, hash=False)
+    principals: Mapping[str, CallTotals] = field(default_factory=dict, hash=False)
+    loops: tuple[RunningLoop, ...] = ()
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """The use of each resource, as texts by label."""
+        return {
+            "calls": f"{self.calls}, {self.queued_calls} of them queued",
+            **({"loops": "; ".join(map(str, self.loops))} if self.loops else {}),
+            "regions": f"{self.regions}, {human(self.bytes_idle)} more kept warm",
+            "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at the highest",
+            "segments": str(self.segments),
+            "programs": f"{self.programs}, {human(self.program_device_bytes)} on the devices",
+            "arrays": f"{self.arrays}, {human(self.array_bytes)} on the devices",
+            "leases": str(self.leases),
+            "open files": str(self.descriptors),
+            "mesh": str(self.mesh),
+            "known answers": str(self.known_answers),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(f"{label:<13}  {text}" for label, text in self.summary.items())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Returns the table for a notebook."""
+        return page.page("Usage", page.facts(self.summary))
+
+
+def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
+    """Returns the usage in a message."""
+    alike = (item.name for item in fields(MeshState) if item.name != "hosts")
+    state = MeshState(
+        **{name: getattr(message.mesh, name) for name in alike}, hosts=hosts_from_proto(message.mesh.hosts)
+    )
+    values = {item.name: getattr(message, item.name) for item in fields(Usage) if item.name not in _OWN}
+    return Usage(
+        **values,
+        mesh=state,
+        known_answers=known_answers_from_proto(message.known_answers),
+        kernels=_totals(message.kernels),
+        principals=_totals(message.principals),
+        loops=tuple(
+            RunningLoop(item.request_id, item.caller, item.iterations, item.iterations_left, item.seconds)
+            for item in message.loops
+        ),
+    )
+
+
+def _totals(messages: Iterable[server_info_service_pb2.CallTotals]) -> dict[str, CallTotals]:
+    return {
+        item.name: CallTotals(item.calls, item.failed_calls, item.execute_seconds, item.array_bytes)
+        for item in messages
+    }

@@ -1,0 +1,238 @@
+"""The files with the tokens of a server's principals, which clients of its user read.
+
+There are two, side by side. The first has this user's token for programs, with the scopes `run` and `arrays`; the other
+has one with all scopes, for the commands that need `admin` or `host`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+
+from shardcall_core.wire import private_files
+from shardcall_core.wire.private_files import PrivateFileError
+
+FILE_VARIABLE = "SHARDCALL_TOKEN_FILE"
+TOKEN_VARIABLE = "SHARDCALL_TOKEN"  # noqa: S105  # a variable's name
+SCOPES = ("run", "arrays", "admin", "host")
+DEFAULT_SCOPES = ("run", "arrays")
+
+_TOKEN_BYTES = 32
+_MAX_FILE_BYTES = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_LETTER = re.compile(r"[A-Za-z0-9._~+/=-]")
+_LEAST = 16
+_TOKEN = re.compile(rf"{_LETTER.pattern}{{{_LEAST},512}}")
+_HEADING = "# Who may call this user's shardcall servers: NAME SCOPES TOKEN, a principal a line. Keep it to yourself.\n"
+
+
+class TokenFileError(ValueError):
+    """A token file that cannot be used. The message never contains a token."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the file.
+
+    Attributes:
+        name: the name of the principal.
+        scopes: the scopes of the principal.
+        token: the token of the principal; not in the repr.
+    """
+
+    name: str
+    scopes: tuple[str, ...]
+    token: str = field(repr=False)
+
+    @classmethod
+    def make(cls, name: str, scopes: Sequence[str]) -> Entry:
+        """Returns a principal with a new token."""
+        return cls(name, tuple(scopes), new_token())
+
+
+def usual_path() -> str:
+    """Returns the path of this user's token file; empty if the user has no home."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):  # the specification: relative paths are ignored
+        base = os.path.expanduser("~/.local/state")
+    return os.path.join(base, "shardcall", "token") if os.path.isabs(base) else ""
+
+
+def admin_path(path: str) -> str:
+    """Returns the path of the file with the token of all scopes, beside a token file."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f"admin-{name}")
+
+
+def new_token() -> str:
+    """Returns a new random token."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def is_token(text: str) -> bool:
+    """Returns True for a valid token: 16 to 512 characters that a header may contain."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def explain_invalid(token: object) -> str:
+    """Returns the reason why a value is not a token, without revealing it."""
+    if not isinstance(token, str):
+        return f"it is of type {type(token).__name__}, and no string"
+    if not token:
+        return "it is empty"
+    wrong = [i for i, letter in enumerate(token) if not _LETTER.fullmatch(letter)]
+    if wrong:
+        space = ", white space," if token[wrong[0]].isspace() else ""
+        return f"character {wrong[0] + 1} of {len(token)}{space} is not allowed"
+    return f"it is too {'short' if len(token) < _LEAST else 'long'}, {len(token)} characters"
+
+
+def own_name() -> str:
+    """Returns the name of this user as a principal: the login name, else "owner"."""
+    try:
+        import pwd  # noqa: PLC0415 - not everywhere
+
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except (ImportError, KeyError):
+        name = ""
+    return name if is_name(name) else "owner"
+
+
+def own_entry(entries: Sequence[Entry]) -> Entry:
+    """Returns this user's entry of those in a file: the one of its name, else the first."""
+    name = own_name()
+    return next((entry for entry in entries if entry.name == name), entries[0])
+
+
+def entry_of(entries: Sequence[Entry], name: str) -> Entry:
+    """Returns the entry of a principal.
+
+    Raises:
+        TokenFileError: there is none of that name.
+    """
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    raise TokenFileError(f"there is no principal {name[:80]!r}; there are: {', '.join(e.name for e in entries)}")
+
+
+def make_own(path: str) -> bool:
+    """Creates the missing ones of the two files, with this user as their only principal.
+
+    Returns:
+        True if the first was created.
+
+    Raises:
+        TokenFileError: if it cannot be written.
+    """
+    made = not os.path.lexists(path) and create(path, [Entry.make(own_name(), DEFAULT_SCOPES)])
+    if not os.path.lexists(admin_path(path)):
+        with (
+            suppress(TokenFileError) if not made else nullcontext()
+        ):  # an existing file may be in a folder that is not writable
+            create(admin_path(path), [Entry.make(own_name(), SCOPES)])
+    return made
+
+
+def read(path: str) -> tuple[Entry, ...]:
+    """Reads a file of this user.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        TokenFileError: if other users own it, may read it or may write to its folder, or it is malformed.
+    """
+    try:
+        data = private_files.read_file(path, _MAX_FILE_BYTES)
+    except FileNotFoundError:
+        raise
+    except (OSError, PrivateFileError) as error:
+        raise TokenFileError(
+            f"the token file {path} cannot be read: {error.strerror}; see whether it is your own, or name another by "
+            f"{FILE_VARIABLE}"
+        ) from None
+    return _parse(data, path)
+
+
+def read_both(path: str) -> tuple[Entry, ...]:
+    """Reads a file of this user, and the one with all scopes beside it if there is one.
+
+    Raises:
+        FileNotFoundError: if there is no first file.
+        TokenFileError: as for `read`.
+    """
+    entries = read(path)
+    with suppress(FileNotFoundError):
+        entries += read(admin_path(path))
+    return entries
+
+
+def create(path: str, entries: Sequence[Entry]) -> bool:
+    """Creates a file for this user alone; returns False if it exists.
+
+    Raises:
+        TokenFileError: if it cannot be written.
+    """
+    return _write(path, entries, replace=False)
+
+
+def replace(path: str, entries: Sequence[Entry]) -> None:
+    """Replaces a file atomically.
+
+    Raises:
+        TokenFileError: if it cannot be written.
+    """
+    _write(path, entries, replace=True)
+
+
+def is_name(text: str) -> bool:
+    """Returns True for a valid principal: 1 to 64 letters, digits and ``._@-``, a letter or digit first."""
+    return _NAME.fullmatch(text) is not None
+
+
+def are_scopes(names: Sequence[str]) -> bool:
+    """Returns True for one or more names of scopes."""
+    return bool(names) and set(names) <= set(SCOPES)
+
+
+def _parse(data: bytes, path: str) -> tuple[Entry, ...]:
+    entries: list[Entry] = []
+    for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+        fields = line.partition("#")[0].split()
+        if not fields:
+            continue
+        if (entry := _entry(fields)) is None:  # the line is not quoted: it may contain a token
+            raise TokenFileError(
+                f"line {number} of the token file {path} is not NAME SCOPES TOKEN, such as alice run,arrays and 16 to "
+                f"512 letters, digits and ._~+/=-, with scopes of {', '.join(SCOPES)}; mend it, or remove the file for "
+                "a new one"
+            )
+        if any(entry.name == other.name or entry.token == other.token for other in entries):
+            raise TokenFileError(
+                f"line {number} of the token file {path} repeats a name or a token; give every principal one line"
+            )
+        entries.append(entry)
+    if not entries:
+        raise TokenFileError(f"the token file {path} names nobody; remove it for a new one")
+    return tuple(entries)
+
+
+def _entry(fields: Sequence[str]) -> Entry | None:
+    if len(fields) != 3:
+        return None
+    name, scopes, token = fields[0], fields[1].split(","), fields[2]
+    return Entry(name, tuple(scopes), token) if is_name(name) and are_scopes(scopes) and is_token(token) else None
+
+
+def _write(path: str, entries: Sequence[Entry], *, replace: bool) -> bool:
+    lines = [f"{entry.name} {','.join(entry.scopes)} {entry.token}\n" for entry in entries]
+    try:
+        return private_files.write_file(path, "".join([_HEADING, *lines]).encode(), replace=replace, sync=True)
+    except (OSError, PrivateFileError) as error:
+        raise TokenFileError(
+            f"no token file can be written as {path}: {error.strerror}; name another path by {FILE_VARIABLE}, or give "
+            f"one token of your own by {TOKEN_VARIABLE}"
+        ) from None
