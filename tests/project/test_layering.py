@@ -131,11 +131,13 @@ def test_client_and_server_share_only_the_core_and_the_contract() -> None:
     """Neither imports a private module of the other; the core imports neither."""
     allowed = {"shardcall": ("shardcall", "shardcall_core"), "shardcall_core": ("shardcall_core", "shardcall.v1")}
     allowed["shardcall_server"] = ("shardcall_server", "shardcall_worker", *allowed["shardcall_core"])
-    commands = {module for module in MODULES if module.startswith("shardcall.cli.")}
     for package, names in allowed.items():
         entries = {(module, name) for module in below(package) for name in imports(module, typed=True)}
-        ours = {(module, name) for module, name in entries if top(name) in SOURCES and module not in commands}
-        assert not {(module, name) for module, name in ours if not f"{name}.".startswith(tuple(f"{n}." for n in names))}
+        ours = {(module, name) for module, name in entries if top(name) in SOURCES}
+        ours -= {(module, name) for module, name in ours if f"{name}.".startswith(tuple(f"{n}." for n in names))}
+        # The server's commands have the options and the output of the others.
+        assert not {entry for entry in ours if not entry[0].startswith("shardcall_server.commands.")}
+        assert {name for _, name in ours if not name.startswith("shardcall.cli.")} == set()
 
 
 def test_no_client_module_imports_anything_linux_only_at_top_level() -> None:

@@ -9,8 +9,8 @@ import platform
 import pytest
 from rows import rows
 
-from shardcall.cli.serve import serve
 from shardcall_core.wire import variables
+from shardcall_server.commands.serve import serve
 from shardcall_server.frontend.serving import serve as serve_until_told
 from shardcall_server.setting_groups import GROUPS
 from shardcall_server.settings import Settings, SettingsError

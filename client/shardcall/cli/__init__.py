@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from shardcall.cli.server_parts import server_part
+
 _STARTED_TUNED = ("serve", "worker")
 
 
@@ -15,11 +17,11 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments and arguments[0] in _STARTED_TUNED:
         try:
-            from shardcall_server.launcher import ensure_environment_early
+            prepare = server_part("environment")
         except ImportError:
             pass  # the command says that it needs the server
         else:
-            ensure_environment_early(arguments)
+            prepare(arguments)
     try:
         import typer  # noqa: F401 - checks that it is installed
     except ImportError:

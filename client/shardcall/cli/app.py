@@ -14,6 +14,7 @@ import shardcall
 from shardcall._src.local.server_packages import missing_packages
 from shardcall.cli.exits import INTERRUPTED
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
+from shardcall.cli.server_parts import server_part
 from shardcall_core.wire.variables import report_unknown
 
 _GROUPS = {
@@ -77,6 +78,8 @@ def _add(app: typer.Typer, name: str) -> None:
 
 
 def _command(name: str) -> Any:
+    if name in _OF_THE_SERVER:
+        return server_part(name)
     return getattr(importlib.import_module(f"shardcall.cli.{_MODULES.get(name, name)}"), name)
 
 

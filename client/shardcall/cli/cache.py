@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from shardcall.cli.exits import CommandError, plain_errors, usage_error
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall.cli.plan import OperandTypes
+from shardcall.cli.server_parts import server_part
 from shardcall_core.types.sizes import human
 
 cache = typer.Typer(
@@ -121,13 +121,13 @@ cache.command(name="why", cls=GroupedCommand)(connecting(_why))
 
 
 def _files() -> Any:
-    """Returns the server's module that knows the files.
+    """Returns the server's module of the files.
 
     Raises:
         CommandError: if the server is not installed.
     """
     try:
-        return importlib.import_module("shardcall_server.frontend.programs.cache_files")
+        return server_part("cache")
     except ImportError:
         raise CommandError("a cache is where a server is installed: pip install 'shardcall[server]'") from None
 

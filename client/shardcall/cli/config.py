@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +12,7 @@ from rich.table import Table
 from shardcall.cli.exits import CommandError, plain_errors
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 from shardcall.cli.output import AsJson, console, print_json
+from shardcall.cli.server_parts import server_part
 from shardcall_core.access.addresses import ADDRESS_VARIABLE, USUAL_ADDRESS
 from shardcall_core.access.tls import CA_VARIABLE
 from shardcall_core.wire import token_file
@@ -91,44 +90,16 @@ def _server_settings(arguments: list[str], file: Path | None) -> list[Setting]:
     Raises:
         CommandError: if one is not valid.
     """
-    if importlib.util.find_spec("shardcall_server") is None or importlib.util.find_spec("pydantic_settings") is None:
-        if arguments or file:
-            raise CommandError("the settings of a server need the extra server: pip install 'shardcall[server]'")
-        return []
-    from shardcall_server.settings import ENVIRONMENT_ONLY, SettingsError
-    from shardcall_server.settings_sources import load_settings, sources_of
-
-    flags = _flags_of(arguments)
     try:
-        settings = load_settings(flags, file)
-        sources = sources_of(flags, file)
-    except SettingsError as error:
+        settings_of = server_part("settings")
+    except ImportError:
+        if arguments or file:
+            raise CommandError(
+                "the settings of a server need the extra server: pip install 'shardcall[server]'"
+            ) from None
+        return []
+    try:
+        entries = settings_of(arguments, file)
+    except ValueError as error:
         raise CommandError(str(error), 2) from None
-    values: Mapping[str, Any] = {name: getattr(settings, name) for name in type(settings).model_fields}
-    return [
-        _entry("server", name, _shown(value, is_secret=name in ENVIRONMENT_ONLY), *sources[name])
-        for name, value in values.items()
-    ]
-
-
-def _shown(value: Any, *, is_secret: bool) -> Any:
-    if is_secret:
-        return _HIDDEN if value.get_secret_value() else ""
-    return value
-
-
-def _flags_of(arguments: list[str]) -> dict[str, Any]:
-    """Returns the settings in the flags of `shardcall serve`, as that command parses them."""
-    from shardcall.cli.serve import serve
-
-    parser = typer.Typer(rich_markup_mode=None, add_completion=False)
-    parsed: dict[str, Any] = {}
-
-    def collect(**flags: Any) -> None:
-        parsed.update({name: value for name, value in flags.items() if value is not None})
-
-    collect.__signature__ = serve.__signature__  # type: ignore[attr-defined]
-    collect.__annotations__ = serve.__annotations__
-    parser.command()(collect)
-    parser(arguments, prog_name="shardcall config show", standalone_mode=False)
-    return {name: value for name, value in parsed.items() if name not in ("config", "exit_with_stdin")}
+    return [_entry("server", name, _HIDDEN if secret else value, *origin) for name, value, secret, origin in entries]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import typer
@@ -14,6 +14,7 @@ from shardcall.cli.checks import Check, failed, guarded, skipped
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import FAILED
 from shardcall.cli.output import AsJson, console, print_json
+from shardcall.cli.server_parts import server_part
 from shardcall.cli.snapshots import Snapshots
 from shardcall_core.types.errors import AccessDeniedError
 from shardcall_core.types.usage import Usage
@@ -49,8 +50,9 @@ def _checks(connection: Connection) -> Iterator[Check]:
     yield from guarded("environment", partial(client_checks.variables, where))
     reached = guarded("port", partial(client_checks.port, where, connection.timeout))
     yield from reached
-    if where.is_local and importlib.util.find_spec("shardcall_server"):
-        yield from guarded("cache", client_checks.cache_folder)
+    if where.is_local:
+        with suppress(ImportError):
+            yield from guarded("cache", server_part("cache_check"))
     if not _is_healthy(reached):
         yield skipped("server", "not reached")
         return
