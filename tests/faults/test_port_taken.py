@@ -16,7 +16,7 @@ from faults.restarting import RestartingServer
 import shardcall as sc
 from shardcall._src.wire import token_file
 
-CLIENTS = 6
+CLIENTS = 12
 
 
 @contextmanager
