@@ -172,8 +172,7 @@ def test_the_result_type_is_numpys_for_every_pair(element_types, refused):
             assert DIFF.validate((*types, None), {"n": 1, "axis": -1}).results[0].dtype == promised
 
 
-@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize("dtype_", ["int16", "float32", "bool"])
+@pytest.mark.parametrize(("strategy", "dtype_"), pairs_of(["halo", "gspmd"], ["float32", "int16", "bool"]))
 def test_orders_beyond_the_unrolled_are_a_loop(run, values, same, dtype_, strategy):
     n = halo.MAX_UNROLLED + 3
     x = values.any((8 * 2 * n, 3), np.dtype(dtype_))
@@ -211,8 +210,9 @@ def test_an_order_that_leaves_nothing_is_cheap(run, values, same):
     assert run.resolve(DIFF, x, n=9, axis=0).problem == run.resolve(DIFF, x, n=10**12, axis=0).problem
 
 
-@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize("edges", [(None, None), (0, None), (2, 1), (None, 2)])
+@pytest.mark.parametrize(
+    ("strategy", "edges"), pairs_of(["halo", "gspmd"], [(None, None), (0, None), (2, 1), (None, 2)])
+)
 def test_padding_does_not_leak(run, values, same, edges, strategy):
     x = values.normal((61, 5))
     ends = [edge(values, rows, x.shape, 0, np.float32) for rows in edges]
