@@ -99,11 +99,11 @@ def test_halo_serves_all_edges(run, values, same, size, edges):
         (64, 12, (None, None)),
         (64, 33, (0, None)),
         (61, 20, (3, 1)),
-        (24, 1, (10, None)),
+        pytest.param(24, 1, (10, None), marks=pytest.mark.long),
         (24, 2, (9, 8)),
         (9, 1, (None, None)),
         (9, 3, (2, 2)),
-        (16, 1, (2, 1)),
+        pytest.param(16, 1, (2, 1), marks=pytest.mark.long),
     ],
 )
 def test_halo_fetches_from_farther_blocks_where_neighbours_are_narrow(run, values, same, rows, n, edges):
@@ -139,9 +139,8 @@ MIXED = [
     ("int8", "bfloat16"),
     ("uint8", "float8_e4m3fn"),
     ("bool", "int4"),
-    ("uint64", "int8"),
     ("int64", "complex64"),
-    ("float8_e5m2", "bool"),
+    *(pytest.param(*types, marks=pytest.mark.long) for types in (("uint64", "int8"), ("float8_e5m2", "bool"))),
     ("bool", "bool"),
 ]
 
