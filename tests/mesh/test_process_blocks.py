@@ -82,7 +82,7 @@ def test_blocks_are_those_of_jax_and_laid_out_so_that_every_element_is_there_onc
     """One test, since to draw a layout takes longer than to check it."""
     check_blocks_of_devices(layout)
     check_who_gives_a_block(layout)
-    check_every_element_is_given_once(layout)
+    check_nothing_is_left_out(layout)
     check_pieces_are_aligned_and_consecutive(layout)
     check_padding_may_be_cut_off_before_or_after(layout)
 
@@ -104,7 +104,7 @@ def check_who_gives_a_block(layout: Layout) -> None:
             assert (block in blocks.gathered[process]) == (first == process)
 
 
-def check_every_element_is_given_once(layout: Layout) -> None:
+def check_nothing_is_left_out(layout: Layout) -> None:
     count = np.zeros(layout.kind.shape, np.uint8)
     for gathered in layout.blocks.gathered.values():
         for piece in lay_out(gathered, layout.kind):
