@@ -21,12 +21,12 @@ GRID = sc.Mesh(a=4, b=2)
 SOME = sc.Mesh({"x": 4}, device_ids=[0, 2, 4, 6])
 
 
-CLUSTERS = {"2x4": (2, 4, ()), "4x2 relayed": (4, 2, ("--no-shared-memory",))}
+RELAYED = ("--no-shared-memory",)
+CLUSTERS = {"2x4": (2, 4, ()), "2x4 relayed": (2, 4, RELAYED), "4x2 relayed": (4, 2, RELAYED)}
 """By name: hosts, devices of each, and the options of their agents."""
-on_both = pytest.mark.parametrize("hosts", list(CLUSTERS), indirect=True, scope="module")
-on_one = pytest.mark.parametrize(
-    "hosts", ["2x4", pytest.param("4x2 relayed", marks=pytest.mark.long)], indirect=True, scope="module"
-)
+on_more = pytest.param("4x2 relayed", marks=pytest.mark.long)
+on_both = pytest.mark.parametrize("hosts", ["2x4", "2x4 relayed", on_more], indirect=True, scope="module")
+on_one = pytest.mark.parametrize("hosts", ["2x4", on_more], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -26,11 +26,7 @@ SCRIPTS = {
     "other_libraries": ["--size", "95"],
     "random_numbers": ["--size", "24"],
 }
-SHORT_SCRIPTS = {
-    "ahead_of_time_factory",
-    "layouts",
-    "other_libraries",
-}  # the functions of the others are called by tests of their own
+SHORT_SCRIPTS = {"other_libraries"}  # the functions of the others are called by tests of their own
 STOP_TIMEOUT_S = 10
 
 
@@ -70,7 +66,9 @@ def test_the_demo_answers_the_first_question(server, monkeypatch, capsys):
     ]
 
 
-@pytest.mark.parametrize("size", [64, 43], ids=["divided by 8", "not divided"])
+@pytest.mark.parametrize(
+    "size", [pytest.param(64, id="divided by 8", marks=pytest.mark.long), pytest.param(43, id="not divided")]
+)
 def test_the_factory_serves_the_three_layouts_of_the_question(client, size):
     assert failed(load("ahead_of_time_factory").compare_layouts(client, size)) == []
 
@@ -92,7 +90,9 @@ def test_layouts(client, function):
     assert failed(getattr(load("layouts"), function)(client, 20)) == []
 
 
-@pytest.mark.parametrize("size", [16, 21], ids=["divided by 8", "not divided"])
+@pytest.mark.parametrize(
+    "size", [pytest.param(16, id="divided by 8", marks=pytest.mark.long), pytest.param(21, id="not divided")]
+)
 def test_distributed_arrays(client, size):
     example = load("distributed_arrays")
     assert failed(example.placements(client, size)) == []
@@ -125,7 +125,7 @@ def test_partial_sums_are_completed_by_every_strategy(client):
     assert failed(load("collective_matmul").partial_sums(client)) == []
 
 
-@pytest.mark.parametrize("rows", [32, 4 * 7, 4, 13])
+@pytest.mark.parametrize("rows", [*(pytest.param(n, marks=pytest.mark.long) for n in (32, 4)), 4 * 7, 13])
 def test_lhs_may_be_gathered_in_blocks_of_any_size(client, rows):
     assert failed(load("collective_matmul").gathered_lhs(client, rows, 12, 8)) == []
 

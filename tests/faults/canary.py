@@ -11,7 +11,7 @@ import numpy as np
 
 import shardcall as sc
 
-_PAUSE_S = 0.01
+_PAUSE_S = 0.03
 
 
 @dataclass
@@ -70,6 +70,7 @@ class Canary:
         )
 
     def _run(self) -> None:
+        self._sing()
         while not self._ended.wait(_PAUSE_S):
             self._sing()
 

@@ -38,16 +38,22 @@ class Slow(own.Kernel):
 """
 
 
+def signal_file(folder: Path) -> Path:
+    """The file that compiling the kernel of a folder waits for."""
+    return folder / "compile now"
+
+
 def install(folder: Path, environment: pytest.MonkeyPatch) -> Path:
     """Makes a folder of packages with the kernel, which servers that are started afterwards load.
 
     Returns the file that compiling it waits for, which is not there yet.
     """
-    signal_file = folder / "compile now"
     environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])))
-    (folder / "slow_kernel_of_tests.py").write_text(_SOURCE.format(signal_file=str(signal_file), most_s=_MOST_S))
+    (folder / "slow_kernel_of_tests.py").write_text(
+        _SOURCE.format(signal_file=str(signal_file(folder)), most_s=_MOST_S)
+    )
     metadata = folder / "slow_kernel_of_tests-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-kernel-of-tests\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[shardcall.kernels]\nslow_to_compile = slow_kernel_of_tests:Slow\n")
-    return signal_file
+    return signal_file(folder)

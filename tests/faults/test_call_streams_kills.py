@@ -1,4 +1,4 @@
-"""Processes killed under 32 callers of two clients, one with a call stream: no answer is wrong, and no call hangs."""
+"""Processes killed under callers of two clients, one with a call stream: no answer is wrong, and no call hangs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from faults.restarting import RestartingServer
 
 import shardcall as sc
 
-CALLERS = 16
-"""Of each client."""
+CALLERS, FEW_CALLERS = 16, 4
+"""Of each client, in the long and in the short form."""
 TIMEOUT_S = 120.0
 ALL_LAUNCHED = ("--max-launched-calls", "64", "--lease-s", "3")
 """The calls of a chain are launched also if they take longer than short calls do."""
@@ -30,25 +30,29 @@ ALL_LAUNCHED = ("--max-launched-calls", "64", "--lease-s", "3")
 class Callers:
     """Threads that make small calls until they are stopped.
 
+    Args:
+        client: makes the calls.
+        count: how many threads there are.
+
     Attributes:
         right: how many answers were right.
         failed: the calls that failed, by class.
         wrong: descriptions of wrong answers.
     """
 
-    def __init__(self, client: sc.Client) -> None:
+    def __init__(self, client: sc.Client, count: int) -> None:
         self.right = 0
         self.failed: Counter[str] = Counter()
         self.wrong: list[str] = []
-        self._client = client
+        self._client, self._count = client, count
         self._lock = threading.Lock()
         self._stopping = threading.Event()
 
     @contextmanager
     def calling(self) -> Iterator[None]:
         """Calls during the body; afterwards every call has ended."""
-        with ThreadPoolExecutor(CALLERS) as pool:
-            calls = [pool.submit(self._call, number) for number in range(CALLERS)]
+        with ThreadPoolExecutor(self._count) as pool:
+            calls = [pool.submit(self._call, number) for number in range(self._count)]
             try:
                 yield
             finally:
@@ -74,25 +78,27 @@ class Callers:
     def answer_again(self) -> None:
         """Waits until calls that begin now are answered."""
         before = self.right
-        until(lambda: self.right > before + 2 * CALLERS)
+        until(lambda: self.right > before + 2 * self._count)
 
 
 @contextmanager
-def both(address: str) -> Iterator[list[Callers]]:
+def both(address: str, count: int) -> Iterator[list[Callers]]:
     """Callers of a client with a call stream and of one without; at the end no answer was wrong."""
     with (
         sc.connect(address, connect_timeout=60) as streaming,
         sc.connect(address, call_stream=False, connect_timeout=60) as unary,
     ):
-        callers = [Callers(streaming), Callers(unary)]
+        callers = [Callers(streaming, count), Callers(unary, count)]
         yield callers
         assert [one.wrong for one in callers] == [[], []]
 
 
-def test_workers_killed_under_callers(own_server, times, figure):
-    server, kills = own_server("--spare-worker", devices=1), times(20)
-    with both(server.address) as callers, sc.connect(server.address) as client:
+def test_workers_killed_under_callers(own_server, full, figure):
+    server = own_server("--spare-worker", devices=1)
+    kills, count = (20, CALLERS) if full else (1, FEW_CALLERS)
+    with both(server.address, count) as callers, sc.connect(server.address) as client:
         streaming, unary = callers
+        until(lambda: client.usage().mesh.spare_ready)  # sooner than beside the callers
         with streaming.calling(), unary.calling():
             for one in callers:
                 one.answer_again()
@@ -109,9 +115,9 @@ def test_workers_killed_under_callers(own_server, times, figure):
         until(lambda: holds_nothing(client) and not client.usage().calls)
 
 
-def test_front_ends_killed_under_callers(times, figure):
-    kills = times(20)
-    with RestartingServer("--no-spare-worker", devices=1) as server, both(server.address) as callers:
+def test_front_ends_killed_under_callers(full, figure):
+    kills, count = (20, CALLERS) if full else (1, FEW_CALLERS)
+    with RestartingServer("--no-spare-worker", devices=1) as server, both(server.address, count) as callers:
         streaming, unary = callers
         with streaming.calling(), unary.calling():
             for one in callers:

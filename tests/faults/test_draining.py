@@ -77,20 +77,40 @@ def is_refused(client: sc.Client) -> bool:
     return False
 
 
-def test_two_hundred_calls_in_flight_are_answered(own_server, figure):
+def test_two_hundred_calls_in_flight_are_answered_and_new_ones_refused(own_server, monkeypatch, figure):
+    """The signal comes while another call has its segment opened, which is answered too."""
     server = own_server(*ADMITTING, devices=2)
+    x = np.arange(1 << 20, dtype=np.float64).reshape(-1, 2)
+
+    def open_and_signal(*arguments):
+        segment = open_segment(*arguments)
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: is_refused(clients[0]))
+        return segment
+
+    monkeypatch.setattr("shardcall._src.transfer.shared_memory_client.open_segment", open_and_signal)
+    refused = [threading.Event() for _ in range(2 * CLIENTS)]
     with (
         connected(server.address, CLIENTS, retries=False) as clients,
-        ThreadPoolExecutor(AT_ONCE) as pool,
+        sc.connect(server.address, retries=False) as near,
+        ThreadPoolExecutor(AT_ONCE + 1 + len(refused)) as pool,
+        ExitStack() as stack,
     ):
+        stack.callback(server.process.kill)  # whatever happens, callers that never stop must not be waited for
         with in_flight(server, clients, pool) as calls:
-            server.process.send_signal(signal.SIGTERM)
+            callers = [
+                pool.submit(_ask_until_it_is_gone, clients[i % CLIENTS], event) for i, event in enumerate(refused)
+            ]
+            opening = pool.submit(near.diff, x, axis=0, timeout=120)
+            assert all(event.wait(50) for event in refused)
             began = time.monotonic()
-            until(lambda: is_refused(clients[0]))
         for number, call in enumerate(calls):
             np.testing.assert_array_equal(call.result(120), expected(number))
+        np.testing.assert_array_equal(opening.result(120).array, np.diff(x, axis=0))
+        met = sum((caller.result(120) for caller in callers), Counter[str]())
+        assert set(met) <= {"answered", "SERVER_DRAINING", "UNAVAILABLE"}
         assert server.process.wait(120) == 0
-        figure(f"{AT_ONCE} of {AT_ONCE} calls answered, exit status 0 after {time.monotonic() - began:.1f} s")
+        figure(f"{AT_ONCE} of {AT_ONCE} calls answered, exit status 0 after {time.monotonic() - began:.1f} s; {met}")
 
 
 @pytest.mark.long
@@ -109,26 +129,6 @@ def test_a_second_signal_ends_two_hundred_calls_at_once(own_server, figure):
         for call in calls:
             with pytest.raises(sc.ServerUnavailableError):
                 call.result(60)
-
-
-def test_a_call_whose_segment_is_being_opened_is_answered(own_server, monkeypatch):
-    server = own_server(devices=1)
-    x = np.arange(1 << 20, dtype=np.float64).reshape(-1, 2)
-
-    def open_and_signal(*arguments):
-        segment = open_segment(*arguments)
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: is_refused(observer))
-        return segment
-
-    monkeypatch.setattr("shardcall._src.transfer.shared_memory_client.open_segment", open_and_signal)
-    with (
-        sc.connect(server.address, retries=False, shared_memory=False) as observer,
-        sc.connect(server.address, retries=False) as client,
-    ):
-        np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
-        assert is_refused(client)
-        assert server.process.wait(120) == 0
 
 
 def test_signals_that_another_thread_takes_count_too(own_server):
@@ -153,6 +153,7 @@ def test_signals_that_another_thread_takes_count_too(own_server):
             last.result(60)
 
 
+@pytest.mark.long
 def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure):
     """Callers that never stop until the server is gone: every outcome is an answer or UNAVAILABLE."""
     met: Counter[str] = Counter()

@@ -138,7 +138,7 @@ def test_mutated_requests_are_refused_by_name_or_served_rightly(target, full, fi
         ThreadPoolExecutor(_THREADS) as pool,
     ):
         mutations = Mutations(valid_requests(bytes.fromhex(there.handle), b"lease of the fuzz"), SEED)
-        for _ in pool.map(partial(_try, channel, mutations, outcomes), range(COUNT if full else COUNT // 40)):
+        for _ in pool.map(partial(_try, channel, mutations, outcomes), range(COUNT if full else COUNT // 80)):
             pass
     figure(str(outcomes))
     figure(str(canary))

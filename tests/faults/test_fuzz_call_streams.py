@@ -116,7 +116,7 @@ def test_mutated_frames_are_refused_by_name_or_served_rightly(target, full, figu
         undisturbed.send(made, run(0, _X, _X, slot=1, result_handles=[handle]), diff_of(8))
         undisturbed.answer(0)
         mutations = Mutations(valid_streams(handle), SEED)
-        tried = pool.map(partial(_try, channel, mutations, faults), range(COUNT if full else COUNT // 40))
+        tried = pool.map(partial(_try, channel, mutations, faults), range(COUNT if full else COUNT // 80))
         for number, one in enumerate(tried, _CHECK):
             met += one
             undisturbed.send(run(number, np.arange(8.0)))

@@ -103,7 +103,7 @@ def test_many_channels_at_once(crowded, full, figure):
 
 def test_a_thousand_threads_of_one_client_with_eight_mib_each(crowded, full, figure):
     """The client respects its connection's limits: no call is refused, and nothing is sent twice."""
-    calls = 1000 if full else 50
+    calls = 1000 if full else 24
     with (
         sc.connect(crowded.address, shared_memory=False, retries=False) as client,
         ThreadPoolExecutor(calls) as pool,
@@ -252,7 +252,7 @@ def test_one_greedy_client_does_not_starve_another(server, full, figure):
 
     def waits(client: sc.Client) -> list[float]:
         durations = []
-        for _ in range(100 if full else 5):
+        for _ in range(100 if full else 3):
             began = time.monotonic()
             result = client.diff(X, axis=0, timeout=60)
             np.testing.assert_array_equal(result.array, np.diff(X, axis=0))

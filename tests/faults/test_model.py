@@ -23,8 +23,9 @@ import shardcall as sc
 from shardcall import P
 
 CLIENTS = 8
-MESH = sc.Mesh(x=8)
-SIZES = (5, 8)  # one that the mesh does not divide
+DEVICES, FEW_DEVICES = 8, 2
+"""Of the mesh, in the long and in the short form."""
+SIZES = (5, 8)  # one that no mesh divides
 SPECS = (P("x", None), P(None, "x"))
 
 Value = TypeVar("Value")
@@ -76,9 +77,10 @@ class Kept:
 class World:
     """The server and its clients, and what was done to them."""
 
-    def __init__(self, server: RestartingServer, clients: list[sc.Client]) -> None:
+    def __init__(self, server: RestartingServer, clients: list[sc.Client], mesh: sc.Mesh) -> None:
         self.server = server
         self.clients = clients
+        self.mesh = mesh
         self.pool = ThreadPoolExecutor(CLIENTS)
         self.done: Counter[str] = Counter()
 
@@ -95,16 +97,17 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(full: bool) -> Iterator[World]:
+    devices = DEVICES if full else FEW_DEVICES
     with ExitStack() as stack:
-        server = stack.enter_context(RestartingServer())
+        server = stack.enter_context(RestartingServer(devices=devices))
         clients = [
             stack.enter_context(
                 sc.connect(server.address, shared_memory=bool(i % 2), call_stream=bool(i // 2 % 2), connect_timeout=60)
             )
             for i in range(CLIENTS)
         ]
-        yield World(server, clients)
+        yield World(server, clients, sc.Mesh(x=devices))
 
 
 class Model(RuleBasedStateMachine):
@@ -128,7 +131,7 @@ class Model(RuleBasedStateMachine):
     @rule(client=CLIENT, size=SIZE, seed=PICK, spec=st.sampled_from(SPECS))
     def put(self, client: int, size: int, seed: int, spec: sc.P) -> None:
         values = np.random.default_rng(seed).integers(-9, 9, (size, size))
-        array = self.world.clients[client].put(values, mesh=MESH, spec=spec)
+        array = self.world.clients[client].put(values, mesh=self.world.mesh, spec=spec)
         self.kept.append(Kept(array, values))
         self.count("put")
 
@@ -141,7 +144,7 @@ class Model(RuleBasedStateMachine):
         arguments = [item.array if isinstance(item, Kept) else item for item in operands]
 
         def run() -> sc.Result:
-            return kernel.run(self.world.clients[client], *arguments, mesh=MESH, keep=keep)
+            return kernel.run(self.world.clients[client], *arguments, mesh=self.world.mesh, keep=keep)
 
         self.count(name)
         if any(isinstance(item, Kept) and not item.there for item in operands):
@@ -179,7 +182,7 @@ class Model(RuleBasedStateMachine):
         kill = kill and self.since_kill >= self.between_kills
         values = np.random.default_rng(seed).integers(-9, 9, (CLIENTS, size, size))
         calls = [
-            self.world.pool.submit(client.cumsum, values[i], axis=1, mesh=MESH)
+            self.world.pool.submit(client.cumsum, values[i], axis=1, mesh=self.world.mesh)
             for i, client in enumerate(self.world.clients)
         ]
         if kill:
@@ -238,13 +241,13 @@ class Model(RuleBasedStateMachine):
 
 def test_nothing_is_wrong_and_nothing_acknowledged_is_lost_within_an_epoch(world, full, figure):
     class Here(Model):
-        between_restarts = Model.between_restarts if full else 50
+        between_kills, between_restarts = (Model.between_kills, Model.between_restarts) if full else (30, 50)
 
     Here.world = world
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=50 if full else 4,  # Hypothesis begins with the simplest, which do next to nothing
+            max_examples=50 if full else 3,  # Hypothesis begins with the simplest, which do next to nothing
             stateful_step_count=200 if full else 60,
             deadline=None,
             database=None,

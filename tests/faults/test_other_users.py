@@ -54,7 +54,13 @@ def test_another_user_does_not_get_through_a_socket_of_the_servers(own_server, t
     assert server.process.poll() is None
 
 
-@pytest.mark.parametrize(("mode", "says"), [(0o600, "cannot be read: Permission denied"), (0o644, "belongs to user 0")])
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [
+        (0o600, "cannot be read: Permission denied"),
+        pytest.param(0o644, "belongs to user 0", marks=pytest.mark.long),
+    ],
+)
 def test_a_server_refuses_the_token_file_of_another_user(mode, says):
     with tempfile.TemporaryDirectory() as folder:  # not in the test's own folder, which others may not enter
         file = Path(folder, "token")

@@ -15,7 +15,7 @@ import shardcall as sc
 
 
 def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(own_server):
-    server = own_server("--max-execute-s", "2", "--spare-worker")
+    server = own_server("--max-execute-s", "2", devices=2)
     with sc.connect(server.address) as client:
         for _ in range(3):
             with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows"):

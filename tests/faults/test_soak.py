@@ -24,10 +24,10 @@ import shardcall as sc
 
 pytestmark = pytest.mark.soak
 
-_CLIENTS = 2
+_CLIENTS = 2  # in the short form, one
 _EVERY_S = 0.25
 _KILL_EVERY_S = 60.0
-_LEAST_S = 8.0  # a worker that was killed sooner shows nothing
+_LEAST_S = 8.0  # in the short form 3.5 s; a worker that was killed sooner shows nothing
 _PATIENCE_S = 300.0
 _TESTS = Path(__file__).parents[1]
 _FLAGS = ("--max-cached-programs", "48", "--lease-s", "5", "--trim-after-s", "1", "--log-level", "error")
@@ -70,6 +70,7 @@ class Watch:
         counts: the number of the clients' operations, by kind.
         faults: descriptions of the faults that they saw.
         kills: the number of kills of the worker.
+        least_s: for how long a worker is sampled that is to show its growth.
     """
 
     front_end: list[Gauges] = field(default_factory=list)
@@ -77,6 +78,7 @@ class Watch:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     kills: int = 0
+    least_s: float = _LEAST_S
 
     def growth(self) -> list[str]:
         """Describes the resources that grew, by process."""
@@ -90,7 +92,7 @@ class Watch:
         return bool(self._long())
 
     def _long(self) -> list[list[Gauges]]:
-        return [samples for samples in self.workers.values() if samples[-1].at_s - samples[0].at_s >= _LEAST_S]
+        return [samples for samples in self.workers.values() if samples[-1].at_s - samples[0].at_s >= self.least_s]
 
 
 def _started(pid: int) -> int:
@@ -106,7 +108,7 @@ def _worker(server: ServerProcess) -> int | None:
 
 
 @contextmanager
-def _load(address: str) -> Iterator[list[subprocess.Popen[str]]]:
+def _load(address: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
     """Clients in processes of their own, at work until the body ends; they then report."""
     path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -119,7 +121,7 @@ def _load(address: str) -> Iterator[list[subprocess.Popen[str]]]:
             text=True,
             env=environment,
         )
-        for seed in range(_CLIENTS)
+        for seed in range(count)
     ]
     try:
         yield clients
@@ -133,13 +135,20 @@ def _load(address: str) -> Iterator[list[subprocess.Popen[str]]]:
             client.stdout.close()
 
 
-def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], every_s: float = _EVERY_S) -> Watch:
+def _watch(
+    server: ServerProcess,
+    duration_s: float,
+    kill_at_s: list[float],
+    every_s: float = _EVERY_S,
+    clients_count: int = _CLIENTS,
+    least_s: float = _LEAST_S,
+) -> Watch:
     """Puts a load on a server for a time, kills its worker at some moments, and samples its resources.
 
     It lasts longer where the last worker took long to start: what a worker holds counts from when it answers.
     """
-    watch, began, never = Watch(), time.monotonic(), threading.Event()
-    with _load(server.address) as clients, sc.connect(server.address, shared_memory=False) as observer:
+    watch, began, never = Watch(least_s=least_s), time.monotonic(), threading.Event()
+    with _load(server.address, clients_count) as clients, sc.connect(server.address, shared_memory=False) as observer:
         while (now := time.monotonic() - began) < duration_s or not watch.is_conclusive():
             assert now < duration_s + _PATIENCE_S, "no worker was there for long"
             watch.front_end.append(Gauges.of(server.process.pid, now))
@@ -161,10 +170,10 @@ def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], eve
 
 
 def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
-    duration_s = 1800.0 if full else 12.0
-    kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [2.0]
+    duration_s = 1800.0 if full else 6.0
+    kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [1.0]
     with running_server(*_FLAGS) as server:
-        watch = _watch(server, duration_s, kills, 0.5 if full else _EVERY_S)
+        watch = _watch(server, duration_s, kills, 0.5) if full else _watch(server, duration_s, kills, 0.1, 1, 3.5)
         longest = max(watch.workers.values(), key=len)
         figure(
             f"{duration_s:.0f} s, {watch.kills} kills: {', '.join(f'{n} {c}' for n, c in watch.counts.most_common())}"

@@ -49,11 +49,19 @@ def manifest(*more: object) -> str:
 
 @dataclass(frozen=True)
 class Start:
-    """The first calls of one start of the server."""
+    """The first calls of one start of the server.
+
+    Attributes:
+        results: of the calls.
+        seconds: that each took.
+        log: the server's lines.
+        again: the results of the same calls after the mesh had restarted; empty where it did not.
+    """
 
     results: list[sc.Result]
     seconds: list[float]
     log: list[dict[str, object]]
+    again: list[sc.Result]
 
     @property
     def from_disk(self) -> float:
@@ -80,9 +88,14 @@ def programs(count: int) -> list[Callable[[sc.Client], sc.Result]]:
     return made[:count]
 
 
-def start(tmp_path: Path, calls: list[Callable[[sc.Client], sc.Result]], *flags: str) -> Start:
+def start(
+    tmp_path: Path,
+    calls: list[Callable[[sc.Client], sc.Result]],
+    *flags: str,
+    then: Callable[[ServerProcess, Path], None] | None = None,
+) -> Start:
     log = tmp_path / "log"
-    results, seconds = [], []
+    results, seconds, again = [], [], []
     flags = ("--cache-dir", str(tmp_path / "cache"), *flags)
     with running_server(*flags, log=log) as server, sc.connect(server.address) as client:
         client.server_info()
@@ -90,12 +103,16 @@ def start(tmp_path: Path, calls: list[Callable[[sc.Client], sc.Result]], *flags:
             began = time.monotonic()
             results.append(call(client))
             seconds.append(time.monotonic() - began)
-    return Start(results, seconds, [json.loads(line) for line in log.read_text().splitlines()])
+        if then:
+            then(server, log)
+            again = [call(client) for call in calls]
+    return Start(results, seconds, [json.loads(line) for line in log.read_text().splitlines()], again)
 
 
 def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, full, figure):
-    calls = programs(50 if full else 5)
-    cold = start(tmp_path, calls)
+    """Nor does a mesh that restarts; and the cache is hidden from other users."""
+    calls = programs(50 if full else 3)
+    cold = start(tmp_path, calls, *WARM_UP, then=mesh_restarts)
     loaded = start(tmp_path, calls)
     warmed_up = start(tmp_path, calls, *WARM_UP)
     assert cold.from_disk == 0.0
@@ -103,8 +120,12 @@ def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_b
     assert all(result.cache_hit for result in warmed_up.results)
     assert cold.bytes == loaded.bytes == warmed_up.bytes
     assert "loaded from disk" in str(loaded.results[0].plan)
-    (ready,) = [line for line in warmed_up.log if line["event"] == "programs compiled ahead"]
-    assert (ready["count"], ready["from_disk"], ready["left"]) == (len(calls), len(calls), 0)
+    assert all(result.cache_hit for result in cold.again), "a mesh that restarts has frequent calls ready"
+    assert [result.array.tobytes() for result in cold.again] == cold.bytes
+    for first in (cold, warmed_up):
+        (ready,) = [line for line in first.log if line["event"] == "programs compiled ahead"]
+        assert (ready["count"], ready["from_disk"], ready["left"]) == (len(calls), len(calls), 0)
+    is_this_users_alone(tmp_path / "cache")
     for line in loaded.log + warmed_up.log:  # nor does XLA find anything to say
         assert line["level"] == "info", line
     share = sum(loaded.seconds) / sum(cold.seconds)
@@ -118,21 +139,11 @@ def seconds_of(first: Start) -> str:
     return f"{sum(first.seconds):.2f} s (median {statistics.median(first.seconds) * 1e3:.0f} ms)"
 
 
-def test_a_mesh_that_restarts_compiles_frequent_calls_again_and_hides_them_from_others(own_server, tmp_path):
-    calls = programs(5)
-    log = tmp_path / "log"
-    server = own_server("--cache-dir", str(tmp_path / "cache"), *WARM_UP, log=log)
-    with sc.connect(server.address) as client:
-        before = [call(client).array.tobytes() for call in calls]
-        killed = set(server.worker_pids())
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-        until(lambda: "programs compiled ahead" in log.read_text())
-        after = [call(client) for call in calls]
-    assert all(result.cache_hit for result in after)
-    assert [result.array.tobytes() for result in after] == before
-    assert '"count": 5, "from_disk": 5' in log.read_text()
-    is_this_users_alone(tmp_path / "cache")
+def mesh_restarts(server: ServerProcess, log: Path) -> None:
+    """Kills the worker; its successor has compiled frequent calls again when this returns."""
+    for pid in server.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: "programs compiled ahead" in log.read_text())
 
 
 def is_this_users_alone(cache: Path) -> None:
@@ -185,7 +196,8 @@ def refusal(*flags: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("below", "mode"), [("programs", 0o770), pytest.param("programs", 0o755, marks=pytest.mark.long), ("", 0o777)]
+    ("below", "mode"),
+    [("programs", 0o770), *(pytest.param(*row, marks=pytest.mark.long) for row in (("programs", 0o755), ("", 0o777)))],
 )
 def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
     cache = tmp_path / "cache"
@@ -197,6 +209,7 @@ def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 def test_a_link_instead_of_the_folder_is_refused(tmp_path):
     (tmp_path / "cache").mkdir(mode=0o700)
     (tmp_path / "cache" / "programs").symlink_to("/tmp")
@@ -205,6 +218,7 @@ def test_a_link_instead_of_the_folder_is_refused(tmp_path):
     )
 
 
+@pytest.mark.long
 def test_anothers_folder_is_refused(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
@@ -227,14 +241,15 @@ def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"call": {"kernel": "diff"}}, "call 3 has no 'operands'"),
+        pytest.param({"call": {"kernel": "diff"}}, "call 3 has no 'operands'", marks=pytest.mark.long),
         (
             {"call": {"kernel": "dif"}, "operands": [INT8]},
             "call 3 (dif): there is no kernel 'dif'; did you mean 'diff'?",
         ),
-        (
+        pytest.param(
             {"call": {"kernel": "diff", "parameters": {"axis": {"int_value": 5}}}, "operands": [INT8]},
             "call 3 (diff): axis",
+            marks=pytest.mark.long,
         ),
     ],
 )

@@ -93,12 +93,6 @@ def unix_socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def encrypted(trust: Trust, unix_socket: Path) -> Iterator[ServerProcess]:
-    with running_server(*trust.serving, "--unix-socket", str(unix_socket), devices=1) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def mutual(trust: Trust) -> Iterator[ServerProcess]:
     """A server that admits only clients with a certificate."""
     with running_server(*trust.serving, "--tls-client-ca", str(trust.authority), devices=1) as running:
@@ -119,11 +113,16 @@ class Changing:
 
 
 @pytest.fixture(scope="module")
-def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
-    folder = tmp_path_factory.mktemp("changing")
-    trust, log = made(folder / "trust"), folder / "log"
-    with running_server(*trust.serving, devices=1, log=log) as running:
+def changing(trust: Trust, unix_socket: Path) -> Iterator[Changing]:
+    log = unix_socket.with_name("log")
+    with running_server(*trust.serving, "--unix-socket", str(unix_socket), devices=1, log=log) as running:
         yield Changing(running, trust, log)
+
+
+@pytest.fixture
+def encrypted(changing: Changing) -> ServerProcess:
+    """A server whose certificate is valid, whichever it is now."""
+    return changing.server
 
 
 @pytest.fixture
@@ -218,14 +217,16 @@ def test_a_certificate_for_another_name_is_refused(own_server, own_trust):
     assert "--host 127.0.0.1" in said
 
 
-def test_expired_certificates_are_refused_on_both_sides(own_server, own_trust):
-    server = own_server(*own_trust.serving, "--tls-client-ca", str(own_trust.authority), devices=1)
-    own_trust.replace("client", (-9, -1))
-    assert "refuses this client certificate" in refusal(
-        server.address, ca_certificate=own_trust.authority, **own_trust.own
-    )
-    own_trust.replace("server", (-9, -1), "localhost")
-    assert "has expired" in refusal(server.address, ca_certificate=own_trust.authority, **own_trust.own)
+def test_expired_certificates_are_refused_on_both_sides(mutual, changing, trust, tmp_path):
+    copied = Trust(Path(shutil.copytree(trust.folder, tmp_path / "copy")))
+    copied.replace("client", (-9, -1))
+    assert "refuses this client certificate" in refusal(mutual.address, ca_certificate=trust.authority, **copied.own)
+    valid = (trust.folder / "server.pem").read_bytes()
+    trust.replace("server", (-9, -1), "localhost")
+    try:
+        assert "has expired" in refusal(changing.server.address, ca_certificate=trust.authority)
+    finally:
+        (trust.folder / "server.pem").write_bytes(valid)
 
 
 def test_certificates_change_while_clients_stay_and_come(changing, times, figure):

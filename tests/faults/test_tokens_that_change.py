@@ -16,8 +16,10 @@ import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel
 from end_to_end.processes import until
+from typer.testing import CliRunner
 
 import shardcall as sc
+from shardcall.cli.app import make_app
 from shardcall.v1 import server_info_service_pb2, server_info_service_pb2_grpc
 from shardcall_core.wire import token_file
 
@@ -29,7 +31,7 @@ def path(tmp_path) -> Path:
 
 @dataclass(frozen=True)
 class Served:
-    """A server, the token file that it has made, and its log."""
+    """A server, its token file, and its log."""
 
     server: ServerProcess
     path: Path
@@ -44,8 +46,13 @@ class Served:
 def serving(tmp_path_factory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     path, log = folder / "state" / "token", folder / "log"
+    token_file.create(str(path), [(own := token_file.Entry.make(token_file.own_name(), token_file.SCOPES))])
     with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
         yield Served(server, path, log)
+        server.process.terminate()
+        said = server.process.stdout.read()
+        assert "generated" not in said, "it found the token"
+        assert own.token not in said + log.read_text()
 
 
 @pytest.fixture
@@ -58,8 +65,8 @@ def served(serving) -> Served:
 
 
 def shardcall_token(path: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "shardcall.cli", "token", *arguments, "--token-file", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    ended = CliRunner().invoke(make_app(), ["token", *arguments, "--token-file", str(path)])
+    assert ended.exit_code == 0, ended.output
     return ended.stdout
 
 
@@ -158,26 +165,28 @@ def test_the_token_of_the_environment_is_the_only_one(monkeypatch):
 
 def test_a_token_stands_in_its_file_and_nowhere_else(path, tmp_path):
     log = tmp_path / "log"
-    for first in (True, False):
-        with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
-            token, admin = (entry.token for entry in token_file.read_both(str(path)))
-            with sc.connect(server.address, token=token) as client:
-                client.put(np.arange(4.0)).delete()
-                with pytest.raises(sc.ShardcallError) as caught:
-                    client.call("nothing")
-                assert token not in f"{client!r}{caught.value!r}{caught.value}{caught.value.metadata}"
-            assert not is_accepted(server, token + "x")
-            for pid in [server.process.pid, *server.worker_pids()]:
-                assert token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
-            server.process.terminate()
-            said = server.process.stdout.read()
-        assert (f"generated a token in {path}" in said) is first
-        assert not any(secret in said + log.read_text() for secret in (token, admin))
+    with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
+        token, admin = (entry.token for entry in token_file.read_both(str(path)))
+        with sc.connect(server.address, token=token) as client:
+            client.put(np.arange(4.0)).delete()
+            with pytest.raises(sc.ShardcallError) as caught:
+                client.call("nothing")
+            assert token not in f"{client!r}{caught.value!r}{caught.value}{caught.value.metadata}"
+        assert not is_accepted(server, token + "x")
+        for pid in [server.process.pid, *server.worker_pids()]:
+            assert token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        server.process.terminate()
+        said = server.process.stdout.read()
+    assert f"generated a token in {path}" in said
+    assert not any(secret in said + log.read_text() for secret in (token, admin))
 
 
 @pytest.mark.parametrize(
     ("text", "mode", "says"),
-    [("alice run 0123456789abcdef", 0o644, "chmod 600"), ("nonsense", 0o600, "NAME SCOPES TOKEN")],
+    [
+        ("alice run 0123456789abcdef", 0o644, "chmod 600"),
+        pytest.param("nonsense", 0o600, "NAME SCOPES TOKEN", marks=pytest.mark.long),
+    ],
 )
 def test_a_server_does_not_start_with_a_file_that_cannot_be_used(path, text, mode, says):
     path.parent.mkdir()
@@ -193,7 +202,7 @@ def test_a_server_does_not_start_with_a_file_that_cannot_be_used(path, text, mod
 @pytest.mark.parametrize(
     ("arguments", "variable", "says"),
     [
-        (["--no-auth", "--host", "0.0.0.0"], "", "insecure-allow-remote"),
+        pytest.param(["--no-auth", "--host", "0.0.0.0"], "", "insecure-allow-remote", marks=pytest.mark.long),
         (["--token", "0123456789abcdef"], "", "No such option"),
         ([], "no token", "is not shown"),
     ],

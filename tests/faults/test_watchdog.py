@@ -23,7 +23,7 @@ SHORTER = np.ones(1 << 14, np.float32)  # with SIGNAL: some seconds
 
 
 def test_a_stopped_worker_is_noticed_and_replaced(own_server, figure):
-    server = own_server("--worker-silence-s", "3")
+    server = own_server("--worker-silence-s", "3", devices=2)
     with sc.connect(server.address) as client, open_channel(server.address) as channel:
         works(client)
         health = health_pb2_grpc.HealthStub(channel)
@@ -46,7 +46,7 @@ def test_a_stopped_worker_is_noticed_and_replaced(own_server, figure):
 
 
 def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server, figure):
-    server = own_server("--max-execute-s", "3", "--max-launched-calls", "2")
+    server = own_server("--max-execute-s", "2", "--max-launched-calls", "2", devices=2)
     with (
         sc.connect(server.address) as client,
         sc.connect(server.address, retries=False) as plain,
@@ -55,7 +55,7 @@ def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server
         works(client)
         compile_long(client)
         info = client.server_info().limits
-        assert (info.max_execute_seconds, info.max_compile_seconds) == (3, 300)
+        assert (info.max_execute_seconds, info.max_compile_seconds) == (2, 300)
         busy = computing(the_worker(server))
         began = time.monotonic()
         first = pool.submit(convolve, client)
@@ -66,12 +66,12 @@ def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server
         with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows") as caught:
             first.result(300)
         assert caught.value.reason == "EXECUTE_LIMIT"
-        figure(f"stopped after {time.monotonic() - began:.1f} s, limit 3 s")
+        figure(f"stopped after {time.monotonic() - began:.1f} s, limit 2 s")
         with pytest.raises(sc.MeshRestartedError):
             second.result(300)
         for call in small:
             np.testing.assert_array_equal(call.result(300).array, np.diff(X, axis=0))
-        assert client.usage().mesh.last_exit_reason == "running kernel convolve took over 3 s"
+        assert client.usage().mesh.last_exit_reason == "running kernel convolve took over 2 s"
 
 
 def leave(server: ServerProcess) -> None:

@@ -20,7 +20,8 @@ from end_to_end.processes import X, alive, holds_nothing, until
 
 import shardcall as sc
 
-CLIENTS = 20
+CLIENTS, FEW_CLIENTS = 20, 8
+"""Of the long and of the short form."""
 TIMEOUT_S = 120.0
 
 
@@ -56,6 +57,7 @@ def ends_cleanly_during_a_restart(server: ServerProcess, client: sc.Client) -> N
     assert server.process.wait(120) == 0
 
 
+@pytest.mark.long
 def test_a_spare_takes_over_and_another_stands_by_until_a_signal_ends_all(own_server, figure):
     server = own_server("--spare-worker")
     with sc.connect(server.address) as client:
@@ -170,19 +172,27 @@ class Callers:
 
 
 def test_workers_killed_under_load_cost_no_right_answer(own_server, full, figure):
+    """Each time the spare takes over, and another stands by; a signal ends them all."""
     server = own_server("--spare-worker")
     before = set(os.listdir("/dev/shm"))
     callers = Callers(server.address)
     killed: list[tuple[float, int]] = []
-    with sc.connect(server.address) as client, ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as stack:
-        calls = [pool.submit(callers.call_until_refused, number) for number in range(CLIENTS)]
+    kills, clients = (50, CLIENTS) if full else (1, FEW_CLIENTS)
+    with sc.connect(server.address) as client, ThreadPoolExecutor(clients) as pool, ExitStack() as stack:
+        works(client)
+        worker, spare = worker_and_spare(server, client)
+        calls = [pool.submit(callers.call_until_refused, number) for number in range(clients)]
         stack.callback(callers.stopping.set)
-        for _ in range(50 if full else 1):
-            worker, _ = worker_and_spare(server, client)
+        until(lambda: len(callers.right) > clients)
+        for number in range(kills):
             killed.append((time.monotonic(), worker))
             os.kill(worker, signal.SIGKILL)
             until(lambda: callers.next_right(killed[-1][0]) is not None)
-        callers.stopping.set()
+            taken_over = spare
+            if number == kills - 1:
+                callers.stopping.set()  # the next spare starts sooner without them
+            worker, spare = worker_and_spare(server, client)
+            assert worker == taken_over
         for call in calls:
             call.result(TIMEOUT_S + 60)
         assert callers.wrong == []

@@ -99,11 +99,11 @@ def test_halo_serves_all_edges(run, values, same, size, edges):
         (64, 12, (None, None)),
         (64, 33, (0, None)),
         (61, 20, (3, 1)),
-        (24, 1, (10, None)),
+        pytest.param(24, 1, (10, None), marks=pytest.mark.long),
         (24, 2, (9, 8)),
         (9, 1, (None, None)),
         (9, 3, (2, 2)),
-        (16, 1, (2, 1)),
+        pytest.param(16, 1, (2, 1), marks=pytest.mark.long),
     ],
 )
 def test_halo_fetches_from_farther_blocks_where_neighbours_are_narrow(run, values, same, rows, n, edges):
@@ -139,9 +139,8 @@ MIXED = [
     ("int8", "bfloat16"),
     ("uint8", "float8_e4m3fn"),
     ("bool", "int4"),
-    ("uint64", "int8"),
     ("int64", "complex64"),
-    ("float8_e5m2", "bool"),
+    *(pytest.param(*types, marks=pytest.mark.long) for types in (("uint64", "int8"), ("float8_e5m2", "bool"))),
     ("bool", "bool"),
 ]
 
@@ -172,8 +171,7 @@ def test_the_result_type_is_numpys_for_every_pair(element_types, refused):
             assert DIFF.validate((*types, None), {"n": 1, "axis": -1}).results[0].dtype == promised
 
 
-@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize("dtype_", ["int16", "float32", "bool"])
+@pytest.mark.parametrize(("strategy", "dtype_"), pairs_of(["halo", "gspmd"], ["float32", "int16", "bool"]))
 def test_orders_beyond_the_unrolled_are_a_loop(run, values, same, dtype_, strategy):
     n = halo.MAX_UNROLLED + 3
     x = values.any((8 * 2 * n, 3), np.dtype(dtype_))
@@ -182,11 +180,15 @@ def test_orders_beyond_the_unrolled_are_a_loop(run, values, same, dtype_, strate
     same(run(DIFF, x, mesh={"x": 8}, n=n, axis=0, strategy=strategy), expected(x, None, None, n=n, axis=0))
 
 
-@pytest.mark.parametrize("shape", [(4095, 3), (1, 3), (0, 3), (9, 0), (2, 3, 4), (17,)])
-def test_shapes_that_8_devices_do_not_divide(run, values, same, shape):
-    x, zero = values.normal(shape), np.float32(0)
-    for n, first in [(1, None), (1, zero), (2, zero)]:
-        same(run(DIFF, x, first, mesh={"x": 8}, n=n, axis=0), expected(x, first, None, n=n, axis=0))
+@pytest.mark.parametrize(
+    ("shape", "how"),
+    pairs_of(
+        [(4095, 3), (1, 3), (0, 3), (9, 0), (2, 3, 4), (17,)], [(1, None), (2, np.float32(0)), (1, np.float32(0))]
+    ),
+)
+def test_shapes_that_8_devices_do_not_divide(run, values, same, shape, how):
+    x, (n, first) = values.normal(shape), how
+    same(run(DIFF, x, first, mesh={"x": 8}, n=n, axis=0), expected(x, first, None, n=n, axis=0))
 
 
 @pytest.mark.parametrize("axis", [-3, -2, 1, 2])
@@ -211,8 +213,9 @@ def test_an_order_that_leaves_nothing_is_cheap(run, values, same):
     assert run.resolve(DIFF, x, n=9, axis=0).problem == run.resolve(DIFF, x, n=10**12, axis=0).problem
 
 
-@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize("edges", [(None, None), (0, None), (2, 1), (None, 2)])
+@pytest.mark.parametrize(
+    ("strategy", "edges"), pairs_of(["halo", "gspmd"], [(None, None), (0, None), (2, 1), (None, 2)])
+)
 def test_padding_does_not_leak(run, values, same, edges, strategy):
     x = values.normal((61, 5))
     ends = [edge(values, rows, x.shape, 0, np.float32) for rows in edges]
@@ -300,9 +303,10 @@ def test_across_the_sharded_axis_nothing_travels(run, strategy):
     assert not any(word in text for word in ("collective-permute", "all-gather", "all-to-all", "all-reduce"))
 
 
-@pytest.mark.parametrize(("devices", "n", "rows"), pairs_of([2, 8], [1, 2, 3, 4], [4096, 4095]))
-def test_up_to_order_four_no_block_is_written_for_a_pass_of_its_own(run, devices, n, rows):
+@pytest.mark.parametrize(("size", "n"), pairs_of([(2, 4096), (8, 4095), (2, 4095), (8, 4096)], [1, 2, 3, 4]))
+def test_up_to_order_four_no_block_is_written_for_a_pass_of_its_own(run, size, n):
     """Also where the blocks of x and of the result are of two sizes, so that every device's rows begin elsewhere."""
+    devices, rows = size
     x, scalar = ArrayType((rows, 16), np.dtype(np.float64)), ArrayType((), np.dtype(np.float64))
     how = {"mesh": {"x": devices}, "in_specs": [("x", None)], "axis": 0, "n": n, "strategy": "halo"}
     compiled = run.program(DIFF, x, scalar, **how).compiled

@@ -103,8 +103,9 @@ def test_every_function_is_numpys_for_every_element_type(run, values, element_ty
         run.programs.clear()  # no call comes twice
 
 
-@pytest.mark.parametrize("name", ["true_divide", "floor_divide", "remainder"])
-@pytest.mark.parametrize("dtype_", ["float32", "float64", "int64"])
+@pytest.mark.parametrize(
+    ("name", "dtype_"), pairs_of(["true_divide", "floor_divide", "remainder"], ["float32", "float64", "int64"])
+)
 def test_a_divisor_that_is_broadcast_divides_as_any_other(run, same, values, name, dtype_):
     dtype = np.dtype(dtype_)
     x = values.normal((64, 5), np.float64) * 1000
@@ -120,19 +121,22 @@ def test_the_largest_divisors_are_not_taken_for_infinities(run, same):
         same(result[[0, 1, 3]], np.array([1, 0.5, np.inf], dtype))  # XLA:CPU takes the third, a subnormal, for zero
 
 
-def test_what_is_moved_between_devices_keeps_zeros_signs(run, values):
-    layouts = [
-        ({"b": 2, "y": 3}, (13,), [(("y", "b"),)], [("y",)]),
-        ({"a": 2, "x": 4}, (1, 13, 2), [("a", None, "x")], [("x", "a", None)]),
-        ({"a": 2, "x": 4}, (8, 6), [(None, "x")], [("a", None)]),
-    ]
-    for (mesh, shape, in_specs, out_specs), dtype in itertools.product(layouts, ("float16", "float64", "complex64")):
-        x = -np.zeros(shape, dtype)
-        moved = run(KERNELS["positive"], x, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-        assert np.signbit(moved.real).all(), (mesh, dtype)
-        least = np.full(shape, np.finfo(dtype).smallest_subnormal, x.real.dtype)
-        kept = run(KERNELS["positive"], least, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-        assert (kept == least).all(), (mesh, dtype)
+MOVED = [  # mesh, shape, specs of x and of the result
+    ({"b": 2, "y": 3}, (13,), [(("y", "b"),)], [("y",)]),
+    ({"a": 2, "x": 4}, (1, 13, 2), [("a", None, "x")], [("x", "a", None)]),
+    ({"a": 2, "x": 4}, (8, 6), [(None, "x")], [("a", None)]),
+]
+
+
+@pytest.mark.parametrize(("layout", "dtype_"), pairs_of(MOVED, ["float16", "complex64", "float64"]))
+def test_what_is_moved_between_devices_keeps_zeros_signs(run, layout, dtype_):
+    mesh, shape, in_specs, out_specs = layout
+    x = -np.zeros(shape, dtype_)
+    moved = run(KERNELS["positive"], x, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+    assert np.signbit(moved.real).all()
+    least = np.full(shape, np.finfo(dtype_).smallest_subnormal, x.real.dtype)
+    kept = run(KERNELS["positive"], least, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+    assert (kept == least).all()
 
 
 PARTS = [0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan]

@@ -69,7 +69,10 @@ def moved_together(run, x, devices):
 
 @pytest.mark.parametrize(
     ("name", "devices"),
-    [("bfloat16", 1), ("bfloat16", 3), ("bfloat16", 8), ("float16", 5), ("float8_e5m2", 3)],
+    [
+        *(("bfloat16", 1), ("bfloat16", 3), ("float16", 5)),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("bfloat16", 8), ("float8_e5m2", 3))),
+    ],
 )
 def test_every_value_is_moved_bit_for_bit(run, element_types, name, devices):
     x = every_pattern(named_type(name, element_types), UNEVEN)

@@ -86,7 +86,13 @@ def test_the_complete_table_is_extended_as_np_pad_extends_it(same, boundary, cas
     check(same, *case, boundary)
 
 
-@pytest.mark.parametrize("dtype_", ["bool", "int8", "complex64", ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    "dtype_",
+    [
+        *("bool", "complex64", ml_dtypes.float8_e4m3fn),
+        *(pytest.param(dtype, marks=pytest.mark.long) for dtype in ("int8", ml_dtypes.bfloat16)),
+    ],
+)
 def test_element_types_come_through(same, dtype_):
     check(same, 8, 61, 2, 3, "edge", np.dtype(dtype_))
 

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
@@ -15,7 +16,8 @@ AB = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]}
 LAYOUTS = [X8, AB, {"mesh": {"x": 1}, "in_specs": [("x", None)]}, {"mesh": {"x": 8}, "in_specs": [(None, "x")]}]
 SHAPES = [(64, 6), (57, 5), (9, 3)]  # the last block holds 8 rows, 1, and none
 SPACINGS = ["none", "one", "each", "coordinates"]
-SHORT = [*zip(itertools.product(SHAPES, SPACINGS), itertools.cycle([2, 1, 1, 2, 1]), strict=False)]
+CASES = [*zip(itertools.product(SHAPES, SPACINGS), itertools.cycle([2, 1, 1, 2, 1]), strict=False)]
+SHORT = [*CASES[::3], *CASES[7::4]]  # each shape and spacing, coordinates with each shape
 
 
 def spacing(values, kind, shape, axes):
@@ -44,8 +46,7 @@ def test_every_spacing_gives_numpys_result(run, values, case, edge_order):
     check(run, values.normal(shape, np.float64), steps, 0, edge_order, strategy="halo", **X8)
 
 
-@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize("axis", [None, (-1, 0)])
+@pytest.mark.parametrize(("strategy", "axis"), pairs_of(["halo", "gspmd"], [None, (-1, 0)]))
 def test_several_axes_give_several_results(run, values, axis, strategy):
     steps = (np.float64(0.5), np.arange(13 if axis else 7) ** 2.0)
     check(run, values.normal((13, 7), np.float64), steps, axis, 2, strategy=strategy, **AB)
@@ -67,8 +68,9 @@ def test_blocks_of_one_row(run, values, size):
     check(run, values.normal((size,), np.float64), (), 0, 1, mesh={"x": 8}, in_specs=[("x",)], strategy="halo")
 
 
-@pytest.mark.parametrize("edge_order", [1, 2])
-@pytest.mark.parametrize("coordinates", [np.arange(13.0), np.arange(13)[::-1], np.arange(13) ** 2], ids=str)
+@pytest.mark.parametrize(
+    ("edge_order", "coordinates"), pairs_of([1, 2], [np.arange(13.0), np.arange(13)[::-1], np.arange(13) ** 2]), ids=str
+)
 @pytest.mark.parametrize("strategy", ["halo", pytest.param("gspmd", marks=pytest.mark.long)])
 def test_infinity_stays_out_of_its_own_row_where_steps_are_even(run, values, coordinates, edge_order, strategy):
     x = values.small((13,), np.dtype(np.float64))

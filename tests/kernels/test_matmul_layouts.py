@@ -157,12 +157,14 @@ def of_every_type(run, values, same, dtype, strategy):
     same(run(MATMUL, lhs, rhs, **how), (lhs.astype(wide) @ rhs.astype(wide)).astype(dtype))
 
 
-@pytest.mark.parametrize(
-    ("of_factors", "preferred"),
-    [("bfloat16", "float32"), ("float8_e4m3fn", "float64"), ("int8", "int32"), ("bool", "int64"), ("int4", "int8")],
-)
-@pytest.mark.parametrize("strategy", ["gspmd", "psum"])
-def test_preferred_element_type_is_summed_up_in_and_returned(run, values, same, of_factors, preferred, strategy):
+PREFERRED = [
+    *(("bfloat16", "float32"), ("float8_e4m3fn", "float64"), ("int8", "int32"), ("bool", "int64"), ("int4", "int8"))
+]
+
+
+@pytest.mark.parametrize(("types", "strategy"), pairs_of(PREFERRED, ["gspmd", "psum"]))
+def test_preferred_element_type_is_summed_up_in_and_returned(run, values, same, types, strategy):
+    of_factors, preferred = types
     of_factors, wide = np.dtype(getattr(ml_dtypes, of_factors, of_factors)), np.dtype(preferred)
     lhs, rhs = values.small((9, 300), of_factors), values.small((300, 6), of_factors)
     how = {"mesh": {"x": 8}, "in_specs": [(None, "x"), ("x", None)], "strategy": strategy}

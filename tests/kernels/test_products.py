@@ -132,17 +132,22 @@ def test_operands_of_two_types_meet_in_numpys(run, values, same, of_lhs, of_rhs)
     same(run(MATMUL, lhs, rhs, mesh={"x": 8}), exact(lhs, rhs, np.result_type(of_lhs, of_rhs)))
 
 
-@pytest.mark.parametrize("spec", ["x", None])
-@pytest.mark.parametrize(("left", "right"), [((11,), (11,)), ((11,), (11, 3)), ((9, 11), (11,))])
-def test_vectors(run, values, left, right, spec):
+@pytest.mark.parametrize(
+    ("spec", "shapes"), pairs_of(["x", None], [((11,), (11,)), ((11,), (11, 3)), ((9, 11), (11,))])
+)
+def test_vectors(run, values, shapes, spec):
+    left, right = shapes
     lhs, rhs = values.normal(left), values.normal(right)
     in_specs = [((None,) * (len(left) - 1) + (spec,)), (spec,)]
     assert_near(run(MATMUL, lhs, rhs, mesh={"x": 8}, in_specs=in_specs, padding=np.nan), lhs, rhs)
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(0, 5, 3), (5, 0, 3), (5, 3, 0), (0, 0, 0), (1, 1, 1)])
-@pytest.mark.parametrize("strategy", ["gspmd", "psum", "psum_scatter"])
-def test_empty_and_tiny_products(run, values, m, k, n, strategy):
+@pytest.mark.parametrize(
+    ("sizes", "strategy"),
+    pairs_of([(0, 5, 3), (5, 0, 3), (5, 3, 0), (1, 1, 1), (0, 0, 0)], ["gspmd", "psum", "psum_scatter"]),
+)
+def test_empty_and_tiny_products(run, values, sizes, strategy):
+    m, k, n = sizes
     lhs, rhs = values.normal((m, k)), values.normal((k, n))
     how = {"mesh": {"x": 8}, "in_specs": [(None, "x"), ("x", None)]}
     assert_near(run(MATMUL, lhs, rhs, strategy=strategy, **how), lhs, rhs)

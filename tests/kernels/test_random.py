@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pairs import pairs_of
 
 from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType
@@ -144,13 +145,14 @@ def test_permutation_takes_every_element_type(run, values, same, dtype):
     assert made.tobytes() == x[order].tobytes()
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
-def test_zeros_keep_their_sign_and_subnormals_stay(run, values, name):
+@pytest.mark.parametrize(
+    ("name", "out_spec"), pairs_of(["bfloat16", "float32", "complex64"], [("x", None), (None, "x")])
+)
+def test_zeros_keep_their_sign_and_subnormals_stay(run, values, name, out_spec):
     x = values.least((13, 9), name)
     order = np.asarray(jax.random.permutation(key(), 13))
-    for out_spec in (("x", None), (None, "x")):
-        how = {"mesh": {"x": 8}, "in_specs": [None, ("x", None)], "out_specs": [out_spec]}
-        assert run(PERMUTATION, seed(), x, **how).tobytes() == x[order].tobytes()
+    how = {"mesh": {"x": 8}, "in_specs": [None, ("x", None)], "out_specs": [out_spec]}
+    assert run(PERMUTATION, seed(), x, **how).tobytes() == x[order].tobytes()
 
 
 def test_refusals(refused):

@@ -205,12 +205,11 @@ def test_refusals_say_what_to_do(refused):
     assert "dtype='complex64'" in error.message
 
 
-@pytest.mark.parametrize("dtype_", ["float32", "float64"])
-def test_the_mean_of_what_is_alike_is_that(run, dtype_):
-    for count in (49, 98, 103, 107):  # whose reciprocals are rounded
-        x = np.full(count, 3, dtype_)
-        for name, wanted in (("mean", 3), ("var", 0), ("std", 0)):
-            assert run(KERNELS[name], x, mesh={"x": 8}) == wanted
+@pytest.mark.parametrize(("dtype_", "count"), pairs_of(["float32", "float64"], [49, 98, 103, 107]))
+def test_the_mean_of_what_is_alike_is_that(run, dtype_, count):  # the counts' reciprocals are rounded
+    x = np.full(count, 3, dtype_)
+    for name, wanted in (("mean", 3), ("var", 0), ("std", 0)):
+        assert run(KERNELS[name], x, mesh={"x": 8}) == wanted
 
 
 def test_any_number_may_be_taken_off_the_number_of_elements(run):

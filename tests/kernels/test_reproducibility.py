@@ -31,6 +31,17 @@ PROMISING = {
 }
 MESHES = ({"x": 3}, {"x": 8}, {"x": 2, "y": 4})
 TYPES = ("float32", "float64", "bfloat16", "complex64", "float16", "complex128", "int32", "uint8", "bool")
+EXACT = {
+    *("any", "all", "argmax", "argmin", "max", "min", "reshard", "copy", "transpose", "shift", "roll", "graph"),
+    *("uniform", "randint", "permutation", "absolute", "abs", "negative", "positive", "conjugate", "real", "imag"),
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "maximum", "minimum", "fmax", "fmin"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite", "signbit", "copysign"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "gcd", "lcm"),
+    *("floor", "ceil", "trunc", "rint", "sign", "where", "clip", "divide", "mod", "arange", "linspace"),
+}
+"""Kernels that round nothing or have another name too, and draws: their own tests and tests/accuracy compare results
+with those of NumPy or JAX exactly, as the tests of the table's rows do."""
+ROUNDED_ROWS = {"cumprod", "bincount", "trace", "astype"}
 SHAPE = (131, 67)
 SEED = np.int64(7)
 MOST_CALLS = 20  # of a program: one of 145 takes three times as long to compile as eight of 20
@@ -199,14 +210,18 @@ def check_bits_of_some(
         assert not wrong, f"on mesh {mesh} other bits than on one device: {wrong}"
 
 
-def test_promised_bits_are_the_same_on_one_device_and_on_three():
+def rounds(kernel: Kernel) -> bool:
+    return kernel.name in ROUNDED_ROWS if isinstance(kernel, TableKernel) else kernel.name not in EXACT
+
+
+def test_promised_bits_of_what_rounds_are_the_same_on_one_device_and_on_three():
     cases = []
-    for i, kernel in enumerate(PROMISING.values()):
+    for i, kernel in enumerate(filter(rounds, PROMISING.values())):
         turned = [*TYPES[i % len(TYPES) :], *TYPES[: i % len(TYPES)]]  # kernels alternate between the types
         of_types = (list(promised(kernel, name)) for name in turned)
         matches = next(filter(None, of_types), [])
         assert matches, f"{kernel.name} promises something and none of these calls shows it"
-        cases += matches
+        cases.append(matches[0])
     check_bits(cases, MESHES[:1])
 
 

@@ -160,8 +160,9 @@ def test_halo_serves_results_sharded_as_x(refused):
     assert "these can: gspmd, auto" in error.message
 
 
-@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize("name", ["float8_e5m2", "bfloat16", "float16", "float32"])
+@pytest.mark.parametrize(
+    ("strategy", "name"), pairs_of(["halo", "gspmd"], ["float8_e5m2", "bfloat16", "float32", "float16"])
+)
 def test_every_bit_is_kept(run, values, element_types, name, strategy):
     dtype = next(kind for kind in element_types if kind.name == name)
     every = np.arange(2 ** min(8 * dtype.itemsize, 16)).astype(f"u{dtype.itemsize}")

@@ -5,6 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.kernels.elementwise.elementwise import elementwise
 from shardcall_server.kernels.elementwise.reductions import reductions
@@ -66,10 +67,12 @@ def test_elementwise_results_are_exact_for_subnormal_numbers(run, same, dtype_):
         compare(same, result, expected(name, *calls[name]))
 
 
-@pytest.mark.parametrize("name", ["less", "maximum", "where", "sign", "logical_not"])
-def test_subnormal_numbers_of_narrow_types_are_distinct(run, same, element_types, name):
-    for dtype in ("bfloat16", "float8_e5m2"):
-        check(run, same, name, triples(named_type(dtype, element_types)), {"x": 3})
+@pytest.mark.parametrize(
+    ("dtype_", "name"),
+    pairs_of(["bfloat16", "float8_e5m2"], ["less", "maximum", "where", "sign", "logical_not"]),
+)
+def test_subnormal_numbers_of_narrow_types_are_distinct(run, same, element_types, name, dtype_):
+    check(run, same, name, triples(named_type(dtype_, element_types)), {"x": 3})
 
 
 @pytest.mark.long
@@ -95,26 +98,27 @@ def test_every_pair_of_float8_values_is_compared_as_in_numpy(run, same, element_
         check(run, same, name, [a.ravel() for a in np.meshgrid(every, every)], {"x": 8})
 
 
-@pytest.mark.parametrize("name", REDUCTIONS)
-def test_reductions_are_exact_for_subnormal_numbers(run, same, name):
-    for dtype in WIDE:
-        x = np.stack(triples(np.dtype(dtype))[:2]).T  # rows of two
-        x = x[~np.isnan(x).any(axis=1)]
-        same(run(KERNELS[name], x, mesh={"x": 2}, axis=1), expected(name, x, axis=1))
-        column = x[np.isin(x[:, 0], edges(dtype)[1:3]), :1]
-        same(run(KERNELS[name], column, mesh={"x": 2}, axis=0), expected(name, column, axis=0))
+@pytest.mark.parametrize(("dtype_", "name"), pairs_of(WIDE, REDUCTIONS))
+def test_reductions_are_exact_for_subnormal_numbers(run, same, name, dtype_):
+    x = np.stack(triples(np.dtype(dtype_))[:2]).T  # rows of two
+    x = x[~np.isnan(x).any(axis=1)]
+    same(run(KERNELS[name], x, mesh={"x": 2}, axis=1), expected(name, x, axis=1))
+    column = x[np.isin(x[:, 0], edges(dtype_)[1:3]), :1]
+    same(run(KERNELS[name], column, mesh={"x": 2}, axis=0), expected(name, column, axis=0))
 
 
-@pytest.mark.parametrize("name", ["less", "equal", "maximum", "logical_and", "where"])
-def test_parts_of_complex_numbers_may_be_subnormal(run, same, name):
-    for dtype in ("complex64", "complex128"):
-        parts = edges(np.empty(0, dtype).real.dtype)
-        every = np.array([complex(a, b) for a, b in itertools.product(parts, repeat=2)], dtype)
-        x, y = (a.ravel() for a in np.meshgrid(every, every))
-        operands = (x, y, x[::-1].copy())[: len(KERNELS[name].operands)]
-        result, wanted = run(KERNELS[name], *operands, mesh={"x": 1}), expected(name, *operands)
-        same(result.real, wanted.real)
-        same(result.imag, wanted.imag)
+@pytest.mark.parametrize(
+    ("dtype_", "name"),
+    pairs_of(["complex64", "complex128"], ["less", "equal", "maximum", "logical_and", "where"]),
+)
+def test_parts_of_complex_numbers_may_be_subnormal(run, same, name, dtype_):
+    parts = edges(np.empty(0, dtype_).real.dtype)
+    every = np.array([complex(a, b) for a, b in itertools.product(parts, repeat=2)], dtype_)
+    x, y = (a.ravel() for a in np.meshgrid(every, every))
+    operands = (x, y, x[::-1].copy())[: len(KERNELS[name].operands)]
+    result, wanted = run(KERNELS[name], *operands, mesh={"x": 1}), expected(name, *operands)
+    same(result.real, wanted.real)
+    same(result.imag, wanted.imag)
 
 
 @pytest.mark.parametrize("name", ["less", "equal", "fmin", "multiply"])
@@ -141,20 +145,19 @@ def test_a_subnormal_number_is_truthy(run, same):
         same(run(CumSum(), x, mesh={"x": 2}, dtype="bool"), np.ones(5, bool))
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_cube_roots_and_angles_of_subnormal_numbers_are_numpys(run, kind):
+@pytest.mark.parametrize(("kind", "devices"), pairs_of([np.float32, np.float64], [1, 8]))
+def test_cube_roots_and_angles_of_subnormal_numbers_are_numpys(run, kind, devices):
     y, x, z = triples(np.dtype(kind))
     x[::3] *= kind(1.7)
-    for devices in (1, 8):
-        mesh = {"x": devices}
-        np.testing.assert_allclose(run(KERNELS["cbrt"], y, mesh=mesh), np.cbrt(y), rtol=2 * np.finfo(kind).eps)
-        for beside in (x, z, np.full_like(x, -2.5), np.full_like(x, -1e30), np.full_like(x, 1e-30)):
-            result, wanted = run(KERNELS["arctan2"], y, beside, mesh=mesh), np.arctan2(y, beside)
-            assert_near_or_flushed(result, wanted)
-            number = np.empty(y.shape, np.result_type(kind, np.complex64))
-            number.real, number.imag = beside, y
-            assert_near_or_flushed(run(KERNELS["angle"], number, mesh=mesh), np.angle(number))
-            assert_near_or_flushed(run(KERNELS["log"], number, mesh=mesh).imag, np.angle(number))
+    mesh = {"x": devices}
+    np.testing.assert_allclose(run(KERNELS["cbrt"], y, mesh=mesh), np.cbrt(y), rtol=2 * np.finfo(kind).eps)
+    for beside in (x, z, np.full_like(x, -2.5), np.full_like(x, -1e30), np.full_like(x, 1e-30)):
+        result, wanted = run(KERNELS["arctan2"], y, beside, mesh=mesh), np.arctan2(y, beside)
+        assert_near_or_flushed(result, wanted)
+        number = np.empty(y.shape, np.result_type(kind, np.complex64))
+        number.real, number.imag = beside, y
+        assert_near_or_flushed(run(KERNELS["angle"], number, mesh=mesh), np.angle(number))
+        assert_near_or_flushed(run(KERNELS["log"], number, mesh=mesh).imag, np.angle(number))
 
 
 def assert_near_or_flushed(result, wanted):

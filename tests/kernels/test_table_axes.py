@@ -36,7 +36,13 @@ def test_sorts_of_every_type(run, values, same, dtype):
     same(run(KERNELS["sort"], x, **how), np.take_along_axis(x, wanted, 0))
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bfloat16", "float32", "complex128"),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("float16", "float64", "complex64")),
+    ],
+)
 def test_sorts_of_special_numbers(run, values, element_types, name):
     dtype = next(kind for kind in element_types if kind.name == name)
     part = np.empty(0, dtype).real.dtype
@@ -49,9 +55,9 @@ def test_sorts_of_special_numbers(run, values, element_types, name):
     assert run(KERNELS["sort"], x, mesh={"x": 3}).tobytes() == x[wanted].tobytes()
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-@pytest.mark.parametrize("axis", [-1, 0])
-def test_sorts_by_several_keys_are_numpys(run, values, same, mesh, spec, axis):
+@pytest.mark.parametrize(("layout", "axis"), pairs_of(LAYOUTS, [-1, 0]))
+def test_sorts_by_several_keys_are_numpys(run, values, same, layout, axis):
+    mesh, spec = layout
     x = np.round(values.normal(SHAPE))
     x[1, 2, 3:5], x[4, 0, :4] = np.nan, (np.inf, -np.inf, 0.0, -0.0)
     how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan, "axis": axis}
@@ -139,7 +145,7 @@ def test_axes_that_are_not_sharded_are_sorted_without_collectives(run):
 
 
 STRATEGIES = [
-    ((16, 6), {"x": 8}, ("x", None), 0, "all_to_all"),
+    pytest.param((16, 6), {"x": 8}, ("x", None), 0, "all_to_all", marks=pytest.mark.long),
     pytest.param((16, 3), {"x": 8}, ("x", None), 0, "one_device", marks=pytest.mark.long),
     ((16, 6), {"x": 8}, ("x", None), None, "one_device"),
     pytest.param((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 0, "all_to_all", marks=pytest.mark.long),

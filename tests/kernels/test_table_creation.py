@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_server.kernels.library import kernels
 
@@ -41,18 +42,20 @@ def test_arange_of_every_type(run, dtype):
     assert made.dtype == dtype
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.complex128])
-def test_linspace_is_numpys(run, kind):
-    for (start, step), (mesh, out_specs) in zip(STARTS, LAYOUTS, strict=True):
-        for size in (1, 4099):
-            first, last = (kind(each) for each in (start, start + 97 * step))
-            by = (last - first) / kind(max(size - 1, 1))
-            wanted = np.arange(size).astype(kind) * by + first
-            ends = [first, by] + [last] * (size > 1)
-            if size > 1:
-                wanted[-1] = last
-            made = run(KERNELS["linspace"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
-            same_bits(made, wanted)
+@pytest.mark.parametrize(
+    ("kind", "number"), pairs_of([np.float32, np.float64, np.complex128], range(len(LAYOUTS))), ids=str
+)
+def test_linspace_is_numpys(run, kind, number):
+    (start, step), (mesh, out_specs) = STARTS[number], LAYOUTS[number]
+    for size in (1, 4099):
+        first, last = (kind(each) for each in (start, start + 97 * step))
+        by = (last - first) / kind(max(size - 1, 1))
+        wanted = np.arange(size).astype(kind) * by + first
+        ends = [first, by] + [last] * (size > 1)
+        if size > 1:
+            wanted[-1] = last
+        made = run(KERNELS["linspace"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
+        same_bits(made, wanted)
 
 
 def test_eye_is_numpys(run, dtype):
@@ -96,8 +99,11 @@ def test_the_values_of_scalars_are_operands(run):
     assert len(run.programs) == before + run.is_local
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
-def test_nextafter_is_numpys(run, values, element_types, name):
+SHARDED = [({"x": 3}, ["x", None]), ({"a": 2, "b": 2}, [("b", "a"), None])]
+
+
+@pytest.mark.parametrize(("name", "layout"), pairs_of(["float16", "bfloat16", "float64", "float32"], SHARDED))
+def test_nextafter_is_numpys(run, values, element_types, name, layout):
     dtype = next(kind for kind in element_types if kind.name == name)
     x, y = (values.any((13, 5), dtype) for _ in range(2))
     ends = np.array([0, -0.0, np.inf, -np.inf, np.nan], dtype)
@@ -105,10 +111,10 @@ def test_nextafter_is_numpys(run, values, element_types, name):
     y[2], y[3], x[4] = ends, x[3], -x[2]
     y[4] = 1
     wanted = np.nextafter(x, y)
-    for mesh, spec in (({"x": 3}, ["x", None]), ({"a": 2, "b": 2}, [("b", "a"), None])):
-        made = run(KERNELS["nextafter"], x, y, mesh=mesh, in_specs=[spec], padding=np.nan)
-        np.testing.assert_array_equal(made.astype(np.float64), wanted.astype(np.float64))
-        number = ~np.isnan(wanted.astype(np.float64))
-        np.testing.assert_array_equal(np.signbit(made[number]), np.signbit(wanted[number]))
+    mesh, spec = layout
+    made = run(KERNELS["nextafter"], x, y, mesh=mesh, in_specs=[spec], padding=np.nan)
+    np.testing.assert_array_equal(made.astype(np.float64), wanted.astype(np.float64))
+    number = ~np.isnan(wanted.astype(np.float64))
+    np.testing.assert_array_equal(np.signbit(made[number]), np.signbit(wanted[number]))
     made = run(KERNELS["nextafter"], x, y[0], mesh={"x": 2})
     np.testing.assert_array_equal(made.astype(np.float64), np.nextafter(x, y[0]).astype(np.float64))

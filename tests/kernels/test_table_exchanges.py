@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from kernels.table_cases import expected
 from kernels.test_table_layouts import assert_same_bits
+from pairs import pairs_of
 
 from shardcall_server.kernels.library import kernels
 
@@ -58,8 +59,7 @@ def test_every_bit_is_exchanged(run, values, dtype, name):
     assert_same_bits(run(KERNELS[name], *operands, **how), expected(name, operands, parameters))
 
 
-@pytest.mark.parametrize("layout", range(3))
-@pytest.mark.parametrize("indices", [-3, [5, -61, 60, 5], [[0], [33]]])
+@pytest.mark.parametrize(("layout", "indices"), pairs_of(range(3), [-3, [5, -61, 60, 5], [[0], [33]]]))
 def test_few_rows_are_taken(run, values, layout, indices):
     mesh, spec = LAYOUTS[layout]
     x, where = values.normal((61, 3)), np.asarray(indices)

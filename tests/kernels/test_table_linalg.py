@@ -133,13 +133,12 @@ def test_solutions_of_broadcast_batches(run, values):
     close(run(KERNELS["solve"], x, b, mesh={"x": 3}), np.linalg.solve(x, b))
 
 
-@pytest.mark.parametrize("upper", [False, True])
-def test_only_one_triangle_is_read(run, values, upper):
+@pytest.mark.parametrize(("upper", "name"), pairs_of([False, True], ["cholesky", "eigvalsh"]))
+def test_only_one_triangle_is_read(run, values, upper, name):
     x = positive(matrices(values, (5, 5), "complex128"))
     marred = np.where(np.tril(np.ones((5, 5), bool), -1) if upper else np.triu(np.ones((5, 5), bool), 1), 9, x)
-    close(run(KERNELS["cholesky"], marred, mesh={"x": 2}, upper=upper), np.linalg.cholesky(x, upper=upper))
-    triangle = "U" if upper else "L"
-    close(run(KERNELS["eigvalsh"], marred, mesh={"x": 2}, UPLO=triangle), np.linalg.eigvalsh(x))
+    how = {"upper": upper} if name == "cholesky" else {"UPLO": "U" if upper else "L"}
+    close(run(KERNELS[name], marred, mesh={"x": 2}, **how), getattr(np.linalg, name)(x, **how))
 
 
 SINGULAR = np.stack([np.eye(3), np.ones((3, 3)), np.eye(3)])

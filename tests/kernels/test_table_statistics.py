@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType
@@ -12,9 +13,9 @@ LAYOUTS = [({"x": 8}, ("x", None)), ({"x": 3}, (None, "x")), ({"a": 2, "b": 2}, 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0)
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-@pytest.mark.parametrize("axis", [-1, 0, None])
-def test_running_products_are_numpys(run, values, mesh, spec, axis):
+@pytest.mark.parametrize(("layout", "axis"), pairs_of(LAYOUTS, [-1, 0, None]))
+def test_running_products_are_numpys(run, values, layout, axis):
+    mesh, spec = layout
     x = values.normal((5, 9), np.float64)
     made = run(KERNELS["cumprod"], x, mesh=mesh, in_specs=[spec], padding=np.nan, axis=axis)
     np.testing.assert_allclose(made, np.cumprod(x, axis), rtol=1e-14)
@@ -35,9 +36,9 @@ def test_running_products_of_scalars_and_nothing(run, same):
     np.testing.assert_allclose(run(KERNELS["cumprod"], x, mesh={"x": 3}), np.cumprod(x), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_positions_are_numpys(run, values, same, mesh, spec, side):
+@pytest.mark.parametrize(("layout", "side"), pairs_of(LAYOUTS, ["left", "right"]))
+def test_positions_are_numpys(run, values, same, layout, side):
+    mesh, spec = layout
     a = np.sort(np.concatenate([np.round(values.normal((60,)), 1), SPECIAL]).astype(np.float32))
     v = np.concatenate([np.round(values.normal((57,)), 1), SPECIAL]).reshape(7, 9)
     names = next(filter(None, spec))

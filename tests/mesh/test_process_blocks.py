@@ -78,15 +78,23 @@ def bounds_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
 
 @settings(max_examples=300, deadline=None)
 @given(layout=layouts())
-def test_the_blocks_of_devices_are_those_of_jax(layout: Layout):
+def test_blocks_are_those_of_jax_and_laid_out_so_that_every_element_is_there_once(layout: Layout):
+    """One test, since to draw a layout takes longer than to check it."""
+    check_blocks_of_devices(layout)
+    check_who_gives_a_block(layout)
+    check_nothing_is_left_out(layout)
+    check_pieces_are_aligned_and_consecutive(layout)
+    check_padding_may_be_cut_off_before_or_after(layout)
+
+
+def check_blocks_of_devices(layout: Layout) -> None:
     index_map = layout.placement.sharding.devices_indices_map(layout.padded)
     devices = jax.devices()
     assert [bounds_of(index_map[devices[i]], layout.padded) for i in layout.device_ids] == layout.bounds
 
 
-@settings(max_examples=300, deadline=None)
-@given(layout=layouts())
-def test_a_process_holds_what_its_devices_do_and_the_first_that_holds_a_block_gives_it(layout: Layout):
+def check_who_gives_a_block(layout: Layout) -> None:
+    """A process holds what its devices do, and the first that holds a block gives it."""
     holders = list(zip(layout.processes, layout.bounds, strict=True))
     blocks = layout.blocks
     for process in set(layout.processes):
@@ -96,9 +104,7 @@ def test_a_process_holds_what_its_devices_do_and_the_first_that_holds_a_block_gi
             assert (block in blocks.gathered[process]) == (first == process)
 
 
-@settings(max_examples=300, deadline=None)
-@given(layout=layouts())
-def test_what_all_processes_give_is_every_element_once(layout: Layout):
+def check_nothing_is_left_out(layout: Layout) -> None:
     count = np.zeros(layout.kind.shape, np.uint8)
     for gathered in layout.blocks.gathered.values():
         for piece in lay_out(gathered, layout.kind):
@@ -106,9 +112,7 @@ def test_what_all_processes_give_is_every_element_once(layout: Layout):
     assert (count == 1).all()
 
 
-@settings(max_examples=300, deadline=None)
-@given(layout=layouts())
-def test_pieces_are_aligned_and_consecutive_by_ascending_bounds(layout: Layout):
+def check_pieces_are_aligned_and_consecutive(layout: Layout) -> None:
     for held in layout.blocks.held.values():
         pieces = lay_out(held, layout.kind)
         cropped = [crop(block, layout.kind.shape) for block in held]
@@ -122,9 +126,8 @@ def test_pieces_are_aligned_and_consecutive_by_ascending_bounds(layout: Layout):
         assert laid_out_bytes(pieces) == end
 
 
-@settings(max_examples=100, deadline=None)
-@given(layout=layouts())
-def test_front_end_and_worker_lay_out_alike_whether_padding_is_cut_off_before_or_after(layout: Layout):
+def check_padding_may_be_cut_off_before_or_after(layout: Layout) -> None:
+    """Front end and worker lay out alike."""
     for blocks in layout.blocks.gathered.values():
         assert lay_out([crop(block, layout.kind.shape) for block in blocks], layout.kind) == lay_out(
             blocks, layout.kind

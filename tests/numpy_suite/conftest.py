@@ -63,7 +63,10 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
     failure: Exception | None = None
     result: object = None
     try:
-        with SERVICE.running(item.funcargs["client"], complete=item.config.getoption("--full")):
+        option = item.config.getoption
+        with SERVICE.running(
+            item.funcargs["client"], complete=option("--full"), short=option("markexpr") == "not long"
+        ):
             result = yield
     except Exception as error:  # noqa: BLE001  # raised below, unless the case is out of scope
         failure = error

@@ -38,10 +38,10 @@ class Service:
         self.warnings_expected = False
 
     @contextmanager
-    def running(self, client: sc.Client, *, complete: bool) -> Iterator[None]:
+    def running(self, client: sc.Client, *, complete: bool, short: bool) -> Iterator[None]:
         """Sends calls to a client during a test, all of them or a sample."""
         self.client, self.remote, self.local = client, Counter(), Counter()
-        self.sampling = Sampling(complete=complete)
+        self.sampling = Sampling(complete=complete, short=short)
         try:
             yield
         finally:
