@@ -74,3 +74,15 @@ def test_every_file_of_the_project_that_a_page_names_exists(page: Path) -> None:
     named = re.findall(r"`([\w.-]+(?:/[\w.-]+)*(?:/|\.(?:py|proto|md|yml)))`", page.read_text())
     gone = [name for name in named if not any((source / name).exists() for source in SOURCES)]
     assert [name for name in gone if name not in WRITTEN and ("/" in name or name not in names_of_files())] == []
+
+
+def test_the_source_tree_names_every_package_and_nothing_else() -> None:
+    tree = (ROOT / "ARCHITECTURE.md").read_text().partition("## Source tree")[2].split("```")[1]
+    named: set[Path] = set()
+    path: list[str] = []
+    for indent, folder in re.findall(r"^( *)(\S+)/(?= |$)", tree, re.MULTILINE):
+        path[len(indent) // 2 :] = [folder]
+        named.add(ROOT.joinpath(*path))
+    packages = {file.parent for source in ("client", "server") for file in (ROOT / source).rglob("__init__.py")}
+    assert [folder for folder in named if not folder.is_dir()] == []
+    assert packages <= named | {parent for folder in named for parent in folder.parents}

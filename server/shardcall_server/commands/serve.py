@@ -1,4 +1,4 @@
-"""`shardcall serve`: needs the server extra, which this module imports and the rest of the client does not."""
+"""``shardcall serve``: starts a server."""
 
 from __future__ import annotations
 

