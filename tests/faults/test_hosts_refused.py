@@ -199,8 +199,8 @@ def test_an_agent_says_why_encryption_keeps_it_from_joining(waiting, tmp_path):
 )
 def test_an_agent_reports_wrong_settings_at_once(monkeypatch, options, says):
     for not_here in ("ensure_environment", "configure_logging"):  # they are for a process of the agent's own
-        monkeypatch.setattr(f"shardcall.cli.worker.{not_here}", lambda *_: None)
-    monkeypatch.setattr("shardcall.cli.worker.Agent", None)  # none begins
+        monkeypatch.setattr(f"shardcall_server.commands.worker.{not_here}", lambda *_: None)
+    monkeypatch.setattr("shardcall_server.commands.worker.Agent", None)  # none begins
     ended = CliRunner().invoke(make_app(), ["worker", "--join", "localhost:1", *options])
     assert ended.exit_code == 2, ended.exception
     assert says in ended.output
