@@ -44,7 +44,7 @@ class ImplicitGets:
                 field="implicit_get",
             )
         self._is_refused = mode == "error"
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the counts
         self._statistics = Statistics()
 
     def statistics(self) -> Statistics:
