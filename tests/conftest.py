@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import shardcall as sc
+from shardcall_core import locks
 from shardcall_core.wire import token_file
 
 DEVICES = 8
@@ -179,6 +180,7 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SHARDCALL_CACHE_DIR", str(_cache_of_the_run(tmp_path_factory)))
         environment.setenv("SHARDCALL_STRATEGY", "fixed")
+        environment.setenv(locks.VARIABLE, "1")
         # What one test called is not made ready for the next; compiled programs are kept on disk for all.
         environment.setenv("SHARDCALL_WARM_UP_S", "0")
         environment.setenv("SHARDCALL_SPARE_WORKER", "false")

@@ -14,12 +14,14 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import shardcall
 from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.implicit_gets import ImplicitGets
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.display.progress_bars import Bar, _Screen
 from shardcall._src.rpc.call_slots import CallSlots
@@ -89,6 +91,7 @@ def a_child_awaits_with_threads_of_its_own():
 
 def a_child_has_no_lock_held_and_no_slot_taken():
     slots, memo, sizes, screen = CallSlots(1), CallMemo(), ResultSizes(1), _Screen()
+    gets = ImplicitGets("allow")
     message = kernel_pb2.KernelCall(kernel="diff")
 
     def use():
@@ -96,8 +99,9 @@ def a_child_has_no_lock_held_and_no_slot_taken():
             memo.add("key", message)
             sizes.note(message, [], [8])
             screen.remove(Bar(lambda: None))
+            gets.add(SimpleNamespace(nbytes=8))
 
-    with slots.one(Deadline(5.0)), slots._lock, memo._lock, sizes._lock, screen._lock:
+    with slots.one(Deadline(5.0)), slots._lock, memo._lock, sizes._lock, screen._lock, gets._lock:
         in_child(use)
     use()
 

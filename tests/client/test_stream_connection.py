@@ -1,5 +1,7 @@
 """The frames of a call stream."""
 
+import threading
+
 import pytest
 
 from shardcall._src.rpc.deadline import Deadline
@@ -13,7 +15,7 @@ KIND = (b"", (), b"", False)
 
 @pytest.fixture
 def connection():
-    return StreamConnection(4)
+    return StreamConnection(4, threading.Lock())
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ OF_OTHER_PROGRAMS = {
 OF_OTHER_VARIABLES = {
     *("SHARDCALL_CA_CERTIFICATE", "SHARDCALL_TRACEBACKS"),  # the client
     "SHARDCALL_ADDRESS",  # the client
+    "SHARDCALL_DEBUG_LOCKS",  # the tests
     "SHARDCALL_SERVICE_HOST",  # Kubernetes
 }
 
@@ -48,6 +49,21 @@ def test_the_default_in_parentheses_after_an_option_is_the_settings(page: Path) 
     stated = re.findall(r"`--([a-z0-9-]+)` \(([\d.]+)(?: s)?\)", page.read_text())
     defaults = {name: Settings.model_fields[name.replace("-", "_")].default for name, _ in stated}
     assert [(name, float(value)) for name, value in stated] == [(name, defaults[name]) for name, _ in stated]
+
+
+def test_the_locks_and_threads_of_the_page_are_in_the_code() -> None:
+    page = (ROOT / "docs/threads.md").read_text()
+    files = [file for folder in ("client", "server") for file in (ROOT / folder).rglob("*.py")]
+    sources = [text for file in files if "thread" in (text := file.read_text()) or "Lock" in text or "lock" in text]
+    attributes = re.findall(r"`(\w+)\.(\w*lock|_opening)`", page)
+    assert [
+        f"{owner}.{name}"
+        for owner, name in attributes
+        if not any(re.search(rf"^class {owner}\b.*\bself\.{name}\b", text, re.M | re.S) for text in sources)
+    ] == []
+    threads = re.findall(r"`([a-z- ]+?)(?:_…|-…|-1)?`", "".join(re.findall(r"^\| (`[^|]*)\|", page, re.M)))
+    named = "".join(sources)
+    assert [name for name in threads if f'"{name}' not in named] == []
 
 
 SOURCES = [

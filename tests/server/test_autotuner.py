@@ -11,6 +11,7 @@ import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import rlock
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.session_tuner import SessionTuner
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
@@ -18,7 +19,7 @@ from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.programs.program_table import ProgramLimits
-from shardcall_server.frontend.workers.session import SessionEndedError
+from shardcall_server.frontend.workers.session import LAUNCH_ORDER, SessionEndedError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
 OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8])]
@@ -38,7 +39,7 @@ class Mesh:
     """
 
     def __init__(self, takes_s: dict[str, float]) -> None:
-        self.launch_lock = threading.RLock()
+        self.launch_lock = rlock("the launch lock", LAUNCH_ORDER)
         self.takes_s = takes_s
         self.refused: dict[str, Reason] = {}
         self.failing: dict[str, Reason] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ from server.fake_calls import FakeCall
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.locks import rlock
 from shardcall_server.frontend.dispatch import execution as module
 from shardcall_server.frontend.dispatch.compiled_call import CallKind
 from shardcall_server.frontend.dispatch.execution import Execution
@@ -20,6 +20,7 @@ from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.programs import keys
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.programs.program_table import ProgramLimits
+from shardcall_server.frontend.workers.session import LAUNCH_ORDER
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
@@ -28,7 +29,7 @@ class Session:
     """Answers Prepare commands at once."""
 
     def __init__(self) -> None:
-        self.launch_lock = threading.RLock()
+        self.launch_lock = rlock("the launch lock", LAUNCH_ORDER)
         self.refused: set[str] = set()
         self.strategies: list[str] = []
 

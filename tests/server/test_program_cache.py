@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 
 import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import rlock
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.programs.program_table import ProgramLimits
-from shardcall_server.frontend.workers.session import SessionEndedError
+from shardcall_server.frontend.workers.session import LAUNCH_ORDER, SessionEndedError
 from shardcall_worker.v1 import link_pb2
 
 OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8])]
@@ -23,7 +23,7 @@ class Session:
     """Replaces the session, since no real mesh can answer before sending returns."""
 
     def __init__(self, answer) -> None:
-        self.launch_lock = threading.RLock()
+        self.launch_lock = rlock("the launch lock", LAUNCH_ORDER)
         self.answer = answer
         self.sent: list[link_pb2.FrontEndMessage] = []
         self.evicted: list[str] = []
@@ -95,6 +95,17 @@ def test_many_that_ask_while_it_compiles_wait_for_one_answer():
     answer.set_result(prepared("k").result())
     assert {future.result(0).program.key for future in waiting} == {"k"}
     assert len(session.sent) == 1
+
+
+def test_no_call_continues_under_the_launch_lock():
+    first: Future[link_pb2.WorkerMessage] = Future()
+    session = Session(lambda message: prepared("halo") if message.prepare.strategy else first)
+    held = []
+    waiting = cache(session).get_or_compile(call("auto"))
+    waiting.add_done_callback(lambda _: held.append(session.launch_lock.is_held))
+    first.set_result(link_pb2.WorkerMessage(candidates=link_pb2.Candidates(strategies=["halo"])))
+    assert waiting.result(0).program.key == "halo"
+    assert held == [False]
 
 
 def test_the_least_recently_used_goes_first_by_count_and_by_bytes():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from shardcall.v1 import kernel_pb2
@@ -17,7 +19,7 @@ def evicted() -> list[str]:
 
 @pytest.fixture
 def table(evicted) -> ProgramTable:
-    return ProgramTable(ProgramLimits(2, 1000, 0), lambda program: evicted.append(program.key))
+    return ProgramTable(ProgramLimits(2, 1000, 0), lambda program: evicted.append(program.key), threading.RLock())
 
 
 def add(table: ProgramTable, key: str, *calls: str) -> CachedProgram:
@@ -67,6 +69,8 @@ def test_an_evicted_program_gets_no_aliases(table):
 
 
 def test_the_oldest_aliases_are_dropped(evicted):
-    table = ProgramTable(ProgramLimits(2, 1000, 0, max_aliases=2), lambda program: evicted.append(program.key))
+    table = ProgramTable(
+        ProgramLimits(2, 1000, 0, max_aliases=2), lambda program: evicted.append(program.key), threading.RLock()
+    )
     add(table, "a", "x", "y", "z")
     assert [table.get(CallKey(call)) is not None for call in (b"x", b"y", b"z")] == [False, True, True]

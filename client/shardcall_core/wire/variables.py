@@ -9,7 +9,9 @@ from difflib import get_close_matches
 
 PREFIX = "SHARDCALL_"
 
-_COMMANDS = frozenset({"address", "ca_certificate", "config", "name", "token", "token_file", "tracebacks"})
+_COMMANDS = frozenset(
+    {"address", "ca_certificate", "config", "debug_locks", "name", "token", "token_file", "tracebacks"}
+)
 SETTINGS = frozenset(
     [
         "auth",

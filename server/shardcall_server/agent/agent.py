@@ -83,7 +83,7 @@ class Agent:
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
-        self._ended = threading.Event()
+        self._ended = threading.Event()  # set by `stop`: the host does not join again
         self._call: Any = None
         self._join_call: JoinCall | None = None
         self._workers: Workers | None = None
@@ -212,10 +212,11 @@ class JoinCall:
         self._address = address
         self._make_workers = make_workers
         self._outbox: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
+        # Guards the worker of now. Its messages are queued under it, which may wait until the server reads.
         self._slot_lock = threading.Lock()
         self._slot: WorkerSlot | None = None
         self._workers: Workers | None = None
-        self.over = threading.Event()
+        self.over = threading.Event()  # set when nothing more is to be sent
         self.welcome = False
         """True once the server has accepted this host."""
         threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()

@@ -49,7 +49,7 @@ class DiskCache:
 
     def __init__(self, store: ProgramStore) -> None:
         self.store = store
-        self._compiling = threading.local()
+        self._compiling = threading.local()  # what this thread compiles
 
     def get(self, key: str) -> bytes | None:
         """Returns the entry of a key; None if there is no complete one."""

@@ -89,7 +89,7 @@ class ProgramStore:
         self._folder = folder
         self._max_bytes = max_bytes
         self._host = host
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the counts, and is held while files are read and written
         self._warned: set[str] = set()
         self._descriptor = -1
         self._bytes = 0  # a lower bound: files of other servers are added at the next eviction

@@ -50,7 +50,7 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
             "container or on another machine (the client runs on this one)"
         )
     configure_logging(settings.log_level)
-    stop = threading.Event()
+    stop = threading.Event()  # set by a signal, or at the end of standard input
     _stop_on_signals(stop)
     exit_with_serving_thread()
     drainer = CountedThreads(1, 1, "drain")

@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardcall_core.locks import check_held, lock
+
 _HEADER = struct.Struct("<I?")
 _MAX_BODY_BYTES = 1 << 28
 _RECEIVE_BYTES = 1 << 18
@@ -60,7 +62,8 @@ class Link:
         self._backlog_bytes = 0
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
-        self._lock = threading.Lock()
+        # Guards the socket's writing end and what waits for it. No write under it blocks.
+        self._lock = lock("the lock of a link")
         self._closed = False
 
     def has_capacity(self, nbytes: int) -> bool:
@@ -105,6 +108,7 @@ class Link:
 
     def _write(self, fd: int | None = None) -> None:
         """Sends the messages that wait; what the socket does not accept becomes a part of the backlog."""
+        check_held(self._lock)
         if not self._gathered:
             return
         unsent = _Unsent(memoryview(b"".join(self._gathered)), fd)
@@ -205,6 +209,7 @@ class Link:
             self._shut()
 
     def _shut(self) -> None:
+        check_held(self._lock)
         if self._closed:
             return
         self._closed = True

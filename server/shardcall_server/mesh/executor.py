@@ -83,7 +83,7 @@ class Executor:
         self._loops = loops
         self._copier = copier
         self._is_one_process = jax.process_count() == 1
-        self._ready_lock = threading.Lock()
+        self._ready_lock = threading.Lock()  # guards `_last_ready`
         self._last_ready = 0.0
 
     def launch(self, program: Program, message: link_pb2.FrontEndMessage) -> Launch:

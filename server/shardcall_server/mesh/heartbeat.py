@@ -33,7 +33,7 @@ def start_heartbeats(link: Link, *, alone: bool) -> None:
     nap_s = _INTERVAL_S if alone else _NAP_S
 
     def run() -> None:
-        pause, late_s, last = threading.Event(), 0.0, time.monotonic()
+        pause, late_s, last = threading.Event(), 0.0, time.monotonic()  # sleeps by the event, never set
         send_heartbeat(link)
         woke = last
         while True:

@@ -30,7 +30,7 @@ class ParallelCopier:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_COPY_THREADS - 1, thread_name_prefix="copy")
-        self._pool_free = threading.Lock()
+        self._pool_free = threading.Lock()  # held, never waited for, by the thread whom the pool helps
 
     def by_rows(self, rows: int, nbytes: int, copy: Callable[[int, int], None]) -> None:
         """Calls ``copy(begin, end)`` for all rows, in two halves if there is much to copy and the thread is free."""

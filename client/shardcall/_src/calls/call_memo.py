@@ -26,7 +26,7 @@ class CallMemo:
 
     def __init__(self) -> None:
         self._messages: dict[Hashable, kernel_pb2.KernelCall] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_messages`, which are read without it
         begin_anew_in_children(self)
 
     def __len__(self) -> int:

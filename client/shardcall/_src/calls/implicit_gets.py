@@ -8,6 +8,7 @@ from typing import Literal
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall_core.types.errors import InvalidParameterError
+from shardcall_core.wire.forks import begin_anew_in_children
 
 ImplicitGet = Literal["allow", "error"]
 """The permission for ``numpy.asarray(array)``, and functions of other libraries that call it, to copy an array."""
@@ -44,8 +45,13 @@ class ImplicitGets:
                 field="implicit_get",
             )
         self._is_refused = mode == "error"
-        self._lock = threading.Lock()
         self._statistics = Statistics()
+        self.begin_anew()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Replaces the lock in a forked child."""
+        self._lock = threading.Lock()  # guards the counts
 
     def statistics(self) -> Statistics:
         """Returns the copies until now."""

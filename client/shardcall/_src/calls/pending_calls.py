@@ -12,6 +12,7 @@ from shardcall._src.device_arrays.array_version import PendingResult
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import (
     ArrayLostError,
     CallCancelledError,
@@ -42,7 +43,7 @@ class PendingCalls:
         for call in self._unanswered:
             call._error = ArrayLostError("the process was forked before the answer; call client.synchronize() first")
             call.resend = None
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of the pending calls")  # guards all of these; nobody is woken under it
         self._unanswered = {}
         self._uses: dict[bytes, int] = {}
         self._loops: dict[PendingCall, None] = {}  # unanswered ones
@@ -254,12 +255,14 @@ class PendingCalls:
             self._add_failure(call)
 
     def _add_failure(self, call: PendingCall) -> None:
+        check_held(self._lock)
         if len(self._failed) >= _MOST_ERRORS:
             self._failed = [failed for failed in self._failed if not failed.is_raised]
         if len(self._failed) < _MOST_ERRORS:  # the first ones explain the others
             self._failed.append(call)
 
     def _remove(self, call: PendingCall) -> None:
+        check_held(self._lock)
         if call not in self._unanswered:
             return
         del self._unanswered[call]

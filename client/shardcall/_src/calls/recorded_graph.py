@@ -6,7 +6,6 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from threading import RLock
 from typing import TypeAlias
 
 from shardcall._src.calls.pending_call import SubmittedResult
@@ -15,6 +14,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray, snapshot
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.graphs.graph import NodeParameter, Value
+from shardcall_core.locks import check_held, rlock
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ShardcallError
@@ -91,7 +91,7 @@ class RecordedGraph:
     """The recorded calls of one thread.
 
     Attributes:
-        lock: held while it changes or is sent.
+        lock: held while it changes or is sent, and so while a new program is answered.
         nodes: the calls, in order.
         inputs: their operands that are no results of recorded calls.
         sites: the positions of the calls in the caller's code.
@@ -105,13 +105,19 @@ class RecordedGraph:
 
     def __init__(self, send: Callable[[RecordedGraph], None]) -> None:
         self.send = send
-        self.lock = RLock()
+        self.begin_anew()
         self.is_cut = False
         self.touched_s = 0.0
-        self.clear()
+
+    def begin_anew(self) -> None:
+        """Forgets the calls, with a new lock."""
+        self.lock = rlock("the lock of a thread's recorded calls", 10)
+        with self.lock:
+            self.clear()
 
     def clear(self) -> None:
         """Forgets the calls."""
+        check_held(self.lock)
         self.nodes: list[RecordedNode] = []
         self.inputs: list[Operand] = []
         self.sites: set[Hashable] = set()
@@ -137,6 +143,7 @@ class RecordedGraph:
             operand: the operand.
             is_committed: whether the result of its call is committed.
         """
+        check_held(self.lock)
         if operand is None:
             return None
         if not isinstance(operand, RemoteArray):
@@ -157,6 +164,7 @@ class RecordedGraph:
 
     def add(self, node: RecordedNode, site: Hashable, location: Location) -> None:
         """Adds a call."""
+        check_held(self.lock)
         self.nodes.append(node)
         self.sites.add(site)
         self.location = location

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.graphs.graph import Value
+from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import CallCancelledError, ShardcallError
 from shardcall_core.types.mesh import Mesh
 
@@ -51,7 +51,7 @@ class RecordedSending:
         self._programs = FusedPrograms()
 
     def send(self, graph: RecordedGraph, *, is_cut: bool) -> None:
-        """Sends the calls of a graph whose lock this thread holds, and clears it.
+        """Sends the calls of a graph, whose lock is held, and clears it.
 
         Errors are those of the results; what interrupts this thread is raised.
 
@@ -59,6 +59,7 @@ class RecordedSending:
             graph: the calls.
             is_cut: True if they are an accidental part of those that the caller repeats.
         """
+        check_held(graph.lock)
         nodes, inputs, location = graph.nodes, graph.inputs, graph.location
         kept = _kept(nodes)
         graph.clear()
@@ -103,7 +104,8 @@ class RecordedSending:
         return _Batch(batch.nodes[:count], batch.inputs, kept, batch.mesh, batch.until)
 
     def abandon(self, graph: RecordedGraph) -> None:
-        """Forgets the calls of a graph when the client is closed."""
+        """Forgets the calls of a graph, whose lock is held, when the client is closed."""
+        check_held(graph.lock)
         for node in graph.nodes:
             call = PendingCall(self._arrays.pending, node.template.kernel, node.template.types, 0.0, str(node))
             call.fail(CallCancelledError("the call was cancelled: the client was closed"))
@@ -319,7 +321,8 @@ class _FailedProgram:
         self._timeout_s = batch.until.timeout_s
         self._results = results
         self._send = send
-        self._lock = threading.Lock()
+        # Held while the calls are sent, so that others who need the results wait; comes after the graph's lock.
+        self._lock = lock("the lock of a failed program", 20)
         self._is_sent = False
 
     def send(self) -> None:

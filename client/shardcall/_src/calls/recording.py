@@ -104,13 +104,12 @@ class Recorder:
                 call = PendingCall(self._arrays.pending, node.template.kernel, node.template.types, 0.0, str(node))
                 call.fail(ArrayLostError("the process was forked before the answer; call client.synchronize() first"))
                 node.result.actual = SubmittedResult(call, 0)
-            graph.lock = threading.RLock()
-            graph.clear()
+            graph.begin_anew()
         self._graphs: weakref.WeakSet[RecordedGraph] = weakref.WeakSet()
-        self._lock = threading.Lock()
-        self._local = threading.local()
+        self._lock = threading.Lock()  # guards the templates, the graphs and the start of the thread
+        self._local = threading.local()  # the graph of each thread
         self._timer: threading.Thread | None = None
-        self._is_recording = threading.Event()
+        self._is_recording = threading.Event()  # set while something may be recorded, and by `close`
 
     def find(self, key: Hashable) -> Template | None:
         """Returns the template of a kind of calls; None if it is not known, or its calls are not recorded."""
@@ -233,7 +232,7 @@ class Recorder:
 
 
 def _send_when_idle(recorder: weakref.ref[Recorder], is_recording: threading.Event) -> None:
-    pause = threading.Event()
+    pause = threading.Event()  # never set: the thread sleeps by it
     while True:
         if not is_recording.wait(1.0):
             if recorder() is None:

@@ -27,7 +27,7 @@ class ResultTypes:
 
     def begin_anew(self) -> None:
         """Replaces the lock in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_types`, which are read without it
 
     def find(self, call: CallRequest) -> tuple[Array, ...] | None:
         """Returns the type of each result of a call.

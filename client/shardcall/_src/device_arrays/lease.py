@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_object
+from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.wire.forks import begin_anew_in_children
 
@@ -67,7 +68,7 @@ class Lease:
     def begin_anew(self) -> None:
         """Starts a new lease without arrays."""
         self.lease_id = os.urandom(LEASE_ID_BYTES)
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of the lease")  # guards all of these but `_lost`; objects are made under it
         self._arrays: dict[bytes, _LeasedArray] = {}
         self._dying: set[bytes] = set()  # no longer in `_arrays`: their deletion is in progress
         self._begun = 0
@@ -78,7 +79,7 @@ class Lease:
         """The number of deletions of dropped arrays that have ended."""
         self._lost: SimpleQueue[bytes] = SimpleQueue()  # the handles of the objects that the caller has dropped
         self._unchecked: set[bytes] = set()  # those that have been read from `_lost`
-        self._closing = threading.Event()
+        self._closing = threading.Event()  # set by `close`
         if self._closed:
             self._closing.set()
 
@@ -114,6 +115,7 @@ class Lease:
             return self._hold(handle, make, self._begun if leased is None else leased.listed_at)
 
     def _hold(self, handle: bytes, make: Callable[[], RemoteArray], listed_at: int) -> RemoteArray:
+        check_held(self._lock)
         leased = self._arrays.get(handle)
         version = leased.version() if leased is not None else None
         array = make() if version is None else find_object(version)

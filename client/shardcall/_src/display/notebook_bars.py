@@ -44,7 +44,7 @@ class NotebookBars:
 
     def begin_anew(self) -> None:
         """Shows no bars; in a forked child, whose parent continues to draw its own."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards both, and is held while the bars are drawn
         self._bars: tuple[ShownBar, ...] = ()
         self._display_id = ""
 
@@ -70,7 +70,7 @@ class NotebookBars:
                 self._display_id = ""
 
     def _redraw(self, display_id: str) -> None:
-        pause = threading.Event()
+        pause = threading.Event()  # never set: the thread sleeps by it
         while True:
             pause.wait(_INTERVAL_S)
             with self._lock:

@@ -58,7 +58,7 @@ class _Screen:
 
     def begin_anew(self) -> None:
         """Shows no bars; in a forked child, whose parent continues to draw its own."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards both, and is held while rich starts or stops
         self._bars: tuple[Bar, ...] = ()
         self._live: Live | None = None
 

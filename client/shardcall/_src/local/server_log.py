@@ -23,7 +23,7 @@ class ServerLog:
         self._waiting: deque[str] = deque()
         self._left_out = 0
         self._ended = False
-        self._more = threading.Condition()
+        self._more = threading.Condition()  # guards all of these; lines are written without it
         self._thread: threading.Thread | None = None
 
     def add(self, line: str) -> None:

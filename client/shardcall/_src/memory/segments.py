@@ -39,8 +39,8 @@ class Segments:
         self._most_bytes = most_bytes
         self._clock = clock
         self._used_at: dict[Segment, float] = {}  # in the order of opening
-        self._lock = threading.RLock()
-        self._opening = threading.Lock()
+        self._lock = threading.RLock()  # guards the segments; the last of all
+        self._opening = threading.Lock()  # held while the server opens a segment, before `_lock`
         self._not_before = -float("inf")
         with _forks.lock:
             _forks.segments.add(self)
@@ -174,7 +174,7 @@ class _Forks:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # guards both; held during a fork, before the locks of all `Segments`
         self.segments: weakref.WeakSet[Segments] = weakref.WeakSet()
         self._held: list[Segments] = []
 

@@ -31,7 +31,7 @@ class CallSlots:
         """Frees all slots; in a forked child, whose connection has no calls."""
         self._used = 0
         self._waiting: deque[_Waiting] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards both; nobody is woken under it
 
     @contextmanager
     def one(self, deadline: Deadline) -> Iterator[None]:
@@ -93,7 +93,7 @@ class _Waiting:
     """A call that waits for a slot."""
 
     def __init__(self) -> None:
-        self.woken = threading.Event()
+        self.woken = threading.Event()  # set with a slot, or by `cancel`
         self.has_slot = False
 
     def cancel(self) -> bool:

@@ -26,7 +26,7 @@ class Cancellation:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the next two; nothing is cancelled under it
         self._watched: list[Cancellable] = []
         self._cancelled = False
         self._token: Token[Cancellation | None] | None = None
@@ -123,7 +123,7 @@ class _Pause:
     """The event of a pause."""
 
     def __init__(self) -> None:
-        self.cancelled = threading.Event()
+        self.cancelled = threading.Event()  # ends the pause
 
     def cancel(self) -> bool:
         self.cancelled.set()

@@ -57,7 +57,7 @@ class Transport:
         self._open_channel = open_channel
         self._stubs = Stubs(open_channel())
         self._parents: list[Stubs] = []
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held while a forked child opens its channel
         self._forked = False
         self._token = token or Token()
         self.retries = retries
@@ -67,7 +67,7 @@ class Transport:
 
     def begin_anew(self) -> None:
         """Resets the transport in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # a thread of the parent may hold the other
         self._forked = not self._closed  # not opened here: gRPC's own fork handler, which runs later, would close it
 
     @property

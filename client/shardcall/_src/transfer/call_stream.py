@@ -21,6 +21,7 @@ from shardcall._src.transfer.stream_reader import serve
 from shardcall._src.transfer.streamed_call import StreamedCall, WaitingCall, fail_calls, window_full
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import call_stream_pb2, kernel_pb2
+from shardcall_core.locks import lock
 from shardcall_core.types.errors import CallCancelledError, ClientClosedError, ShardcallError
 from shardcall_core.types.server_info import Limits
 from shardcall_core.wire.forks import begin_anew_in_children, end_rpcs_at_forks, forked_quietly
@@ -51,7 +52,7 @@ class CallStream:
         self._most_bytes = limits.max_streamed_bytes
         self._most_slots = limits.max_prepared_calls
         self._inherited: list[object] = []
-        self._closing = threading.Event()
+        self._closing = threading.Event()  # set by `close`
         self.begin_anew()
         begin_anew_in_children(self)
         end_rpcs_at_forks(self)
@@ -61,7 +62,8 @@ class CallStream:
         lost = [call for connection in getattr(self, "_connections", ()) for call in connection.unanswered.values()]
         # Destroying an RPC of the parent could wait for threads that the child lacks.
         self._inherited.append(getattr(self, "_connections", None))
-        self._lock = threading.Lock()
+        # Guards all of these and the connections; no call is notified under it.
+        self._lock = lock("the lock of the call stream")
         self._refused_until = 0.0 if forked_quietly() else math.inf  # gRPC may end a process whose fork was not
         self._current: StreamConnection | None = None
         self._connections: list[StreamConnection] = []  # with a thread that reads them
@@ -172,7 +174,7 @@ class CallStream:
     def delete(self, handles: Sequence[bytes]) -> None:
         """Deletes arrays after the calls that were sent before have been launched; does not wait.
 
-        Not to be called by finalizers, which may run while this thread holds the stream's lock.
+        Finalizers must not call it: this thread may hold the stream's lock.
         """
         with self._lock:
             if self._closing.is_set():
@@ -278,7 +280,7 @@ class CallStream:
 
     def _open(self) -> StreamConnection:
         """Opens another RPC for new calls."""
-        current = StreamConnection(self._most_slots)
+        current = StreamConnection(self._most_slots, self._lock)
         thread = threading.Thread(
             target=serve, args=(weakref.ref(self), current), name="shardcall-call-stream", daemon=True
         )
@@ -381,7 +383,7 @@ class CallStream:
             if not calls:
                 self._deletions += [handles for _, handles in deletions]
                 return None
-            current = following = StreamConnection(self._most_slots)
+            current = following = StreamConnection(self._most_slots, self._lock)
             self._use(current)
         for call in calls:
             while deletions and deletions[0][0] <= call.number:

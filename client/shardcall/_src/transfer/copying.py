@@ -17,7 +17,7 @@ class Copier:
     """Copies arrays, large ones with the help of a thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards both
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
         begin_anew_in_children(self)

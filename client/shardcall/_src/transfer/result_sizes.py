@@ -27,7 +27,7 @@ class ResultSizes:
     def __init__(self, least_bytes: int) -> None:
         self._least_bytes = least_bytes
         self._sizes: dict[Signature, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_sizes`, which are read without it
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:

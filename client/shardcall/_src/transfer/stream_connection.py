@@ -12,6 +12,7 @@ from shardcall._src.rpc.status import answer_status
 from shardcall._src.transfer.stream_items import CallKind, prepare
 from shardcall._src.transfer.streamed_call import StreamedCall
 from shardcall.v1 import call_stream_pb2, kernel_pb2
+from shardcall_core.locks import check_held
 
 _FRAME_BYTES = 2**18
 _MOST_FRAMES = 1024
@@ -22,8 +23,6 @@ _MOST_SHARED = 64  # calls that a pause waits for
 
 class StreamConnection:
     """The items, calls and slots of one RPC of a call stream.
-
-    Not safe to use from several threads at once: the stream's lock protects all but `frames`.
 
     Attributes:
         outgoing: the serialized frames to send; None after the last one.
@@ -37,9 +36,11 @@ class StreamConnection:
 
     Args:
         most_slots: the number of slots for prepared calls.
+        lock: the stream's lock, which callers hold, except for `frames`, `outgoing` and the two events.
     """
 
-    def __init__(self, most_slots: int) -> None:
+    def __init__(self, most_slots: int, lock: threading.Lock) -> None:
+        self._lock = lock
         self.outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self.unanswered: dict[int, StreamedCall] = {}
         self.operand_bytes = 0
@@ -56,6 +57,7 @@ class StreamConnection:
 
     def add(self, call: StreamedCall) -> None:
         """Sends a call."""
+        check_held(self._lock)
         # In an order in which a KeyboardInterrupt at any point loses a slot at most.
         item, prepared = call.request.items[0].call, b""
         slot = self._slots.get(call.kind)
@@ -84,11 +86,13 @@ class StreamConnection:
 
     def cancel(self, number: int) -> None:
         """Sends the cancellation of a call."""
+        check_held(self._lock)
         item = call_stream_pb2.CallStreamItem(cancel=call_stream_pb2.CancelCalls(numbers=[number]))
         self._send(item)
 
     def delete(self, handles: Sequence[bytes]) -> None:
         """Sends a deletion."""
+        check_held(self._lock)
         for begin in range(0, len(handles), _MOST_HANDLES):
             part = handles[begin : begin + _MOST_HANDLES]
             self.deletions.append((self._next_number, part))
@@ -100,6 +104,7 @@ class StreamConnection:
 
     def receive(self, frame: call_stream_pb2.CallStreamResponse) -> list[StreamedCall]:
         """Returns the calls that a frame has answered, `done` now."""
+        check_held(self._lock)
         settled = []
         for answer in frame.answers:
             if answer.HasField("plan"):
@@ -129,6 +134,7 @@ class StreamConnection:
 
     def retire(self) -> None:
         """Takes no further calls, and ends the RPC after the last answer."""
+        check_held(self._lock)
         self.draining = True
         if not self.unanswered:
             self.outgoing.put(None)

@@ -81,7 +81,7 @@ class StreamedCall:
         deadline: Deadline,
     ) -> None:
         self._stream = stream
-        self._latch = threading.Lock()
+        self._latch = threading.Lock()  # an event: released, by any thread, once the call is done
         self._latch.acquire()
         self._callbacks: list[Callable[[StreamedCall], object]] = []
         self.request = request
@@ -174,7 +174,7 @@ class WaitingCall:
     """A call that waits until fewer calls are unanswered."""
 
     def __init__(self) -> None:
-        self.event = threading.Event()
+        self.event = threading.Event()  # set when the call may be sent, and by `cancel`
         self.abandoned = False
 
     def cancel(self) -> bool:

@@ -39,7 +39,7 @@ class Certificates:
         self._settings = settings
         self.path = settings.tls_cert
         self._paths = [path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path]
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held while the files are read again; guards the next three
         self._seen = _stamps(self._paths)
         self._current = self._read()
         self._generation = 0

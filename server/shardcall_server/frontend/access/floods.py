@@ -55,7 +55,7 @@ class FloodGuard:
         self._admitted: set[str] = set()  # peers since the last scan
         self._exempt: set[int] = set()  # sockets, by inode
         self._limited: dict[int, _Limited] = {}  # the others
-        self._closing = threading.Event()
+        self._closing = threading.Event()  # ends the thread
         self._thread = threading.Thread(target=self._watch, name="floods", daemon=True)
 
     def admit(self, connection: str) -> None:

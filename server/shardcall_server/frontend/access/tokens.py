@@ -87,7 +87,7 @@ class FileTokens(Tokens):
             raise SettingsError(
                 f"the token file {path} was removed while the server started; start the server again"
             ) from None
-        self._closing = threading.Event()
+        self._closing = threading.Event()  # ends the thread
         self._thread = threading.Thread(target=self._watch, name="tokens", daemon=True)
         self._thread.start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from shardcall_core.locks import check_held
 from shardcall_server.frontend.autotune.trial import Trial
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.autotune.tuning_result import TuningResult
@@ -67,9 +68,11 @@ class Autotuner(TaskThread[Trial]):
                 self._scheduled.append(task)
 
     def _has_tasks(self) -> bool:
+        check_held(self._lock)
         return bool(self._scheduled)
 
     def _pop(self) -> Trial | None:
+        check_held(self._lock)
         trial, self._urgent = self._urgent, None
         if trial is None and self._scheduled and _may_begin(self._scheduled[0]):
             trial = self._scheduled.popleft()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from shardcall.v1 import kernel_pb2
+from shardcall_core.locks import check_held
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.trial import MESH_BUSY, Trial, TrialConfig
 from shardcall_server.frontend.autotune.tuning_result import TuningResult
@@ -63,6 +64,7 @@ class SessionTuner(StrategyPolicy):
 
     def admit(self, compilation: Compilation, entry: CacheEntry) -> CacheEntry | None:
         """Returns the entry by an earlier trial or by the kernel's rule; None if the call waits for a trial."""
+        check_held(self._compiler.session.launch_lock)
         candidates = compilation.candidates
         assert candidates is not None
         assert compilation.key is not None
@@ -112,13 +114,15 @@ class SessionTuner(StrategyPolicy):
         """Compiles a candidate, and pins its program until the trial ends."""
         compilation, rule = undecided.compilation, undecided.rule
         with self._compiler.session.launch_lock:
-            if strategy == compilation.command.strategy and not rule.program.evicted:
+            is_there = strategy == compilation.command.strategy and not rule.program.evicted
+            if is_there:
                 self._table.pin(rule.program)
-                future: Future[CacheEntry] = Future()
-                future.set_result(rule)
-            else:
-                future = self._compiler.compile_candidate(compilation, strategy)
-            undecided.candidates[strategy] = future
+        if is_there:
+            future: Future[CacheEntry] = Future()
+            future.set_result(rule)
+        else:
+            future = self._compiler.compile_candidate(compilation, strategy)
+        undecided.candidates[strategy] = future
         return future
 
     def _settle(

@@ -20,8 +20,7 @@ class TuningCache(DigestFile[TuningKey, TuningResult]):
 
     def get(self, key: TuningKey, candidates: tuple[str, ...]) -> TuningResult | None:
         """Returns the result of a key, if it is one among these candidates."""
-        with self._lock:
-            result = self._values.get(key)
+        result = self._values.get(key)
         return result if result is not None and result.candidates == candidates else None
 
     def _is_lasting(self, value: TuningResult) -> bool:

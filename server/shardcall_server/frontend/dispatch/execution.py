@@ -220,8 +220,7 @@ class Execution:
                 del command.operands[:]
                 command.slice.CopyFrom(following)
                 try:
-                    with session.launch_lock:
-                        running.send(session, link_pb2.FrontEndMessage(execute=command), compiled.entry.plan)
+                    running.send(session, link_pb2.FrontEndMessage(execute=command), compiled.entry.plan)
                 except SessionEndedError:
                     raise _ProgramGoneError from None
         except BaseException:
@@ -379,14 +378,15 @@ class _ProgramGoneError(Exception):
 
 def _send(compiled: CompiledCall, message: link_pb2.FrontEndMessage, running: Running) -> None:
     """Sends a command that names a program; releases the grant of the command if that is gone."""
-    session, program = compiled.mesh.session, compiled.entry.program
+    program, table = compiled.entry.program, compiled.mesh.programs.table
+
+    def check() -> None:
+        if program.evicted:
+            raise _ProgramGoneError
+        table.touch(program)
+
+    plan = compiled.entry.plan if message.HasField("execute") else None
     try:
-        with session.launch_lock:
-            if not program.evicted:
-                compiled.mesh.programs.table.touch(program)
-                running.send(session, message, compiled.entry.plan if message.HasField("execute") else None)
-                return
+        running.send(compiled.mesh.session, message, plan, check)
     except SessionEndedError:
         raise _ProgramGoneError from None
-    running.cancel()
-    raise _ProgramGoneError

@@ -40,7 +40,7 @@ class HostResources:
     def __init__(self, settings: Settings, session: Callable[[], MeshSession | None]) -> None:
         self._session = session
         self._trim_after_s = settings.trim_after_s
-        self._ended = threading.Event()
+        self._ended = threading.Event()  # ends the thread
         self._deletions = 0
         memory_ids = itertools.count(1).__next__
         self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_client)

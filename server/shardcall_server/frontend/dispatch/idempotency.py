@@ -100,7 +100,7 @@ class IdempotencyTable:
         self._max_bytes = max_bytes
         self._keep_s = keep_s
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards all of these; no call runs or continues under it
         self._firsts: dict[_Key, _First] = {}
         self._done: OrderedDict[_Key, _First] = OrderedDict()
         self._counts: Counter[str] = Counter()  # by principal, as is the next

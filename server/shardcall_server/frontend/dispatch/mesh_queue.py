@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import check_held, lock
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.fair_queue import FairQueue
@@ -115,7 +115,7 @@ class MeshQueue:
         self._max_queued_per_client = max_queued_per_client
         self.budget = budget
         self._line: FairQueue[_Waiter] = FairQueue()
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of the queue for the mesh")  # guards the queue, the grants and the budget
         self.launched = 0.0
         self.grants = 0
 
@@ -189,6 +189,7 @@ class MeshQueue:
 
     def _advance(self) -> list[_Waiter]:
         """Decides on waiting calls, in order, up to the first that must wait for memory; returns the decided ones."""
+        check_held(self._lock)
         decided: list[_Waiter] = []
         while (waiter := self._line.peek()) is not None:
             try:

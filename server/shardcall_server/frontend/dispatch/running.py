@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from shardcall.v1 import kernel_pb2
+from shardcall_core.locks import lock
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.rpc.promise import Promise
@@ -42,18 +42,24 @@ class Running:
         self._accounted = False
         self._session: MeshSession | None = None
         self._answer: Promise[link_pb2.WorkerMessage]
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of a command's progress")  # guards the next three
         self._gathered: float = 0
         self._wanted: float = 0
         self._reached: Promise[None] | None = None
 
     def send(
-        self, session: MeshSession, message: link_pb2.FrontEndMessage, plan: kernel_pb2.Plan | None = None
+        self,
+        session: MeshSession,
+        message: link_pb2.FrontEndMessage,
+        plan: kernel_pb2.Plan | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Sends the command; buffers and grant are released when it is answered, even if the caller has left.
 
         Args:
             plan: the placement of its arrays on the mesh; None if it moves no array.
+            check: called before it is sent, while the launch lock is held; if it raises, nothing is sent, and the grant
+                is released.
 
         Raises:
             SessionEndedError: the mesh has ended; the command was not sent, and the grant is released.
@@ -63,29 +69,30 @@ class Running:
         if buffers.memory:
             buffers.acquire()
         try:
-            answer = session.command(message, buffers.memory, self.advance, self._is_wanted, plan)
+            with session.launch_lock:
+                if check is not None:
+                    check()
+                answer = session.command(message, buffers.memory, self.advance, self._is_wanted, plan)
         except BaseException:
             self._release()
             raise
         self._session = session
         self._answer = answer
+        # Without the launch lock: if the answer has come, the grant is released here, and other calls continue.
         answer.add_done_callback(self._finished)
-
-    def cancel(self) -> None:
-        """Releases the grant of a command that is not sent."""
-        if self._grant is not None:
-            self._grant.release()
 
     def _is_wanted(self) -> bool:
         return self._call.is_wanted
 
     def advance(self, byte_count: float) -> None:
         """Records the number of bytes of the results that are gathered."""
+        reached = None
         with self._lock:
             self._gathered = max(self._gathered, byte_count)
-            if self._reached is not None and self._gathered >= self._wanted:
-                self._reached.set_result(None)
-                self._reached = None
+            if self._gathered >= self._wanted:
+                reached, self._reached = self._reached, None
+        if reached is not None:
+            reached.set_result(None)
 
     def wait_for(self, byte_count: int) -> None:
         """Waits until this many bytes of the results are gathered.

@@ -13,6 +13,7 @@ import structlog
 
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_core.call_error import DEVICES_FAILED, CallError, Reason
+from shardcall_core.locks import lock
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.exit_reason import ExitReason, StopRequest
@@ -89,14 +90,16 @@ class MeshSupervisor:
         self._workers = workers
         self._config = config
         self._hosts = config.hosts
-        self._lock = threading.Lock()
+        # Guards the mesh of now and those who wait for it; no call continues under it. gRPC's health service is
+        # set under it.
+        self._lock = lock("the lock of the supervisor")
         self._mesh: Future[ReadyMesh] = Future()
         self._waiting: set[Future[None]] = set()  # one for each call that waits for that mesh
         self._last: ReadyMesh | None = None
         self.session: MeshSession | None = None
         """The current session, ready or not."""
         self._mesh_history = MeshHistory()
-        self._stopping = threading.Event()
+        self._stopping = threading.Event()  # set by `stop`: no other session starts
         self._failures = 0
         self._never_ready = True
         self._watchdog = Watchdog(config.limits, self._tick)

@@ -44,7 +44,7 @@ class Host:
         """True if its agent should not join again."""
         self._shares_memory = shares_memory
         self._outbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the next two and `disconnect_reason`
         self._worker: HostedWorker | None = None
         self._starting: tuple[int, int, LinkListener | None, Future[HostedWorker]] | None = None
         self._results_of = 0

@@ -52,7 +52,7 @@ class HostedWorker:
         self.link: WorkerLink = relayed if link is None else Link(link)
         self.cpu_ticks = 0
         self._ask_to_stop = ask_to_stop
-        self._exited = threading.Event()
+        self._exited = threading.Event()  # set when the agent reports the exit, or is gone
         self._status = -signal.SIGKILL
         self._pidfd_lock = threading.Lock()  # a closed descriptor's number may be reused at once
         self._pidfd = -1

@@ -12,6 +12,7 @@ from importlib.metadata import version
 import structlog
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.locks import check_held, rlock
 from shardcall_server.frontend.access.ports import bracket
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
@@ -62,7 +63,8 @@ class Hosts:
         self._start_s = start_s
         self._settings = settings
         self._on_change = on_change
-        self._changed = threading.Condition()
+        self._lock = rlock("the lock of the hosts")  # guards all of these; gRPC's health service is set under it
+        self._changed = threading.Condition(self._lock)
         self._present: dict[str, Host] = {}
         self._ranks: list[_Rank] = []
         self._versions: server_info_service_pb2.Versions | None = None
@@ -112,6 +114,7 @@ class Hosts:
         return {"present": len(self._present), "needed": self._settings.hosts}
 
     def _check(self, hello: host_service_pb2.Hello) -> None:
+        check_held(self._lock)
         own, versions = version("shardcall"), hello.versions
         if versions.shardcall != own:
             raise HostRefusedError(
@@ -184,6 +187,7 @@ class Hosts:
 
     def _assign(self) -> list[str | None]:
         """Returns the host of each rank: its last one, or one on standby with as many devices; None for no host."""
+        check_held(self._lock)
         assigned = {rank.name for rank in self._ranks}
         standing_by = [name for name in self._present if name not in assigned]
         standing_by.sort(key=lambda name: not self._present[name].hello.devices)  # those of a known number first
@@ -246,6 +250,7 @@ class Hosts:
             return self._missing()
 
     def _missing(self) -> str:
+        check_held(self._lock)
         now, names = time.monotonic(), self._assign()
         gone = [
             f"{rank.name} (gone for {now - rank.since:.0f} s: {rank.reason})"

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.locks import lock
 from shardcall_core.wire.chunk_codec import encode_chunk
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
@@ -42,11 +43,12 @@ class RelayedLink:
         self._index = index
         self._enqueue = enqueue
         self._incoming: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._closed = threading.Event()
-        self._lock = threading.Lock()
+        self._closed = threading.Event()  # set by `close`, under `_lock`
+        # Guards the results that are expected. Results are copied under it, so that `close` waits for the copy.
+        self._lock = lock("the lock of a relayed link")
         self._results: dict[int, Scatter] = {}
         self._waiting_bytes = 0
-        self._waiting_lock = threading.Lock()
+        self._waiting_lock = lock("the lock of a relayed link's backlog")  # guards `_waiting_bytes`
         self.moved = 0
         """Number of chunks of operands and results sent and received."""
         self._moved_for: dict[int, int] = {}

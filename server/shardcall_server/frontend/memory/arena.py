@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import lock
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.frontend.memory.budget import MemoryBudget
@@ -79,7 +80,7 @@ class Region:
         self._generation = block.generation
         self._owner = owner
         self._users = 1
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_users`
         self.memory_id, self.fd, self.nbytes = block.memory_id, block.fd, block.nbytes
 
     def view(self, begin: int, nbytes: int) -> np.ndarray:
@@ -138,7 +139,7 @@ class Arena:
 
     def __post_init__(self) -> None:
         self._idle: dict[int, list[_Block]] = defaultdict(list)
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of the pool of regions")  # guards the idle blocks and the counts
         self.budget.idle_bytes = lambda: self.idle_bytes
         self.budget.drop_idle = self.drop
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import rlock
 from shardcall_core.types.sizes import exact
 
 
@@ -31,7 +31,8 @@ class MemoryBudget:
         self.drop_idle: Callable[[int], None] = _drop_nothing
         """Frees at least a number of idle bytes, or all of them if there are fewer."""
         self._by_owner: Counter[str] = Counter()
-        self._lock = threading.RLock()
+        # Guards all of these. Idle regions are freed under it, which takes the pool's lock and the launch lock.
+        self._lock = rlock("the lock of the memory budget", 10)
 
     def reserve(self, owner: str, nbytes: int) -> None:
         """Reserves bytes for an owner.

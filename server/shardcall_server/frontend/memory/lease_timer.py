@@ -14,7 +14,7 @@ class LeaseTimer:
 
     def __init__(self, table: ResidentArrayTable) -> None:
         self._table = table
-        self._closing = threading.Event()
+        self._closing = threading.Event()  # ends the thread
         self._thread = threading.Thread(target=self._serve, name="lease-timer", daemon=True)
         self._thread.start()
 

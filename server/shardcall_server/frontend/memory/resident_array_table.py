@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import secrets
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Self
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.locks import check_held, lock
 from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.memory.leases import (
     MAX_ARRAYS,
@@ -46,15 +46,15 @@ class ResidentArrayTable:
     An owner, which is a principal, can use only its own arrays and leases. Without authentication the owner is "".
 
     A lease exists while it has arrays or reservations. Every request that names it or one of its arrays renews it,
-    except deletions. An array is on the mesh when a command that names it arrives if it is found, and the command
-    sent, while the session's `order` is held.
+    except deletions. An array that is found may be deleted before a command that names it is sent; that then fails with
+    ARRAY_LOST.
 
     Args:
         max_bytes: returns the total limit in bytes on the devices, which may change when the mesh restarts.
         max_lease_bytes: the limit of one lease; 0 for the limit of its client.
         lease_s: the duration of a lease after its last renewal.
         on_delete: called with arrays that were deleted or whose lease expired, but not with those of a past epoch. Any
-            thread may call it; it never holds the table's lock.
+            thread may call it, without the table's lock.
         clock: a monotonic clock, in seconds.
         max_client_bytes: the limit of one client; 0 for three quarters of the bytes that others leave of
             ``max_bytes``, so that some remain for the next client.
@@ -73,7 +73,8 @@ class ResidentArrayTable:
         max_client_bytes: float = math.inf,
     ) -> None:
         self._on_delete = on_delete
-        self._lock = threading.Lock()
+        # Guards the table, its leases and their quotas; `on_delete` and `computed` run without it.
+        self._lock = lock("the lock of the resident arrays")
         self._ids = itertools.count(1)
         self._by_handle: dict[bytes, ResidentArray] = {}
         self.max_bytes = max_bytes
@@ -268,6 +269,7 @@ class ResidentArrayTable:
         self._leases.renew(lease)
 
     def _remove(self, resident_arrays: Sequence[ResidentArray]) -> None:
+        check_held(self._lock)
         for resident in resident_arrays:
             lease = resident.lease
             del self._by_handle[resident.handle], lease.arrays[resident.handle]
@@ -276,6 +278,7 @@ class ResidentArrayTable:
             self._leases.remove_if_empty(lease)
 
     def _reserve(self, lease: ArrayLease, nbytes: int) -> None:
+        check_held(self._lock)
         quotas = *lease.quotas, self._quota
         for quota in quotas:
             quota.check(nbytes)
@@ -284,6 +287,7 @@ class ResidentArrayTable:
             quota.nbytes += nbytes
 
     def _release(self, lease: ArrayLease, nbytes: int) -> None:
+        check_held(self._lock)
         for quota in (*lease.quotas, self._quota):
             quota.arrays -= 1
             quota.nbytes -= nbytes

@@ -9,13 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import threading
 from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import lock
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.frontend.memory.arena import ALIGNMENT_BYTES, SEALS, memory_errors
@@ -100,7 +100,7 @@ class SegmentTable:
         self._budget = budget
         self._next_id = next_id
         self._on_gone = on_gone
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of the segments")  # guards the tables, the counts and each segment's users
         self._leased: dict[bytes, ServerSegment] = {}
         self._owner_bytes: Counter[str] = Counter()
         self._owner_count: Counter[str] = Counter()

@@ -19,7 +19,7 @@ class CallCounters(Collector):
     """The number of calls, of the bytes of their arrays and of their program lookups."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the counters
         self._calls: dict[tuple[str, str], int] = {}
         self._received = self._sent = self._shared = 0
         self._hits = self._misses = 0

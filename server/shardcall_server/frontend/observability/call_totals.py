@@ -47,7 +47,7 @@ class TotalsByName:
 
     def __init__(self, max_names: int = _MOST_NAMES) -> None:
         self._max_names = max_names
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the totals
         self._by_kernel: dict[str, Total] = {}
         self._by_principal: dict[str, Total] = {}
 

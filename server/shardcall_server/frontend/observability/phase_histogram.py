@@ -33,7 +33,7 @@ class PhaseHistogram(Collector):
     """A histogram of the phases of calls."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the histogram
         self._by_kernel: dict[str, _Kernel] = {}
 
     def observe(self, kernel: str, timing: timing_pb2.Timing) -> None:

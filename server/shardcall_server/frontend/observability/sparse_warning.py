@@ -22,7 +22,7 @@ class SparseWarning:
     def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._event = event
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the next two; lines are logged without it
         self._logged_at = -float("inf")
         self._unlogged = 0
 

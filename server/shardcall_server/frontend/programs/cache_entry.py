@@ -35,7 +35,7 @@ class CachedProgram:
         is_sliced: whether it is a loop that runs in slices.
         iteration_s: the time of one of its iterations, in seconds; 0 before the first.
         is_slow: whether a run has taken longer than 10 ms.
-        evicted: whether the mesh was sent its eviction; changes under the session's launch lock.
+        evicted: whether the mesh was sent its eviction; changes while the table's launch lock is held.
         aliases: the calls that find it, oldest first.
         pins: the number of trials that need it; until it is 0, the program stays without aliases.
     """

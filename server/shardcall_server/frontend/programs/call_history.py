@@ -79,14 +79,14 @@ class CallHistory:
     def __init__(self, directory: str, max_calls: int = _MAX_CALLS) -> None:
         self._max_calls = max_calls
         self._file = Path(directory, FILE_NAME) if directory else None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the next two; the file is read and written without it
         self._calls: OrderedDict[CallKey, CountedCall] = OrderedDict()  # the one used last is the last
         self._removed: set[CallKey] = set()
         self._in_file: OrderedDict[CallKey, CountedCall] = OrderedDict()
         self._version: tuple[int, ...] = ()  # of the file that these calls were read from or written to
         self._warned = False
-        self._closing = threading.Event()
-        self._has_new = threading.Event()
+        self._closing = threading.Event()  # ends the thread
+        self._has_new = threading.Event()  # wakes the thread: a call is new, or it is to end
         self._has_changed = False
         self.devices = ""
         """The platform and number of devices of the present mesh."""

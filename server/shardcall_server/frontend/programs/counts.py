@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field, fields, replace
 
+from shardcall_core.locks import lock
 from shardcall_server.compilation.program_store import StoreCounts
 from shardcall_worker.v1 import link_pb2
 
@@ -15,7 +15,7 @@ class StoreTotals:
     """Sums the counts of programs on disk over all workers; each worker counts from 0."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of the counts of programs on disk")  # guards all of these
         self._earlier = StoreCounts()
         self._epoch = 0
         self._present = StoreCounts()
@@ -38,7 +38,7 @@ class StoreTotals:
 
 @dataclass(eq=False)
 class ProgramCounts:
-    """Each number grows under the launch lock of its session.
+    """Counts of programs, which `ProgramCompiler` changes while it holds the launch lock.
 
     Attributes:
         compiled: programs that were compiled.

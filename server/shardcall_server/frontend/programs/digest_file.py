@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 
+from shardcall_core.locks import lock
 from shardcall_core.wire import private_files
 from shardcall_core.wire.private_files import PrivateFileError
 
@@ -47,7 +47,8 @@ class DigestFile(ABC, Generic[K, V]):
 
     def __init__(self, directory: str) -> None:
         self._file = Path(directory, self.FILE_NAME) if directory else None
-        self._lock = threading.Lock()
+        # Held while the file is merged and written. A value is read without it: the launch lock may be held then.
+        self._lock = lock(f"the lock of {self.FILE_NAME}")
         self._values: dict[K, V] = {}
         try:
             self._values = self._read()

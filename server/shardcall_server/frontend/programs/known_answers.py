@@ -10,6 +10,7 @@ import structlog
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.locks import check_held
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.task_thread import TaskThread
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
@@ -157,9 +158,11 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         return [test for test in self._tests.values() if not test.verdict.done()]
 
     def _has_tasks(self) -> bool:
+        check_held(self._lock)
         return bool(self._pending())
 
     def _pop(self) -> tuple[MeshSession, _Test] | None:
+        check_held(self._lock)
         pending, session = self._pending(), self._session
         if session is None or not pending or session.ended:
             return None

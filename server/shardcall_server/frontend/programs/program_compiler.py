@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import check_held
 from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry, explain_miss, program_of
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.keys import AbstractCall, CallKey, ProgramKey
@@ -29,6 +30,7 @@ class Compilation:
         owner: the client whose call began it; empty for the server itself.
         key: the call that waits for it; None for a trial's, whose program is pinned.
         future: its result.
+        answer: the answer to the last command; None before the first.
         evicted: the programs evicted since the command was sent.
         candidates: the strategies that serve the call; None if the call names one, or there is only one.
         untried: the candidates that remain if the present one is refused.
@@ -40,6 +42,7 @@ class Compilation:
     owner: str = ""
     key: CallKey | None = None
     future: Future[CacheEntry] = field(default_factory=Future)
+    answer: Promise[link_pb2.WorkerMessage] | None = None
     evicted: set[ProgramKey] = field(default_factory=set)
     candidates: link_pb2.Candidates | None = None
     untried: list[str] = field(default_factory=list)
@@ -75,7 +78,7 @@ class StrategyPolicy:
     def admit(self, compilation: Compilation, entry: CacheEntry) -> CacheEntry | None:
         """Returns the entry for a call whose first candidate has been compiled.
 
-        None keeps the call waiting until `ProgramCompiler.resume`. Runs under the launch lock.
+        None keeps the call waiting until `ProgramCompiler.resume`. The thread holds the launch lock.
         """
         return entry
 
@@ -98,7 +101,7 @@ class ProgramCompiler:
 
     def __init__(self, session: MeshSession, limits: ProgramLimits, counts: ProgramCounts) -> None:
         self.session = session
-        self.table = ProgramTable(limits, self._on_evict)
+        self.table = ProgramTable(limits, self._on_evict, session.launch_lock)
         self.policy = StrategyPolicy()
         self._limits = limits
         self._counts = counts
@@ -127,26 +130,34 @@ class ProgramCompiler:
                 max_call_bytes=0 if call.has_resident_arrays else self._limits.max_call_bytes,
                 max_device_bytes=self._limits.max_device_bytes,
             )
-            return self._start(Compilation(command, owner, call.key))
+            compilation = Compilation(command, owner, call.key)
+            self._start(compilation)
+        self._follow(compilation)
+        return compilation.future
 
     def compile_candidate(self, of: Compilation, strategy: str) -> Future[CacheEntry]:
         """Compiles a call with a given strategy and pins the program; raises as `get_or_compile`."""
         command = link_pb2.Prepare()
         command.CopyFrom(of.command)
         command.strategy = strategy
+        compilation = Compilation(command)
         with self.session.launch_lock:
-            return self._start(Compilation(command))
+            self._start(compilation)
+        self._follow(compilation)
+        return compilation.future
 
     def resume(self, compilation: Compilation) -> Future[CacheEntry]:
-        """Ends a compilation that the policy kept waiting; the caller sets the result, without the launch lock."""
+        """Ends a compilation that the policy kept waiting; the caller sets the result once it has released the lock."""
+        check_held(self.session.launch_lock)
         self._compilations.discard(compilation)
         return compilation.future
 
-    def _start(self, compilation: Compilation) -> Future[CacheEntry]:
+    def _start(self, compilation: Compilation) -> None:
+        """Sends the first command; `_follow` comes next."""
+        check_held(self.session.launch_lock)
         self._check_limits(compilation.owner)
-        self._compilations.add(compilation)  # before it is sent: the answer may come before sending returns
+        self._compilations.add(compilation)
         self._send(compilation)
-        return compilation.future
 
     def _check_limits(self, owner: str) -> None:
         own = sum(compilation.owner == owner for compilation in self._compilations) if owner else 0
@@ -163,11 +174,15 @@ class ProgramCompiler:
 
     def _send(self, compilation: Compilation) -> None:
         try:
-            answer = self.session.command(link_pb2.FrontEndMessage(prepare=compilation.command))
+            compilation.answer = self.session.command(link_pb2.FrontEndMessage(prepare=compilation.command))
         except BaseException:
             self._compilations.discard(compilation)
             raise
-        answer.add_done_callback(lambda done: self._on_answer(compilation, done))
+
+    def _follow(self, compilation: Compilation) -> None:
+        """Continues when the answer is there: at once if it is, so that the launch lock must not be held."""
+        assert compilation.answer is not None
+        compilation.answer.add_done_callback(lambda done: self._on_answer(compilation, done))
 
     def _on_answer(self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage]) -> None:
         try:
@@ -180,6 +195,8 @@ class ProgramCompiler:
         else:
             if entry is not None:
                 compilation.future.set_result(entry)
+            elif compilation.answer is not answer:
+                self._follow(compilation)
         finally:
             if compilation.future.done():
                 with self.session.launch_lock:
@@ -187,6 +204,7 @@ class ProgramCompiler:
 
     def _advance(self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage]) -> CacheEntry | None:
         """Returns the entry that an answer leads to; None if the mesh is asked again, or the policy waits."""
+        check_held(self.session.launch_lock)
         try:
             message = answer.result()
         except CallError as error:
@@ -230,6 +248,7 @@ class ProgramCompiler:
         return CacheEntry(program, prepared.plan, answer)
 
     def _on_evict(self, program: CachedProgram) -> None:
+        check_held(self.session.launch_lock)
         self._counts.evicted += 1
         for compilation in self._compilations:
             compilation.evicted.add(program.key)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from shardcall_core.locks import check_held
 from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry
 from shardcall_server.frontend.programs.keys import CallKey, ProgramKey
 from shardcall_server.settings import client_share
@@ -34,16 +36,19 @@ class ProgramTable:
     """Least-recently-used programs, bounded by count and bytes, and the calls that find them.
 
     If one client had more than three quarters of the programs compiled, its own are evicted first.
-    Callers hold the session's launch lock.
 
     Args:
         on_evict: called with every program that is evicted.
+        launch_lock: the launch lock of the session; callers hold it, except for the number of programs and `version`.
 
     Attributes:
         version: changes when a call finds another entry, or none.
     """
 
-    def __init__(self, limits: ProgramLimits, on_evict: Callable[[CachedProgram], None]) -> None:
+    def __init__(
+        self, limits: ProgramLimits, on_evict: Callable[[CachedProgram], None], launch_lock: threading.RLock
+    ) -> None:
+        self._launch_lock = launch_lock
         self._limits = limits
         self._on_evict = on_evict
         self._programs: OrderedDict[ProgramKey, CachedProgram] = OrderedDict()
@@ -56,14 +61,17 @@ class ProgramTable:
 
     def __iter__(self) -> Iterator[CachedProgram]:
         """Yields the programs, the most recently used first."""
+        check_held(self._launch_lock)
         return reversed(self._programs.values())
 
     def peek(self, call: CallKey) -> CacheEntry | None:
         """Returns the entry of a call, and leaves the order of use as it is."""
+        check_held(self._launch_lock)
         return self._entries.get(call)
 
     def get(self, call: CallKey) -> CacheEntry | None:
         """Returns the entry of a call, whose program then is the most recently used."""
+        check_held(self._launch_lock)
         entry = self._entries.get(call)
         if entry is not None:
             self._programs.move_to_end(entry.program.key)
@@ -71,14 +79,17 @@ class ProgramTable:
 
     def touch(self, program: CachedProgram) -> None:
         """Makes a program that is not evicted the most recently used."""
+        check_held(self._launch_lock)
         self._programs.move_to_end(program.key)
 
     def get_program(self, key: ProgramKey) -> CachedProgram | None:
         """Returns the program of a key."""
+        check_held(self._launch_lock)
         return self._programs.get(key)
 
     def add(self, program: CachedProgram) -> None:
         """Makes a program, new or not, the most recently used, and evicts those beyond the bounds."""
+        check_held(self._launch_lock)
         if program.key not in self._programs:
             self._programs[program.key] = program
             self._bytes += program.program_bytes
@@ -88,6 +99,7 @@ class ProgramTable:
 
     def alias(self, call: CallKey, entry: CacheEntry) -> None:
         """Makes a call find a program, unless that has been evicted."""
+        check_held(self._launch_lock)
         program = entry.program
         if program.evicted:
             return
@@ -102,10 +114,12 @@ class ProgramTable:
 
     def pin(self, program: CachedProgram) -> None:
         """Keeps a program without aliases, until it is unpinned; the bounds hold all the same."""
+        check_held(self._launch_lock)
         program.pins += 1
 
     def unpin(self, program: CachedProgram) -> None:
         """Ends a `pin`; evicts a program that is neither pinned nor aliased."""
+        check_held(self._launch_lock)
         program.pins -= 1
         self._evict_unused(program)
 

@@ -6,6 +6,8 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
+from shardcall_core.locks import rlock
+
 T = TypeVar("T")
 _CLOSE_S = 5.0
 
@@ -18,7 +20,8 @@ class TaskThread(ABC, Generic[T]):
     """
 
     def __init__(self, name: str, poll_s: float) -> None:
-        self._changed = threading.Condition()
+        self._lock = rlock(f"the lock of the tasks of {name}")  # guards the tasks
+        self._changed = threading.Condition(self._lock)
         self._poll_s = poll_s
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -32,11 +35,11 @@ class TaskThread(ABC, Generic[T]):
 
     @abstractmethod
     def _pop(self) -> T | None:
-        """Returns the task to be performed now, if there is one. Runs under the condition."""
+        """Returns the task to be performed now, if there is one. The thread holds `_lock`."""
 
     @abstractmethod
     def _has_tasks(self) -> bool:
-        """Returns whether any task waits. Runs under the condition."""
+        """Returns whether any task waits. The thread holds `_lock`."""
 
     @abstractmethod
     def _perform(self, task: T) -> None:

@@ -34,8 +34,7 @@ class Verdicts(DigestFile[str, Verdict]):
 
     def get(self, digest: str) -> Verdict | None:
         """Returns the verdict of a digest."""
-        with self._lock:
-            return self._values.get(digest)
+        return self._values.get(digest)
 
     def get_shared(self, digest: str) -> Verdict | None:
         """As `get`, also for verdicts that other servers have added since."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import lock
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import client_share
@@ -63,7 +63,7 @@ class Slots:
         self._by_owner: dict[str, int] = {}
         self._by_connection: dict[tuple[str, str], int] = {}
         self._waiting: OrderedDict[tuple[str, str], deque[_SlotWaiter]] = OrderedDict()  # by connection
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of call slots")  # guards the counts and those who wait; no call continues under it
         self.taken = 0
         self.capacity = total + RESERVED_SLOTS
 

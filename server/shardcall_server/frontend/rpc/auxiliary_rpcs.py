@@ -51,7 +51,7 @@ class AuxiliaryRpcs(grpc.ServerInterceptor):
         self._deadline_timer = DeadlineTimer()
         self._awaited = AwaitedChecks(_MAX_AWAITED)
         self._watches: Counter[str] = Counter()  # by connection
-        self._watches_lock = threading.Lock()
+        self._watches_lock = threading.Lock()  # guards `_watches`
         self._health = CountedThreads(_HEALTH_THREADS, _MAX_HEALTH_RPCS, "health")
         self._reflection = CountedThreads(_MAX_STREAMS, _MAX_STREAMS, "reflection")
 
@@ -151,7 +151,7 @@ class AwaitedChecks:
         self._limit = limit
         self._by_connection: dict[str, dict[int, grpc.ServicerContext]] = {}
         self._numbers = itertools.count()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the RPCs; none is cancelled under it
 
     @contextmanager
     def one(self, context: grpc.ServicerContext) -> Iterator[None]:

@@ -31,9 +31,9 @@ class CountedThreads(ThreadPoolExecutor):
     def __init__(self, threads: int, limit: int, name: str) -> None:
         super().__init__(threads, thread_name_prefix=name)
         self._limit = limit
-        self._count_lock = threading.Lock()
+        self._count_lock = threading.Lock()  # guards `_taken`
         self._taken = 0
-        all_started = threading.Event()
+        all_started = threading.Event()  # ends the first tasks, which keep each thread busy
         try:
             for _ in range(threads):  # each starts a thread, since no earlier thread is idle
                 super().submit(all_started.wait)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import structlog
 
+from shardcall_core.locks import rlock
+
 _MIN_CANCELLED = 256  # fewer cancelled entries are cheaper to keep than to remove
 
 
@@ -21,7 +23,7 @@ class DeadlineTimer:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(rlock("the lock of the deadline timer"))  # guards the heap
         self._heap: list[tuple[float, int, list[Callable[[], object]]]] = []
         self._numbers = itertools.count()
         self._cancelled = 0

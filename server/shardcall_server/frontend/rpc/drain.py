@@ -27,7 +27,7 @@ class Drain:
     """
 
     def __init__(self, expected_s: float = _EXPECTED_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards all of these; listeners are called without it
         self._changed = threading.Condition(self._lock)
         self._calls = 0
         self.begun = False

@@ -110,7 +110,7 @@ class Promise(Generic[T]):
                 structlog.get_logger().exception("a callback failed")
 
     def _block(self, timeout_s: float | None) -> None:
-        is_set = threading.Event()
+        is_set = threading.Event()  # one for each thread that waits
         self.add_done_callback(lambda _: is_set.set())
         if not is_set.wait(timeout_s):
             raise TimeoutError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -15,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from shardcall.v1 import call_stream_pb2
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import lock
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
@@ -80,7 +80,8 @@ class ServerCallStream:
         self._arrays = StreamedArrays(services.array_table)
         self._items: dict[int, StreamItem] = {}
         self._nbytes = 0
-        self._lock = threading.Lock()
+        # Guards the items, the window and the timer, whose lock is taken under it.
+        self._lock = lock("the lock of a call stream", 40)
         self._answers = AnswerQueue()
         self._results = ResultWindow(limits.max_bytes)
         self._refused = 0

@@ -47,10 +47,10 @@ class CallStreams:
         self._threads = threads
         self._max_streams = max_streams
         self._floods = floods
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the next two; streams are checked without it
         self._by_owner: Counter[str] = Counter()
         self._streams: set[ServerCallStream] = set()
-        self._closing = threading.Event()
+        self._closing = threading.Event()  # ends the thread
         threading.Thread(target=self._check_tokens, name="stream-tokens", daemon=True).start()
 
     def serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

@@ -118,7 +118,7 @@ class ProfileServicer:
         self._supervisor = supervisor
         self._idempotency = idempotency
         self._settings = settings
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the next three
         self._recording: Recording | None = None
         self._is_stopping = False
         self._discard_reason = ""  # of the last recording

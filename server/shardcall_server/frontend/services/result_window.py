@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 
+from shardcall_core.locks import check_held, lock
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 
@@ -22,7 +22,7 @@ class ResultWindow:
         self._max_bytes = max_bytes
         self._nbytes = 0
         self._waiting: deque[tuple[int, Promise[None]]] = deque()
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of a result window")  # guards all of these; no call continues under it
 
     def try_acquire(self, nbytes: int) -> bool:
         """Reserves bytes if that is possible now; returns whether it did."""
@@ -63,7 +63,8 @@ class ResultWindow:
             future.set_result(None)
 
     def _take(self, nbytes: int) -> bool:
-        """Reserves bytes unless calls wait or too many are reserved; under the lock."""
+        """Reserves bytes unless calls wait or too many are reserved."""
+        check_held(self._lock)
         if not nbytes:
             return True
         if self._waiting or not self._fits(nbytes):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import check_held, lock
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.memory.resident_array_table import (
     ResidentArray,
@@ -40,7 +40,8 @@ class StreamedArrays:
 
     def __init__(self, table: ResidentArrayTable) -> None:
         self._table = table
-        self._lock = threading.Lock()
+        # Guards all of these; the table of arrays is used without it, and no call continues under it.
+        self._lock = lock("the lock of a stream's arrays")
         self._promised: dict[bytes, Promise[ResidentArray]] = {}  # results of calls that are not launched
         self._uses: dict[bytes, int] = {}  # by calls that are not launched
         self._deleted: dict[bytes, _Deletion] = {}  # arrays to delete when they are no longer used
@@ -85,6 +86,7 @@ class StreamedArrays:
 
     def _source(self, handle: bytes, index: int) -> ResidentArray | Promise[ResidentArray] | CallError | None:
         """Returns the source of an operand as earlier items determine it; None for one of the table, or omitted."""
+        check_held(self._lock)
         if handle in self._deleted:  # by an earlier item, though still in use
             return array_lost(handle, f"operand {index}")
         if (promised := self._promised.get(handle)) is not None:
@@ -184,6 +186,7 @@ class StreamedArrays:
             self._note_failure(handles, error)
 
     def _note_failure(self, handles: Sequence[bytes], error: CallError) -> None:
+        check_held(self._lock)
         for handle in handles:
             self._failed[handle] = error
             if len(self._failed) > _MAX_FAILED:

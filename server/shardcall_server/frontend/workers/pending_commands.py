@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 
+from shardcall_core.locks import lock
 from shardcall_server.frontend.workers.command import Command
 from shardcall_worker.v1 import link_pb2
 
@@ -19,7 +19,7 @@ class PendingCommands:
 
     def __init__(self, workers: int = 1) -> None:
         self._workers = workers
-        self._lock = threading.Lock()
+        self._lock = lock("the lock of the pending commands")  # guards all of these; no answer is set under it
         self._open: dict[int, Command] = {}
         self._kernels: dict[str, str] = {}
         self._proven: set[str] = set()

@@ -18,7 +18,7 @@ class Quarantine:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the counts, which are also read without it
         self._deaths: OrderedDict[str, int] = OrderedDict()
 
     def count(self, key: str) -> None:

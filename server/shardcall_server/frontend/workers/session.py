@@ -14,6 +14,7 @@ import structlog
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.locks import check_held, rlock
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.workers.batch import Batch
@@ -37,6 +38,9 @@ from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
+LAUNCH_ORDER = 20
+"""The order of the launch lock, under which only leaves are taken."""
+
 _ATTACH_BYTES = 64 << 10  # for the messages that attach memory files before a command
 _OTHERS_S = 0.3  # workers that exit because another exited may be noticed first
 
@@ -55,7 +59,8 @@ class MeshSession:
 
     def __init__(self, workers: Sequence[Worker], starts: Sequence[link_pb2.Start], quarantine: Quarantine) -> None:
         self.epoch = secrets.randbits(64) | 1
-        self.launch_lock = threading.RLock()
+        self.launch_lock = rlock("the launch lock", LAUNCH_ORDER)
+        """Held from the check of what the workers hold until the command is sent; no call continues under it."""
         self.ready: Future[link_pb2.Ready] = Future()
         self.quarantine = quarantine
         self.connections = tuple(WorkerConnection(worker, i) for i, worker in enumerate(workers))
@@ -68,8 +73,8 @@ class MeshSession:
         self.ended = False
         """True once a worker is gone."""
         self._first_exited: WorkerConnection | None = None
-        self._exit_lock = threading.Lock()
-        self._over = threading.Event()
+        self._exit_lock = threading.Lock()  # guards `_first_exited`
+        self._over = threading.Event()  # set when the first worker is gone
         self._fault: BaseException | None = None
         self._stop: StopRequest | None = None
         self.is_shut_down = False
@@ -169,6 +174,7 @@ class MeshSession:
             SessionEndedError: a worker is gone, and none was handed the message. If some were, the mesh ends.
             CallError: a worker does not read and none received the message.
         """
+        check_held(self.launch_lock)
         message.sequence = self._sequence + 1
         body, sent, more = message.SerializeToString(), 0, self.batch.depth > 0
         for connection in self.connections:

@@ -20,7 +20,7 @@ class StartupBarrier:
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = hosts
         self._received: dict[int, link_pb2.Ready] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the messages
 
     def add(self, index: int, ready: link_pb2.Ready) -> link_pb2.Ready | None:
         """Adds the message of one worker; returns the merged one when it is the last, else None.

@@ -179,7 +179,7 @@ class Watchdog:
         self._limits = limits
         self._on_tick = on_tick
         self._watch: Watch | None = None
-        self._ended = threading.Event()
+        self._ended = threading.Event()  # ends the thread
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
 

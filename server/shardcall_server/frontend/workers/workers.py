@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 
+from shardcall_core.locks import lock
 from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.worker import Worker
 
@@ -32,7 +32,8 @@ class Workers:
         self._log_level = log_level
         self._keep_spare = keep_spare
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="worker-starter")
-        self._lock = threading.Lock()
+        # Guards the spare. A thread may wait under it for the start of the spare; the link's lock comes after it.
+        self._lock = lock("the lock of the workers", 50)
         self._spare: Future[WorkerProcess] | None = None
         self._not_before = 0.0
         self._closed = False

@@ -1,0 +1,76 @@
+"""A command and its answer, which may come before the command's sender has returned from sending."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from server.fake_calls import FakeCall
+
+from shardcall_core.locks import check_held, rlock
+from shardcall_server.frontend.dispatch.running import Running
+from shardcall_server.frontend.memory.call_buffers import CallBuffers
+from shardcall_server.frontend.rpc.promise import Promise
+from shardcall_server.frontend.workers.session import LAUNCH_ORDER
+from shardcall_worker.v1 import link_pb2
+
+
+class Session:
+    """Answers every command at once."""
+
+    def __init__(self) -> None:
+        self.launch_lock = rlock("the launch lock", LAUNCH_ORDER)
+        self.sent = 0
+
+    def command(self, *_: object) -> Promise[link_pb2.WorkerMessage]:
+        check_held(self.launch_lock)
+        self.sent += 1
+        answer: Promise[link_pb2.WorkerMessage] = Promise()
+        answer.set_result(link_pb2.WorkerMessage())
+        return answer
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def released(session) -> list[bool]:
+    """Whether the launch lock was held as the grant was released, when other calls may continue."""
+    return []
+
+
+@pytest.fixture
+def running(session, released) -> Running:
+    grant = SimpleNamespace(release=lambda: released.append(session.launch_lock.is_held))
+    return Running(FakeCall(request_id="r", phases=[]), CallBuffers(), grant)
+
+
+def test_the_check_runs_under_the_launch_lock_and_the_grant_is_released_without_it(running, session, released) -> None:
+    running.send(session, link_pb2.FrontEndMessage(), check=lambda: check_held(session.launch_lock))
+    assert session.sent == 1
+    assert released == [False]
+
+
+def test_nothing_is_sent_if_the_check_fails_and_the_grant_is_released_without_the_lock(
+    running, session, released
+) -> None:
+    def check() -> None:
+        raise ValueError("the program is gone")
+
+    with pytest.raises(ValueError, match="gone"):
+        running.send(session, link_pb2.FrontEndMessage(), check=check)
+    assert session.sent == 0
+    assert released == [False]
+
+
+def test_a_wait_for_bytes_ends_without_the_lock_of_the_progress(running) -> None:
+    reached: Promise[None] = Promise()
+    held: list[bool] = []
+    reached.add_done_callback(lambda _: held.append(running._lock.is_held))
+    running._reached, running._wanted = reached, 8
+    running.advance(4)
+    assert held == []
+    running.advance(8)
+    assert held == [False]
