@@ -16,8 +16,12 @@ _MESH = sc.Mesh(x=8)
 class ShardedNamespace(Namespace):
     """A namespace that shards every array that it creates over 8 devices, by its first axis."""
 
-    def _created(self, name: str, *operands: Any, to: Any, **parameters: Any) -> Any:
-        return super()._created(name, *operands, to=to if name == "full_like" else _sharded(to), **parameters)
+    def call(self, name: str, /, *operands: Any, **arguments: Any) -> Any:
+        """As of its base; functions that create arrays pass a mesh and specs, None by default."""
+        is_created = {"mesh", "out_specs"} <= arguments.keys() and name != "full_like"
+        if is_created and not (arguments["mesh"] or arguments["out_specs"]):
+            arguments["mesh"] = _MESH
+        return super().call(name, *operands, **arguments)
 
     def asarray(self, obj: Any, /, dtype: Any = None, *, copy: bool | None = None, **to: Unpack[Destination]) -> Any:
         """As of its base; arrays on the mesh stay where they are."""

@@ -75,29 +75,33 @@ class NamespaceBase(KernelMethods[Submitted]):
             made._is_ndarray = True
         return made
 
-    def _of(self, a: OperandLike) -> Any:
-        """Returns the functions of an array: these for one on the mesh, else NumPy's, whose results move silently."""
-        return self if isinstance(a, Described) else np
 
-    def _converted(self, a: OperandLike, dtype: DType) -> Any:
-        """Returns an array or a number in an element type, by NumPy's unsafe conversion."""
-        array = array_of(a)
-        if self._of(array) is np:
-            return array.astype(dtype)
-        return array if array.dtype == dtype else self.call("astype", array, dtype=dtype.name)
+def namespace_of(xp: NamespaceBase, a: OperandLike) -> Any:
+    """Returns the functions of an array: these for one on the mesh, else NumPy's, whose results move silently."""
+    return xp if isinstance(a, Described) else np
 
-    def _copied(self, array: Any) -> Any:
-        """Returns another object of an array, which is a view of none."""
-        made = copy.copy(array)
-        made._is_ndarray = True
-        return made
 
-    def _with_axis(self, a: OperandLike, axis: SupportsIndex | None) -> Any:
-        """Returns an array without axes as one of one element, for the functions that accept its axis 0."""
-        if type_of(a).ndim or axis is None:
-            return a
-        counted_axis(axis, 1)
-        return self._of(a).reshape(a, 1)
+def converted(xp: NamespaceBase, a: OperandLike, dtype: DType) -> Any:
+    """Returns an array or a number in an element type, by NumPy's unsafe conversion."""
+    array = array_of(a)
+    if namespace_of(xp, array) is np:
+        return array.astype(dtype)
+    return array if array.dtype == dtype else xp.call("astype", array, dtype=dtype.name)
+
+
+def copied(array: Any) -> Any:
+    """Returns another object of an array, which is a view of none."""
+    made = copy.copy(array)
+    made._is_ndarray = True
+    return made
+
+
+def with_axis(xp: NamespaceBase, a: OperandLike, axis: SupportsIndex | None) -> Any:
+    """Returns an array without axes as one of one element, for the functions that accept its axis 0."""
+    if type_of(a).ndim or axis is None:
+        return a
+    counted_axis(axis, 1)
+    return namespace_of(xp, a).reshape(a, 1)
 
 
 def array_of(a: OperandLike) -> Any:

@@ -10,138 +10,150 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import array_of, counted_axis, type_of
-from shardcall.namespace.shapes import ShapeNamespace
+from shardcall.methods import KernelMethods
+from shardcall.namespace.base import NamespaceBase, array_of, counted_axis, type_of
+from shardcall.namespace.shapes import moveaxis, ravel
 from shardcall_core.functions.subscripts import from_labels
 from shardcall_core.types.element_types import parse_dtype
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
 
 
-class ContractionNamespace(ShapeNamespace):
-    """Products that `matmul` and `einsum` compute, under NumPy's other names."""
+def einsum(  # with NumPy's second form
+    xp: NamespaceBase, subscripts: Any, /, *operands: Any, dtype: Any = None, **options: Any
+) -> Any:
+    """Returns Einstein's summation, as ``numpy.einsum``.
 
-    def einsum(  # with NumPy's second form
-        self, subscripts: Any, /, *operands: Any, dtype: Any = None, **options: Any
-    ) -> Any:
-        """Returns Einstein's summation, as ``numpy.einsum``.
+    Args:
+        subscripts: the labels of axes, such as ``"ij,jk->ik"``; or an array, before the list of its labels.
+        operands: the arrays; or lists of labels and arrays in turn, then the labels of the result.
+        dtype: the element type of products and sums; None for that of the arrays together.
+        options: the keywords of `Client.einsum`.
 
-        Args:
-            subscripts: the labels of axes, such as ``"ij,jk->ik"``; or an array, before the list of its labels.
-            operands: the arrays; or lists of labels and arrays in turn, then the labels of the result.
-            dtype: the element type of products and sums; None for that of the arrays together.
-            options: the keywords of `Client.einsum`.
+    Raises:
+        ValueError: for labels that are no letters or integers from 0 to 51.
+        TypeError: for arrays that ``dtype`` does not hold.
+    """
+    if not isinstance(subscripts, str):
+        subscripts, operands = from_labels([subscripts, *operands])
+    if dtype is not None:
+        wanted = parse_dtype(dtype)
+        for each in operands:
+            if not np.can_cast(own := type_of(each).dtype, wanted, "safe"):
+                raise TypeError(f"an array is of {own.name}, which dtype={wanted.name} does not hold")
+        options["preferred_element_type"] = wanted
+    return KernelMethods.einsum(xp, subscripts, *operands, **options)
 
-        Raises:
-            ValueError: for labels that are no letters or integers from 0 to 51.
-            TypeError: for arrays that ``dtype`` does not hold.
-        """
-        if not isinstance(subscripts, str):
-            subscripts, operands = from_labels([subscripts, *operands])
-        if dtype is not None:
-            wanted = parse_dtype(dtype)
-            for each in operands:
-                if not np.can_cast(own := type_of(each).dtype, wanted, "safe"):
-                    raise TypeError(f"an array is of {own.name}, which dtype={wanted.name} does not hold")
-            options["preferred_element_type"] = wanted
-        return super().einsum(subscripts, *operands, **options)
 
-    def dot(self, a: OperandLike, b: OperandLike) -> Any:
-        """Returns the product of two arrays, as ``numpy.dot``: over the last axis of a and the last but one of b."""
-        if not (type_of(a).ndim and type_of(b).ndim):
-            return self.multiply(array_of(a), array_of(b))
-        return self.tensordot(a, b, axes=(-1, -2)) if type_of(b).ndim > 2 else self.matmul(a, b)
+def dot(xp: NamespaceBase, a: OperandLike, b: OperandLike) -> Any:
+    """Returns the product of two arrays, as ``numpy.dot``: over the last axis of a and the last but one of b."""
+    if not (type_of(a).ndim and type_of(b).ndim):
+        return xp.multiply(array_of(a), array_of(b))
+    return tensordot(xp, a, b, axes=(-1, -2)) if type_of(b).ndim > 2 else xp.matmul(a, b)
 
-    def tensordot(self, a: OperandLike, b: OperandLike, /, axes: Any = 2) -> Any:
-        """Returns the sum of products over axes of both arrays, as ``numpy.tensordot``.
 
-        Args:
-            a: the first array.
-            b: the second array.
-            axes: the number of axes, the last ones of a and the first ones of b; or the axes of each.
+def tensordot(xp: NamespaceBase, a: OperandLike, b: OperandLike, /, axes: Any = 2) -> Any:
+    """Returns the sum of products over axes of both arrays, as ``numpy.tensordot``.
 
-        Raises:
-            ValueError: if the axes are not of the same number and sizes.
-        """
-        of_a, of_b = _contracted(type_of(a).shape, type_of(b).shape, axes)
-        letters = iter(string.ascii_letters)
-        left = [next(letters) for _ in type_of(a).shape]
-        right = [next(letters) for _ in type_of(b).shape]
-        for i, j in zip(of_a, of_b, strict=True):
-            right[j] = left[i]
-        kept = [x for i, x in enumerate(left) if i not in of_a] + [y for j, y in enumerate(right) if j not in of_b]
-        return self.einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", a, b)
+    Args:
+        a: the first array.
+        b: the second array.
+        axes: the number of axes, the last ones of a and the first ones of b; or the axes of each.
 
-    def vecdot(self, x1: OperandLike, x2: OperandLike, /, *, axis: int = -1) -> Any:
-        """Returns the sums over an axis of the conjugate of x1 times x2, as ``numpy.vecdot``.
+    Raises:
+        ValueError: if the axes are not of the same number and sizes.
+    """
+    of_a, of_b = _contracted(type_of(a).shape, type_of(b).shape, axes)
+    letters = iter(string.ascii_letters)
+    left = [next(letters) for _ in type_of(a).shape]
+    right = [next(letters) for _ in type_of(b).shape]
+    for i, j in zip(of_a, of_b, strict=True):
+        right[j] = left[i]
+    kept = [x for i, x in enumerate(left) if i not in of_a] + [y for j, y in enumerate(right) if j not in of_b]
+    return xp.einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", a, b)
 
-        Args:
-            x1: [..., n] an array.
-            x2: [..., n] an array that broadcasts with it along the other axes.
-            axis: the axis, counted from the last of each array.
-        """
-        sizes = [type_of(x).shape for x in (x1, x2)]
-        if any(not -len(shape) <= axis < len(shape) for shape in sizes) or sizes[0][axis] != sizes[1][axis]:
-            raise ValueError(f"x1 is of shape {sizes[0]} and x2 of {sizes[1]}; give as many elements along axis {axis}")
-        x1, x2 = (self.moveaxis(x, axis, -1) for x in (x1, x2))
-        if type_of(x1).dtype.kind == "c":
-            x1 = self.conjugate(x1)
-        return self.einsum("...i,...i->...", x1, x2)
 
-    def vdot(self, a: OperandLike, b: OperandLike, /) -> Any:
-        """Returns the sum of the conjugate of a times b, both flattened, as ``numpy.vdot``."""
-        return self.vecdot(self.ravel(a), self.ravel(b))
+def vecdot(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /, *, axis: int = -1) -> Any:
+    """Returns the sums over an axis of the conjugate of x1 times x2, as ``numpy.vecdot``.
 
-    def inner(self, a: OperandLike, b: OperandLike, /) -> Any:
-        """Returns the sums of products over the last axes, as ``numpy.inner``."""
-        if not (type_of(a).ndim and type_of(b).ndim):
-            return self.multiply(array_of(a), array_of(b))
-        return self.tensordot(a, b, axes=(-1, -1))
+    Args:
+        x1: [..., n] an array.
+        x2: [..., n] an array that broadcasts with it along the other axes.
+        axis: the axis, counted from the last of each array.
+    """
+    sizes = [type_of(x).shape for x in (x1, x2)]
+    if any(not -len(shape) <= axis < len(shape) for shape in sizes) or sizes[0][axis] != sizes[1][axis]:
+        raise ValueError(f"x1 is of shape {sizes[0]} and x2 of {sizes[1]}; give as many elements along axis {axis}")
+    x1, x2 = (moveaxis(xp, x, axis, -1) for x in (x1, x2))
+    if type_of(x1).dtype.kind == "c":
+        x1 = xp.conjugate(x1)
+    return xp.einsum("...i,...i->...", x1, x2)
 
-    def outer(self, a: OperandLike, b: OperandLike) -> Any:
-        """Returns the products of all pairs of elements, as ``numpy.outer``."""
-        return self.multiply(self.expand_dims(self.ravel(a), 1), self.expand_dims(self.ravel(b), 0))
 
-    def kron(self, a: OperandLike, b: OperandLike) -> Any:
-        """Returns an array of blocks, b times each element of a, as ``numpy.kron``."""
-        ndim = max(type_of(a).ndim, type_of(b).ndim)
-        left, right = ((1,) * (ndim - type_of(x).ndim) + type_of(x).shape for x in (a, b))
-        a = self.reshape(a, [size for n in left for size in (n, 1)])
-        b = self.reshape(b, [size for n in right for size in (1, n)])
-        return self.reshape(self.multiply(a, b), [n * m for n, m in zip(left, right, strict=True)])
+def vdot(xp: NamespaceBase, a: OperandLike, b: OperandLike, /) -> Any:
+    """Returns the sum of the conjugate of a times b, both flattened, as ``numpy.vdot``."""
+    return vecdot(xp, ravel(xp, a), ravel(xp, b))
 
-    def cross(
-        self, a: OperandLike, b: OperandLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
-    ) -> Any:
-        """Returns the cross products of vectors of three elements, as ``numpy.cross``.
 
-        Args:
-            a: [..., 3] the first vectors.
-            b: [..., 3] the second vectors.
-            axisa: the axis of a that holds a vector.
-            axisb: the axis of b that holds a vector.
-            axisc: the axis of the result that holds a vector.
-            axis: all three.
+def inner(xp: NamespaceBase, a: OperandLike, b: OperandLike, /) -> Any:
+    """Returns the sums of products over the last axes, as ``numpy.inner``."""
+    if not (type_of(a).ndim and type_of(b).ndim):
+        return xp.multiply(array_of(a), array_of(b))
+    return tensordot(xp, a, b, axes=(-1, -1))
 
-        Raises:
-            ValueError: if the vectors do not have three elements.
-        """
-        if axis is not None:
-            axisa = axisb = axisc = axis
-        a, b = self.moveaxis(a, axisa, 0), self.moveaxis(b, axisb, 0)
-        if not type_of(a).shape[0] == type_of(b).shape[0] == 3:
-            raise ValueError(
-                f"vectors have {type_of(a).shape[0]} and {type_of(b).shape[0]} elements; cross takes vectors of 3"
-            )
-        of_a, of_b = self._components(a), self._components(b)
-        parts = [
-            self.subtract(self.multiply(of_a[i - 2], of_b[i - 1]), self.multiply(of_a[i - 1], of_b[i - 2]))
-            for i in range(3)
-        ]
-        return self.stack(parts, axis=axisc)
 
-    def _components(self, x: OperandLike) -> list[Any]:
-        return [self.take(x, i, axis=0) for i in range(3)]
+def outer(xp: NamespaceBase, a: OperandLike, b: OperandLike) -> Any:
+    """Returns the products of all pairs of elements, as ``numpy.outer``."""
+    return xp.multiply(xp.expand_dims(ravel(xp, a), 1), xp.expand_dims(ravel(xp, b), 0))
+
+
+def kron(xp: NamespaceBase, a: OperandLike, b: OperandLike) -> Any:
+    """Returns an array of blocks, b times each element of a, as ``numpy.kron``."""
+    ndim = max(type_of(a).ndim, type_of(b).ndim)
+    left, right = ((1,) * (ndim - type_of(x).ndim) + type_of(x).shape for x in (a, b))
+    a = xp.reshape(a, [size for n in left for size in (n, 1)])
+    b = xp.reshape(b, [size for n in right for size in (1, n)])
+    return xp.reshape(xp.multiply(a, b), [n * m for n, m in zip(left, right, strict=True)])
+
+
+def cross(
+    xp: NamespaceBase,
+    a: OperandLike,
+    b: OperandLike,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
+    axis: int | None = None,
+) -> Any:
+    """Returns the cross products of vectors of three elements, as ``numpy.cross``.
+
+    Args:
+        a: [..., 3] the first vectors.
+        b: [..., 3] the second vectors.
+        axisa: the axis of a that holds a vector.
+        axisb: the axis of b that holds a vector.
+        axisc: the axis of the result that holds a vector.
+        axis: all three.
+
+    Raises:
+        ValueError: if the vectors do not have three elements.
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = moveaxis(xp, a, axisa, 0), moveaxis(xp, b, axisb, 0)
+    if not type_of(a).shape[0] == type_of(b).shape[0] == 3:
+        raise ValueError(
+            f"vectors have {type_of(a).shape[0]} and {type_of(b).shape[0]} elements; cross takes vectors of 3"
+        )
+    of_a, of_b = _components(xp, a), _components(xp, b)
+    parts = [
+        xp.subtract(xp.multiply(of_a[i - 2], of_b[i - 1]), xp.multiply(of_a[i - 1], of_b[i - 2])) for i in range(3)
+    ]
+    return xp.stack(parts, axis=axisc)
+
+
+def _components(xp: NamespaceBase, x: OperandLike) -> list[Any]:
+    return [xp.take(x, i, axis=0) for i in range(3)]
 
 
 def _contracted(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list[int], list[int]]:

@@ -10,233 +10,243 @@ import numpy as np
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, part_of, type_of
+from shardcall.namespace.base import NamespaceBase, converted, namespace_of, part_of, type_of
 from shardcall.namespace.statistics import can_be_nan
 from shardcall_core.types.arrays import NDArray
 
 
-class CountingNamespace(NamespaceBase):
-    """Counts and positions of numbers."""
+def searchsorted(  # with NumPy's fourth argument
+    xp: NamespaceBase,
+    a: OperandLike,
+    v: OperandLike,
+    side: str = "left",
+    sorter: OperandLike | None = None,
+    **options: Any,
+) -> Any:
+    """Returns the positions at which numbers keep an array sorted, as ``numpy.searchsorted``.
 
-    def searchsorted(  # with NumPy's fourth argument
-        self, a: OperandLike, v: OperandLike, side: str = "left", sorter: OperandLike | None = None, **options: Any
-    ) -> Any:
-        """Returns the positions at which numbers keep an array sorted, as ``numpy.searchsorted``.
+    Args:
+        a: [size] the array, sorted or in the order of ``sorter``.
+        v: [...] the numbers.
+        side: the position among equal numbers, ``"left"`` or ``"right"`` of them.
+        sorter: [size] the indices that sort ``a``; None if it is sorted.
+        options: those of `Client.searchsorted`.
 
-        Args:
-            a: [size] the array, sorted or in the order of ``sorter``.
-            v: [...] the numbers.
-            side: the position among equal numbers, ``"left"`` or ``"right"`` of them.
-            sorter: [size] the indices that sort ``a``; None if it is sorted.
-            options: those of `Client.searchsorted`.
+    Raises:
+        TypeError: for a sorter of other elements than integers, or of several axes.
+        ValueError: for a sorter of another length than ``a``.
+    """
+    if sorter is not None:
+        kind = type_of(sorter)
+        if kind.dtype.kind not in "iu" or kind.ndim != 1:
+            raise TypeError(f"sorter is {kind}; give integers of one axis")
+        if kind.shape != type_of(a).shape:
+            raise ValueError(f"sorter is {kind} and a of shape {type_of(a).shape}; give an index for each element")
+        a = xp.take(a, sorter)
+    return xp.call("searchsorted", a, v, side=side, **options)
 
-        Raises:
-            TypeError: for a sorter of other elements than integers, or of several axes.
-            ValueError: for a sorter of another length than ``a``.
-        """
-        if sorter is not None:
-            kind = type_of(sorter)
-            if kind.dtype.kind not in "iu" or kind.ndim != 1:
-                raise TypeError(f"sorter is {kind}; give integers of one axis")
-            if kind.shape != type_of(a).shape:
-                raise ValueError(f"sorter is {kind} and a of shape {type_of(a).shape}; give an index for each element")
-            a = self.take(a, sorter)
-        return self.call("searchsorted", a, v, side=side, **options)
 
-    def digitize(self, x: OperandLike, bins: OperandLike, right: bool = False) -> Any:
-        """Returns the index of the bin of each number, as ``numpy.digitize``; waits for bins that are on the mesh.
+def digitize(xp: NamespaceBase, x: OperandLike, bins: OperandLike, right: bool = False) -> Any:
+    """Returns the index of the bin of each number, as ``numpy.digitize``; waits for bins that are on the mesh.
 
-        Args:
-            x: [...] the numbers, real.
-            bins: [bins] the edges, ascending or descending.
-            right: whether bins include their right edges and not their left ones.
+    Args:
+        x: [...] the numbers, real.
+        bins: [bins] the edges, ascending or descending.
+        right: whether bins include their right edges and not their left ones.
 
-        Raises:
-            ValueError: for edges in another order.
-            TypeError: for complex numbers.
-        """
-        if type_of(x).dtype.kind == "c":
-            raise TypeError("x is of complex numbers; give real numbers")
-        if type_of(bins).ndim != 1:
-            raise ValueError(f"bins is of shape {type_of(bins).shape}; give an array of one axis")
-        side = "left" if right else "right"
-        on_bins = self._of(bins)
-        steps = on_bins.diff(bins)
-        if bool(on_bins.all(on_bins.greater_equal(steps, 0))):
-            return self.searchsorted(bins, x, side)
-        if not bool(on_bins.all(on_bins.less_equal(steps, 0))):
-            raise ValueError("bins is neither ascending nor descending; sort it")
-        return self.subtract(type_of(bins).shape[0], self.searchsorted(on_bins.flip(bins), x, side))
+    Raises:
+        ValueError: for edges in another order.
+        TypeError: for complex numbers.
+    """
+    if type_of(x).dtype.kind == "c":
+        raise TypeError("x is of complex numbers; give real numbers")
+    if type_of(bins).ndim != 1:
+        raise ValueError(f"bins is of shape {type_of(bins).shape}; give an array of one axis")
+    side = "left" if right else "right"
+    on_bins = namespace_of(xp, bins)
+    steps = on_bins.diff(bins)
+    if bool(on_bins.all(on_bins.greater_equal(steps, 0))):
+        return xp.searchsorted(bins, x, side)
+    if not bool(on_bins.all(on_bins.less_equal(steps, 0))):
+        raise ValueError("bins is neither ascending nor descending; sort it")
+    return xp.subtract(type_of(bins).shape[0], xp.searchsorted(on_bins.flip(bins), x, side))
 
-    def bincount(self, x: OperandLike, /, weights: OperandLike | None = None, minlength: int = 0) -> Any:
-        """Returns how often each integer occurs, as ``numpy.bincount``; waits for the largest one.
 
-        Args:
-            x: [size] integers, 0 or more.
-            weights: [size] what to add for each of them; None for 1.
-            minlength: the least number of counts.
+def bincount(xp: NamespaceBase, x: OperandLike, /, weights: OperandLike | None = None, minlength: int = 0) -> Any:
+    """Returns how often each integer occurs, as ``numpy.bincount``; waits for the largest one.
 
-        Raises:
-            ValueError: for negative integers, and arrays of other shapes.
-        """
-        minlength = operator.index(minlength)
-        if minlength < 0:
-            raise ValueError(f"minlength={minlength}; give 0 or more")
-        length = minlength
-        if type_of(x).dtype.kind in "biu" and 0 not in type_of(x).shape:
-            least, most = (int(i) for i in self.stack([self.min(x), self.max(x)]).get())
-            if least < 0:
-                raise ValueError(f"x has the negative integer {least}; give integers of 0 or more")
-            length = max(minlength, most + 1)
-        return self.call("bincount", x, weights, length=length)
+    Args:
+        x: [size] integers, 0 or more.
+        weights: [size] what to add for each of them; None for 1.
+        minlength: the least number of counts.
 
-    def histogram_bin_edges(
-        self, a: OperandLike, bins: Any = 10, range: tuple[float, float] | None = None,  # noqa: A002  # NumPy's name
-        weights: OperandLike | None = None,
-    ) -> NDArray:  # fmt: skip
-        """Returns the edges of a histogram, of this process, as ``numpy.histogram_bin_edges``.
+    Raises:
+        ValueError: for negative integers, and arrays of other shapes.
+    """
+    minlength = operator.index(minlength)
+    if minlength < 0:
+        raise ValueError(f"minlength={minlength}; give 0 or more")
+    length = minlength
+    if type_of(x).dtype.kind in "biu" and 0 not in type_of(x).shape:
+        least, most = (int(i) for i in xp.stack([xp.min(x), xp.max(x)]).get())
+        if least < 0:
+            raise ValueError(f"x has the negative integer {least}; give integers of 0 or more")
+        length = max(minlength, most + 1)
+    return xp.call("bincount", x, weights, length=length)
 
-        It waits for the extremes of ``a`` if there is no range. ``bins`` is a number, or the edges, of this process.
 
-        Raises:
-            TypeError: for the name of an estimator in place of a number of bins, and edges on the mesh.
-        """
-        if isinstance(bins, str | Described):
-            raise TypeError(
-                f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges of this process. For "
-                "estimators call numpy.histogram_bin_edges(a.get(), bins)"
-            )
-        dtype = type_of(a).dtype
-        if np.ndim(bins):
-            return np.histogram_bin_edges(np.empty(0, dtype), bins)
-        if range is None and 0 not in type_of(a).shape:
-            sample = self.stack([self.min(a), self.max(a)]).get()
-        else:
-            sample = np.empty(0, dtype)
-        return np.histogram_bin_edges(sample, bins, range)
+def histogram_bin_edges(
+    xp: NamespaceBase, a: OperandLike, bins: Any = 10, range: tuple[float, float] | None = None,  # noqa: A002  # NumPy's name
+    weights: OperandLike | None = None,
+) -> NDArray:  # fmt: skip
+    """Returns the edges of a histogram, of this process, as ``numpy.histogram_bin_edges``.
 
-    def histogram(
-        self, a: OperandLike, bins: Any = 10, range: tuple[float, float] | None = None,  # noqa: A002  # NumPy's name
-        density: bool | None = None, weights: OperandLike | None = None,
-    ) -> tuple[Any, NDArray]:  # fmt: skip
-        """Returns how many numbers are in each bin, and the edges of the bins, as ``numpy.histogram``.
+    It waits for the extremes of ``a`` if there is no range. ``bins`` is a number, or the edges, of this process.
 
-        Args:
-            a: [...] the numbers, real.
-            bins: the number of bins, or their edges, of this process.
-            range: the first and the last edge; None for the least and the greatest number, for which it waits.
-            density: divide by the width of each bin and by the sum.
-            weights: [...] what to add for each number; None for 1.
-
-        Returns:
-            The counts, on the mesh, and the edges, of this process.
-        """
-        edges = self.histogram_bin_edges(a, bins, range)
-        if weights is not None and type_of(weights).shape != type_of(a).shape:
-            raise ValueError(f"weights is of shape {type_of(weights).shape}; give one for each of {type_of(a).shape}")
-        indices = self._bins(self.reshape(a, -1), edges)
-        counts = self._sums(
-            indices, None if weights is None else self._of(weights).reshape(weights, -1), len(edges) - 1
+    Raises:
+        TypeError: for the name of an estimator in place of a number of bins, and edges on the mesh.
+    """
+    del weights
+    if isinstance(bins, str | Described):
+        raise TypeError(
+            f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges of this process. For "
+            "estimators call numpy.histogram_bin_edges(a.get(), bins)"
         )
-        if not density:
-            return counts, edges
-        widths = np.diff(edges).astype(float)
-        return self.divide(self.divide(counts, widths), self.sum(counts)), edges
+    dtype = type_of(a).dtype
+    if np.ndim(bins):
+        return np.histogram_bin_edges(np.empty(0, dtype), bins)
+    if range is None and 0 not in type_of(a).shape:
+        sample = xp.stack([xp.min(a), xp.max(a)]).get()
+    else:
+        sample = np.empty(0, dtype)
+    return np.histogram_bin_edges(sample, bins, range)
 
-    def histogram2d(
-        self, x: OperandLike, y: OperandLike, bins: Any = 10, range: Any = None,  # noqa: A002  # NumPy's name
-        density: bool | None = None, weights: OperandLike | None = None,
-    ) -> tuple[Any, NDArray, NDArray]:  # fmt: skip
-        """Returns how many points are in each bin of a plane, and the edges of the bins, as ``numpy.histogram2d``.
 
-        Args:
-            x: [points] the first coordinates, real.
-            y: [points] the second coordinates.
-            bins: the number of bins along both axes, or two numbers, or edges of this process for both or for each.
-            range: the first and the last edge along each axis; None for the least and the greatest coordinates, for
-                which it waits.
-            density: divide by the area of each bin and by the sum.
-            weights: [points] what to add for each point; None for 1.
+def histogram(
+    xp: NamespaceBase, a: OperandLike, bins: Any = 10, range: tuple[float, float] | None = None,  # noqa: A002  # NumPy's name
+    density: bool | None = None, weights: OperandLike | None = None,
+) -> tuple[Any, NDArray]:  # fmt: skip
+    """Returns how many numbers are in each bin, and the edges of the bins, as ``numpy.histogram``.
 
-        Returns:
-            The counts [bins of x, bins of y] in float64, on the mesh, and the edges, of this process.
-        """
-        shape = type_of(x).shape
-        if len(shape) != 1 or type_of(y).shape != shape:
-            raise ValueError(f"x is of shape {shape} and y of {type_of(y).shape}; give as many numbers, of one axis")
-        is_for_both = not isinstance(bins, Sequence | np.ndarray) or len(bins) != len((x, y))
-        each = [bins, bins] if is_for_both else [*bins]
-        ranges = [None, None] if range is None else range
-        points = (x, y)
-        edges = [self.histogram_bin_edges(*of_axis) for of_axis in zip(points, each, ranges, strict=True)]
-        first, second = (self._bins(at, of_axis) for at, of_axis in zip(points, edges, strict=True))
-        sizes = [len(of_axis) - 1 for of_axis in edges]
-        is_inside = [
-            self.logical_and(self.greater_equal(at, 0), self.less(at, size))
-            for at, size in zip((first, second), sizes, strict=True)
+    Args:
+        a: [...] the numbers, real.
+        bins: the number of bins, or their edges, of this process.
+        range: the first and the last edge; None for the least and the greatest number, for which it waits.
+        density: divide by the width of each bin and by the sum.
+        weights: [...] what to add for each number; None for 1.
+
+    Returns:
+        The counts, on the mesh, and the edges, of this process.
+    """
+    edges = histogram_bin_edges(xp, a, bins, range)
+    if weights is not None and type_of(weights).shape != type_of(a).shape:
+        raise ValueError(f"weights is of shape {type_of(weights).shape}; give one for each of {type_of(a).shape}")
+    indices = _bins(xp, xp.reshape(a, -1), edges)
+    counts = _sums(
+        xp, indices, None if weights is None else namespace_of(xp, weights).reshape(weights, -1), len(edges) - 1
+    )
+    if not density:
+        return counts, edges
+    widths = np.diff(edges).astype(float)
+    return xp.divide(xp.divide(counts, widths), xp.sum(counts)), edges
+
+
+def histogram2d(
+    xp: NamespaceBase, x: OperandLike, y: OperandLike, bins: Any = 10, range: Any = None,  # noqa: A002  # NumPy's name
+    density: bool | None = None, weights: OperandLike | None = None,
+) -> tuple[Any, NDArray, NDArray]:  # fmt: skip
+    """Returns how many points are in each bin of a plane, and the edges of the bins, as ``numpy.histogram2d``.
+
+    Args:
+        x: [points] the first coordinates, real.
+        y: [points] the second coordinates.
+        bins: the number of bins along both axes, or two numbers, or edges of this process for both or for each.
+        range: the first and the last edge along each axis; None for the least and the greatest coordinates, for
+            which it waits.
+        density: divide by the area of each bin and by the sum.
+        weights: [points] what to add for each point; None for 1.
+
+    Returns:
+        The counts [bins of x, bins of y] in float64, on the mesh, and the edges, of this process.
+    """
+    shape = type_of(x).shape
+    if len(shape) != 1 or type_of(y).shape != shape:
+        raise ValueError(f"x is of shape {shape} and y of {type_of(y).shape}; give as many numbers, of one axis")
+    is_for_both = not isinstance(bins, Sequence | np.ndarray) or len(bins) != len((x, y))
+    each = [bins, bins] if is_for_both else [*bins]
+    ranges = [None, None] if range is None else range
+    points = (x, y)
+    edges = [histogram_bin_edges(xp, *of_axis) for of_axis in zip(points, each, ranges, strict=True)]
+    first, second = (_bins(xp, at, of_axis) for at, of_axis in zip(points, edges, strict=True))
+    sizes = [len(of_axis) - 1 for of_axis in edges]
+    is_inside = [
+        xp.logical_and(xp.greater_equal(at, 0), xp.less(at, size))
+        for at, size in zip((first, second), sizes, strict=True)
+    ]
+    flat = xp.where(xp.logical_and(*is_inside), xp.add(xp.multiply(first, sizes[1]), second), -1)
+    sums = xp.astype(_sums(xp, flat, weights, sizes[0] * sizes[1]), np.float64)
+    counts = xp.reshape(sums, sizes)
+    if density:
+        areas = np.multiply.outer(*map(np.diff, edges))
+        counts = xp.divide(xp.divide(counts, areas), xp.sum(counts))
+    return counts, *edges
+
+
+def _bins(xp: NamespaceBase, x: Any, edges: NDArray) -> Any:
+    """Returns the bin of each number of one axis; negative or too large ones for those outside and NaN."""
+    if type_of(x).dtype == np.bool_:
+        x = xp.astype(x, np.uint8)
+    positions = xp.subtract(xp.searchsorted(edges, x, "right"), 1)
+    bins = xp.where(xp.equal(x, edges[-1]), len(edges) - 2, positions)
+    return xp.where(xp.isnan(x), -1, bins) if can_be_nan(x) else bins
+
+
+def interp(  # with NumPy's last argument
+    namespace: NamespaceBase, x: OperandLike, xp: OperandLike, fp: OperandLike, left: OperandLike | None = None,
+    right: OperandLike | None = None, period: float | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Returns the values of a function that is linear between points, as ``numpy.interp``.
+
+    Args:
+        x: [...] where to evaluate the function.
+        xp: [points] the coordinates; ascending, unless there is a period.
+        fp: [points] the values.
+        left: [] the value left of all points; None for the first one.
+        right: [] the value right of all points; None for the last one.
+        period: the period of the function; None if it has none.
+        options: those of `Client.interp`.
+
+    Raises:
+        ValueError: for a period of 0.
+    """
+    if period is None:
+        return namespace.call("interp", x, xp, fp, left, right, **options)
+    if not period:
+        raise ValueError("period=0; give another one, or None")
+    period = abs(period)
+    of_x, of_xp = namespace_of(namespace, x), namespace_of(namespace, xp)
+    at = of_x.remainder(of_x.astype(np.asarray(x) if of_x is np else x, np.float64), period)
+    folded = of_xp.remainder(of_xp.astype(np.asarray(xp) if of_xp is np else xp, np.float64), period)
+    permutation = of_xp.argsort(folded)
+    of_fp = namespace if namespace in (of_xp, namespace_of(namespace, fp)) else np
+    folded, values = of_xp.take(folded, permutation), of_fp.take(fp, permutation)
+    before, after = part_of(folded, slice(-1, None)), part_of(folded, slice(0, 1))
+    coordinates = of_xp.concatenate([of_xp.subtract(before, period), folded, of_xp.add(after, period)])
+    values = of_fp.concatenate([part_of(values, slice(-1, None)), values, part_of(values, slice(0, 1))])
+    return namespace.call("interp", at, coordinates, values, **options)
+
+
+def _sums(xp: NamespaceBase, indices: Any, weights: Any, length: int) -> Any:
+    """Returns the sums of the weights of bins, in the type of ``numpy.histogram``."""
+    if weights is None:
+        return xp.call("bincount", indices, None, length=length)
+    dtype = type_of(weights).dtype
+    if dtype.kind == "c":
+        of_weights = namespace_of(xp, weights)
+        parts = [
+            xp.call("bincount", indices, part(weights), length=length) for part in (of_weights.real, of_weights.imag)
         ]
-        flat = self.where(self.logical_and(*is_inside), self.add(self.multiply(first, sizes[1]), second), -1)
-        sums = self.astype(self._sums(flat, weights, sizes[0] * sizes[1]), np.float64)
-        counts = self.reshape(sums, sizes)
-        if density:
-            areas = np.multiply.outer(*map(np.diff, edges))
-            counts = self.divide(self.divide(counts, areas), self.sum(counts))
-        return counts, *edges
-
-    def _bins(self, x: Any, edges: NDArray) -> Any:
-        """Returns the bin of each number of one axis; negative or too large ones for those outside and NaN."""
-        if type_of(x).dtype == np.bool_:
-            x = self.astype(x, np.uint8)
-        positions = self.subtract(self.searchsorted(edges, x, "right"), 1)
-        bins = self.where(self.equal(x, edges[-1]), len(edges) - 2, positions)
-        return self.where(self.isnan(x), -1, bins) if can_be_nan(x) else bins
-
-    def interp(  # with NumPy's last argument
-        self, x: OperandLike, xp: OperandLike, fp: OperandLike, left: OperandLike | None = None,
-        right: OperandLike | None = None, period: float | None = None, **options: Any,
-    ) -> Any:  # fmt: skip
-        """Returns the values of a function that is linear between points, as ``numpy.interp``.
-
-        Args:
-            x: [...] where to evaluate the function.
-            xp: [points] the coordinates; ascending, unless there is a period.
-            fp: [points] the values.
-            left: [] the value left of all points; None for the first one.
-            right: [] the value right of all points; None for the last one.
-            period: the period of the function; None if it has none.
-            options: those of `Client.interp`.
-
-        Raises:
-            ValueError: for a period of 0.
-        """
-        if period is None:
-            return self.call("interp", x, xp, fp, left, right, **options)
-        if not period:
-            raise ValueError("period=0; give another one, or None")
-        period = abs(period)
-        of_x, of_xp = self._of(x), self._of(xp)
-        at = of_x.remainder(of_x.astype(np.asarray(x) if of_x is np else x, np.float64), period)
-        folded = of_xp.remainder(of_xp.astype(np.asarray(xp) if of_xp is np else xp, np.float64), period)
-        permutation = of_xp.argsort(folded)
-        of_fp = self if self in (of_xp, self._of(fp)) else np
-        folded, values = of_xp.take(folded, permutation), of_fp.take(fp, permutation)
-        before, after = part_of(folded, slice(-1, None)), part_of(folded, slice(0, 1))
-        coordinates = of_xp.concatenate([of_xp.subtract(before, period), folded, of_xp.add(after, period)])
-        values = of_fp.concatenate([part_of(values, slice(-1, None)), values, part_of(values, slice(0, 1))])
-        return self.call("interp", at, coordinates, values, **options)
-
-    def _sums(self, indices: Any, weights: Any, length: int) -> Any:
-        """Returns the sums of the weights of bins, in the type of ``numpy.histogram``."""
-        if weights is None:
-            return self.call("bincount", indices, None, length=length)
-        dtype = type_of(weights).dtype
-        if dtype.kind == "c":
-            of_weights = self._of(weights)
-            parts = [
-                self.call("bincount", indices, part(weights), length=length)
-                for part in (of_weights.real, of_weights.imag)
-            ]
-            return self.add(parts[0], self.multiply(parts[1], 1j))
-        sums = self.call("bincount", indices, weights, length=length)
-        # By int64, in which integers wrap around as in NumPy.
-        return self._converted(self.astype(sums, np.int64) if dtype.kind in "iu" else sums, dtype)
+        return xp.add(parts[0], xp.multiply(parts[1], 1j))
+    sums = xp.call("bincount", indices, weights, length=length)
+    # By int64, in which integers wrap around as in NumPy.
+    return converted(xp, xp.astype(sums, np.int64) if dtype.kind in "iu" else sums, dtype)

@@ -1,17 +1,18 @@
-"""The base of functions that create arrays: where their results are."""
+"""The placement of arrays that functions create: their devices and sharding."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, SupportsIndex, TypedDict
+from typing import Any, SupportsIndex, TypedDict, TypeVar
 
-from shardcall.namespace.inspection import check_device
-from shardcall.namespace.shapes import ShapeNamespace
+from shardcall._src.device_arrays.standard_methods import DEVICE
+from shardcall.namespace.base import NamespaceBase
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.specs import SpecLike
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Destination(TypedDict, total=False):
@@ -38,29 +39,35 @@ class Likeness(Destination, total=False):
     shape: Shape | None
 
 
-def _show_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
-    """Gives a function a signature that shows keywords by their names."""
-    *own, _ = (signature := inspect.signature(function)).parameters.values()
+def creating(function: _Function) -> _Function:
+    """Shows the keywords of `Destination` in the signature of a function that creates arrays."""
+    *own, to = (signature := inspect.signature(function)).parameters.values()
+    names = ("shape",) if to.annotation == "Unpack[Likeness]" else ()
     named = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in sorted(keywords.items(), key=lambda item: item[0] in Destination.__annotations__)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Likeness.__annotations__[name])
+        for name in (*names, *Destination.__annotations__)
     ]
     function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    return function
 
 
-class Creating(ShapeNamespace):
-    """Calls functions that create arrays, and shows the keywords of `Destination` in their signatures."""
+def check_device(to: Mapping[str, Any]) -> None:
+    """Checks the keywords of a function that say where its result is.
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        for function in {
-            value: None for value in vars(cls).values() if inspect.isfunction(value)
-        }:  # some have two names
-            for kind in (Destination, Likeness):
-                if function.__annotations__.get("to") == f"Unpack[{kind.__name__}]":
-                    _show_keywords(function, kind.__annotations__)
+    Raises:
+        TypeError: for an unknown keyword.
+        ValueError: for a device that there is not.
+    """
+    if unknown := sorted(to.keys() - {"device", "mesh", "spec"}):
+        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}; there are device, mesh and spec")
+    if to.get("device") not in (None, DEVICE):
+        raise ValueError(
+            f"device={to['device']!r}; the only device is {DEVICE!r}: give mesh=… or spec=… to choose among its devices"
+        )
 
-    def _created(self, name: str, *operands: Any, to: Destination, **parameters: Any) -> Any:
-        check_device(to)
-        mesh, spec = to.get("mesh"), to.get("spec")
-        return self.call(name, *operands, mesh=mesh, out_specs=None if spec is None else [spec], **parameters)
+
+def created(xp: NamespaceBase, name: str, *operands: Any, to: Destination, **parameters: Any) -> Any:
+    """Runs a function that creates an array where ``to`` says."""
+    check_device(to)
+    mesh, spec = to.get("mesh"), to.get("spec")
+    return xp.call(name, *operands, mesh=mesh, out_specs=None if spec is None else [spec], **parameters)

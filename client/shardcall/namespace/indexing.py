@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.index_keys import (
     as_values,
     check_broadcast,
@@ -20,7 +21,7 @@ from shardcall.namespace.index_keys import (
     read_items,
     without_leading,
 )
-from shardcall.namespace.searching import SearchingNamespace
+from shardcall.namespace.searching import chosen, nonzero
 from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
 
 _OPERATIONS = {
@@ -31,155 +32,161 @@ _OPERATIONS = {
 """The function of each update but ``set``."""
 
 
-class IndexingNamespace(SearchingNamespace):
-    """Elements at indices."""
+def getitem(xp: NamespaceBase, x: RemoteArray, key: Any) -> Any:
+    """Returns the elements of an array at an index, as ``x[key]``.
 
-    def getitem(self, x: RemoteArray, key: Any) -> Any:
-        """Returns the elements of an array at an index, as ``x[key]``.
+    Waits for the number of elements if the index has a mask on the mesh.
 
-        Waits for the number of elements if the index has a mask on the mesh.
+    Args:
+        x: the array.
+        key: integers, slices, ``...``, None, and arrays of integers or bool, as NumPy takes them.
 
-        Args:
-            x: the array.
-            key: integers, slices, ``...``, None, and arrays of integers or bool, as NumPy takes them.
+    Raises:
+        IndexError: for other indices, and for integers out of range. Integers on the mesh are checked when the
+            result is read, which raises an `IndexOutOfRangeError`, an IndexError.
+    """
+    items = read_items(key)
+    if all(map(is_basic, items)):
+        return _sliced(xp, x, basic_index(x.shape, tuple(items)))
+    items = checked_items(x.shape, items)
+    if (mask := only_mask(items)) is not None:
+        return _masked(xp, x, mask)
+    index = _array_index(xp, x, items)
+    return _taken(xp, _sliced(xp, x, basic_index(x.shape, index.key)), index)
 
-        Raises:
-            IndexError: for other indices, and for integers out of range. Integers on the mesh are checked when the
-                result is read, which raises an `IndexOutOfRangeError`, an IndexError.
-        """
-        items = read_items(key)
-        if all(map(is_basic, items)):
-            return self._sliced(x, basic_index(x.shape, tuple(items)))
-        items = checked_items(x.shape, items)
-        if (mask := only_mask(items)) is not None:
-            return self._masked(x, mask)
-        index = self._array_index(x, items)
-        return self._taken(self._sliced(x, basic_index(x.shape, index.key)), index)
 
-    def setitem(self, x: RemoteArray, key: Any, values: Any) -> Any:
-        """Returns an array with other elements at an index, as ``x[key] = values`` makes it.
+def setitem(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any) -> Any:
+    """Returns an array with other elements at an index, as ``x[key] = values`` makes it.
 
-        Args:
-            x: the array.
-            key: as of `getitem`.
-            values: values that broadcast to the elements; converted to the element type of x. None stands for NaN, and
-                in arrays of bool for False.
+    Args:
+        x: the array.
+        key: as of `getitem`.
+        values: values that broadcast to the elements; converted to the element type of x. None stands for NaN, and
+            in arrays of bool for False.
 
-        Raises:
-            IndexError: as of `getitem`.
-            ValueError: for values that do not broadcast to the elements.
-        """
-        if values is None and x.dtype.kind in "fcb":
-            values = np.asarray(None, x.dtype)
-        return self.update(x, key, values, "set")
+    Raises:
+        IndexError: as of `getitem`.
+        ValueError: for values that do not broadcast to the elements.
+    """
+    if values is None and x.dtype.kind in "fcb":
+        values = np.asarray(None, x.dtype)
+    return update(xp, x, key, values, "set")
 
-    def update(self, x: RemoteArray, key: Any, values: Any, mode: str) -> Any:
-        """Returns an array with the elements at an index updated, as ``jax.Array.at``.
 
-        Args:
-            x: the array.
-            key: as of `getitem`.
-            values: the operands of the updates, as of `setitem`.
-            mode: ``set``, ``add``, ``multiply``, ``divide``, ``power``, ``min`` or ``max``. Of equal indices the last
-                is set; the other updates are all made, in some order.
+def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) -> Any:
+    """Returns an array with the elements at an index updated, as ``jax.Array.at``.
 
-        Raises:
-            IndexError: as of `getitem`.
-            ValueError: for values that do not broadcast to the elements.
-        """
-        x, items, new = copy.copy(x), read_items(key), as_values(values, x.dtype)
-        if new.dtype.kind == "c" and x.dtype.kind != "c":
-            new = self.not_equal(new, 0) if x.dtype.kind == "b" else self.real(new)
-        if all(map(is_basic, items)):
-            return self._update_slices(x, basic_index(x.shape, tuple(items)), new, mode)
-        items = checked_items(x.shape, items)
-        if (mask := only_mask(items)) is not None:
-            rest = x.ndim - mask.ndim
-            if mode == "set" and len(items) == 1 and not rest and new.ndim > 1:
-                raise TypeError(
-                    f"values is of shape {new.shape}; a mask of all axes takes a scalar or one axis of them"
-                )
-            shape = without_leading(new, rest)
-            if len(shape) <= rest:
-                check_broadcast(shape, x.shape[mask.ndim :])
-                return self._update_where(x, mask, self._reshaped(new, shape), mode)
-        index = self._array_index(x, items)
-        slices = basic_index(x.shape, index.key)
-        part = self._sliced(x, slices)
-        updated = self._update_at(part, index, new, mode)
-        return updated if _is_all(slices, x.shape) else self._update_slices(x, slices, updated, "set")
+    Args:
+        x: the array.
+        key: as of `getitem`.
+        values: the operands of the updates, as of `setitem`.
+        mode: ``set``, ``add``, ``multiply``, ``divide``, ``power``, ``min`` or ``max``. Of equal indices the last
+            is set; the other updates are all made, in some order.
 
-    def _sliced(self, x: RemoteArray, index: BasicIndex) -> RemoteArray:
-        if _is_all(index, x.shape):
-            return copy.copy(x)  # an object of its own, which keeps its values when x is assigned to
-        return self.call("getitem", x, _starts(index), **index.parameters)  # type: ignore[no-any-return]
+    Raises:
+        IndexError: as of `getitem`.
+        ValueError: for values that do not broadcast to the elements.
+    """
+    x, items, new = copy.copy(x), read_items(key), as_values(values, x.dtype)
+    if new.dtype.kind == "c" and x.dtype.kind != "c":
+        new = xp.not_equal(new, 0) if x.dtype.kind == "b" else xp.real(new)
+    if all(map(is_basic, items)):
+        return _update_slices(xp, x, basic_index(x.shape, tuple(items)), new, mode)
+    items = checked_items(x.shape, items)
+    if (mask := only_mask(items)) is not None:
+        rest = x.ndim - mask.ndim
+        if mode == "set" and len(items) == 1 and not rest and new.ndim > 1:
+            raise TypeError(f"values is of shape {new.shape}; a mask of all axes takes a scalar or one axis of them")
+        shape = without_leading(new, rest)
+        if len(shape) <= rest:
+            check_broadcast(shape, x.shape[mask.ndim :])
+            return _update_where(xp, x, mask, _reshaped(xp, new, shape), mode)
+    index = _array_index(xp, x, items)
+    slices = basic_index(x.shape, index.key)
+    part = _sliced(xp, x, slices)
+    updated = _update_at(xp, part, index, new, mode)
+    return updated if _is_all(slices, x.shape) else _update_slices(xp, x, slices, updated, "set")
 
-    def _masked(self, x: RemoteArray, mask: Any) -> Any:
-        if mask.ndim == 1:
-            return self._chosen(x, mask, 0)
-        if mask.ndim == x.ndim:
-            return self._chosen(x, mask, None)
-        return self._chosen(self.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :])), mask, 0)
 
-    def _array_index(self, x: RemoteArray, items: Sequence[Any]) -> ArrayIndex:
-        arrays: list[Any] = []
-        for item in items:
-            if is_mask(item):
-                arrays += np.nonzero(item) if isinstance(item, np.ndarray) else self.nonzero(item)
-            else:
-                arrays.append(item)
-        if len(arrays) > len(items):
-            arrays = checked_items(x.shape, arrays)
-        index = array_index(x.ndim, arrays)
-        check_together(index.arrays)
-        return index
+def _sliced(xp: NamespaceBase, x: RemoteArray, index: BasicIndex) -> RemoteArray:
+    if _is_all(index, x.shape):
+        return copy.copy(x)  # an object of its own, which keeps its values when x is assigned to
+    return xp.call("getitem", x, _starts(index), **index.parameters)  # type: ignore[no-any-return]
 
-    def _taken(self, x: RemoteArray, index: ArrayIndex) -> Any:
-        if index.axes == (index.position,):
-            return self.take(x, index.arrays[0], axis=index.position)
-        return self.call("take_at", x, *index.arrays, axes=index.axes, position=index.position)
 
-    def _update_slices(self, x: RemoteArray, index: BasicIndex, values: Any, mode: str) -> Any:
-        kept = iter([size for axis, size in enumerate(index.sizes) if axis not in index.dropped])
-        ndim = x.ndim - len(index.dropped) + len(index.inserted)
-        shape = without_leading(values, ndim)
-        check_broadcast(shape, [1 if i in index.inserted else next(kept) for i in range(ndim)])
-        if 0 in index.sizes:
-            return x
-        values = self._reshaped(values, shape)
-        if mode != "set":
-            values = getattr(self, _OPERATIONS[mode])(self._sliced(x, index), values)
-        return self.call("setitem", x, values, _starts(index), **index.parameters)
+def _masked(xp: NamespaceBase, x: RemoteArray, mask: Any) -> Any:
+    if mask.ndim == 1:
+        return chosen(xp, x, mask, 0)
+    if mask.ndim == x.ndim:
+        return chosen(xp, x, mask, None)
+    return chosen(xp, xp.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :])), mask, 0)
 
-    def _update_where(self, x: RemoteArray, mask: Any, values: Any, mode: str) -> Any:
-        new = values if mode == "set" else getattr(self, _OPERATIONS[mode])(x, values)
-        if new.dtype != x.dtype:
-            new = self.astype(new, x.dtype)
-        return self.where(self._reshaped(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), new, x)
 
-    def _update_at(self, x: RemoteArray, index: ArrayIndex, values: Any, mode: str) -> Any:
-        at = np.broadcast_shapes(*(array.shape for array in index.arrays))
-        others = [size for axis, size in enumerate(x.shape) if axis not in index.axes]
-        target = (*others[: index.position], *at, *others[index.position :])
-        shape = without_leading(values, len(target))
-        check_broadcast(shape, target)
-        if 0 in target:
-            return x
-        values = self._reshaped(values, shape)
-        if mode not in ("divide", "power"):
-            return self._put_at(x, index, values, mode)
-        ones = self.astype(self.logical_or(x, True), x.dtype)
-        factors = self._put_at(ones, index, values, "multiply")  # of equal indices
-        new = getattr(self, mode)(self._taken(x, index), self._taken(factors, index))
-        return self._put_at(x, index, new, "set")
+def _array_index(xp: NamespaceBase, x: RemoteArray, items: Sequence[Any]) -> ArrayIndex:
+    arrays: list[Any] = []
+    for item in items:
+        if is_mask(item):
+            arrays += np.nonzero(item) if isinstance(item, np.ndarray) else nonzero(xp, item)
+        else:
+            arrays.append(item)
+    if len(arrays) > len(items):
+        arrays = checked_items(x.shape, arrays)
+    index = array_index(x.ndim, arrays)
+    check_together(index.arrays)
+    return index
 
-    def _put_at(self, x: RemoteArray, index: ArrayIndex, values: Any, mode: str) -> Any:
-        return self.call("put_at", x, values, *index.arrays, axes=index.axes, position=index.position, mode=mode)
 
-    def _reshaped(self, values: Any, shape: tuple[int, ...]) -> Any:
-        if values.shape == shape:
-            return values
-        return values.reshape(shape) if isinstance(values, np.ndarray) else self.reshape(values, shape)
+def _taken(xp: NamespaceBase, x: RemoteArray, index: ArrayIndex) -> Any:
+    if index.axes == (index.position,):
+        return xp.take(x, index.arrays[0], axis=index.position)
+    return xp.call("take_at", x, *index.arrays, axes=index.axes, position=index.position)
+
+
+def _update_slices(xp: NamespaceBase, x: RemoteArray, index: BasicIndex, values: Any, mode: str) -> Any:
+    kept = iter([size for axis, size in enumerate(index.sizes) if axis not in index.dropped])
+    ndim = x.ndim - len(index.dropped) + len(index.inserted)
+    shape = without_leading(values, ndim)
+    check_broadcast(shape, [1 if i in index.inserted else next(kept) for i in range(ndim)])
+    if 0 in index.sizes:
+        return x
+    values = _reshaped(xp, values, shape)
+    if mode != "set":
+        values = getattr(xp, _OPERATIONS[mode])(_sliced(xp, x, index), values)
+    return xp.call("setitem", x, values, _starts(index), **index.parameters)
+
+
+def _update_where(xp: NamespaceBase, x: RemoteArray, mask: Any, values: Any, mode: str) -> Any:
+    new = values if mode == "set" else getattr(xp, _OPERATIONS[mode])(x, values)
+    if new.dtype != x.dtype:
+        new = xp.astype(new, x.dtype)
+    return xp.where(_reshaped(xp, mask, mask.shape + (1,) * (x.ndim - mask.ndim)), new, x)
+
+
+def _update_at(xp: NamespaceBase, x: RemoteArray, index: ArrayIndex, values: Any, mode: str) -> Any:
+    at = np.broadcast_shapes(*(array.shape for array in index.arrays))
+    others = [size for axis, size in enumerate(x.shape) if axis not in index.axes]
+    target = (*others[: index.position], *at, *others[index.position :])
+    shape = without_leading(values, len(target))
+    check_broadcast(shape, target)
+    if 0 in target:
+        return x
+    values = _reshaped(xp, values, shape)
+    if mode not in ("divide", "power"):
+        return _put_at(xp, x, index, values, mode)
+    ones = xp.astype(xp.logical_or(x, True), x.dtype)
+    factors = _put_at(xp, ones, index, values, "multiply")  # of equal indices
+    new = getattr(xp, mode)(_taken(xp, x, index), _taken(xp, factors, index))
+    return _put_at(xp, x, index, new, "set")
+
+
+def _put_at(xp: NamespaceBase, x: RemoteArray, index: ArrayIndex, values: Any, mode: str) -> Any:
+    return xp.call("put_at", x, values, *index.arrays, axes=index.axes, position=index.position, mode=mode)
+
+
+def _reshaped(xp: NamespaceBase, values: Any, shape: tuple[int, ...]) -> Any:
+    if values.shape == shape:
+        return values
+    return values.reshape(shape) if isinstance(values, np.ndarray) else xp.reshape(values, shape)
 
 
 def _starts(index: BasicIndex) -> Any:

@@ -11,121 +11,133 @@ import numpy as np
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, part_of, type_of
+from shardcall.namespace.base import NamespaceBase, namespace_of, part_of, type_of
 
 
-class JoinsNamespace(NamespaceBase):
-    """Arrays joined along an axis, their parts, and arrays of at least some axes."""
+def atleast_1d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
+    """Returns arrays with one axis or more, as ``numpy.atleast_1d``; several as a tuple."""
+    return _each(xp, arrays, lambda _, ndim: (1,) if not ndim else None)
 
-    def atleast_1d(self, *arrays: OperandLike) -> Any:
-        """Returns arrays with one axis or more, as ``numpy.atleast_1d``; several as a tuple."""
-        return self._each(arrays, lambda _, ndim: (1,) if not ndim else None)
 
-    def atleast_2d(self, *arrays: OperandLike) -> Any:
-        """Returns arrays with two axes or more, as ``numpy.atleast_2d``; several as a tuple."""
-        return self._each(arrays, lambda _, ndim: (1, -1) if ndim < 2 else None)
+def atleast_2d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
+    """Returns arrays with two axes or more, as ``numpy.atleast_2d``; several as a tuple."""
+    return _each(xp, arrays, lambda _, ndim: (1, -1) if ndim < 2 else None)
 
-    def atleast_3d(self, *arrays: OperandLike) -> Any:
-        """Returns arrays with three axes or more, as ``numpy.atleast_3d``; several as a tuple."""
 
-        def shape(x: OperandLike, ndim: int) -> tuple[int, ...] | None:
-            return (1, -1, 1) if ndim < 2 else (*type_of(x).shape, 1) if ndim == 2 else None
+def atleast_3d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
+    """Returns arrays with three axes or more, as ``numpy.atleast_3d``; several as a tuple."""
 
-        return self._each(arrays, shape)
+    def shape(x: OperandLike, ndim: int) -> tuple[int, ...] | None:
+        return (1, -1, 1) if ndim < 2 else (*type_of(x).shape, 1) if ndim == 2 else None
 
-    def hstack(self, tup: Sequence[OperandLike]) -> Any:
-        """Returns arrays joined along their second axis, their only one of vectors, as ``numpy.hstack``."""
-        arrays = [self.atleast_1d(array) for array in tup]
-        return self.concatenate(arrays, 0 if type_of(arrays[0]).ndim == 1 else 1)
+    return _each(xp, arrays, shape)
 
-    def vstack(self, tup: Sequence[OperandLike]) -> Any:
-        """Returns arrays joined along their first axis, vectors as rows, as ``numpy.vstack``."""
-        return self.concatenate([self.atleast_2d(array) for array in tup], 0)
 
-    def dstack(self, tup: Sequence[OperandLike]) -> Any:
-        """Returns arrays joined along their third axis, as ``numpy.dstack``."""
-        return self.concatenate([self.atleast_3d(array) for array in tup], 2)
+def hstack(xp: NamespaceBase, tup: Sequence[OperandLike]) -> Any:
+    """Returns arrays joined along their second axis, their only one of vectors, as ``numpy.hstack``."""
+    arrays = [atleast_1d(xp, array) for array in tup]
+    return xp.concatenate(arrays, 0 if type_of(arrays[0]).ndim == 1 else 1)
 
-    def column_stack(self, tup: Sequence[OperandLike]) -> Any:
-        """Returns arrays joined along their second axis, vectors as columns, as ``numpy.column_stack``."""
-        columns = [array if type_of(array).ndim > 1 else self._of(array).reshape(array, (-1, 1)) for array in tup]
-        return self.concatenate(columns, 1)
 
-    def array_split(self, ary: OperandLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-        """Returns the parts of an array along an axis, as ``numpy.array_split``.
+def vstack(xp: NamespaceBase, tup: Sequence[OperandLike]) -> Any:
+    """Returns arrays joined along their first axis, vectors as rows, as ``numpy.vstack``."""
+    return xp.concatenate([atleast_2d(xp, array) for array in tup], 0)
 
-        Args:
-            ary: [...] the array.
-            indices_or_sections: the number of parts, or the indices at which they begin.
-            axis: the axis.
-        """
-        size, ndim = type_of(ary).shape[axis], type_of(ary).ndim
-        bounds = _bounds(size, indices_or_sections)
-        key = [slice(None)] * ndim
-        parts = []
-        for bound in itertools.pairwise(bounds):
-            key[axis] = slice(*bound)
-            parts.append(part_of(ary, tuple(key)))
-        return parts
 
-    def split(self, ary: OperandLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-        """Returns the parts of an array along an axis, of one size, as ``numpy.split``.
+def dstack(xp: NamespaceBase, tup: Sequence[OperandLike]) -> Any:
+    """Returns arrays joined along their third axis, as ``numpy.dstack``."""
+    return xp.concatenate([atleast_3d(xp, array) for array in tup], 2)
 
-        Raises:
-            ValueError: for a number of parts that does not divide the axis.
-        """
-        size = type_of(ary).shape[axis]
-        if not np.ndim(indices_or_sections) and size % int(indices_or_sections):
-            raise ValueError(f"{indices_or_sections} parts of one size do not make {size} elements; use array_split")
-        return self.array_split(ary, indices_or_sections, axis)
 
-    def hsplit(self, ary: OperandLike, indices_or_sections: Any) -> list[Any]:
-        """Returns the parts of an array along its second axis, its only one of a vector, as ``numpy.hsplit``."""
-        return self.split(ary, indices_or_sections, min(_ndim(ary, 1, "hsplit") - 1, 1))
+def column_stack(xp: NamespaceBase, tup: Sequence[OperandLike]) -> Any:
+    """Returns arrays joined along their second axis, vectors as columns, as ``numpy.column_stack``."""
+    columns = [array if type_of(array).ndim > 1 else namespace_of(xp, array).reshape(array, (-1, 1)) for array in tup]
+    return xp.concatenate(columns, 1)
 
-    def vsplit(self, ary: OperandLike, indices_or_sections: Any) -> list[Any]:
-        """Returns the parts of an array along its first axis, as ``numpy.vsplit``."""
-        _ndim(ary, 2, "vsplit")
-        return self.split(ary, indices_or_sections, 0)
 
-    def dsplit(self, ary: OperandLike, indices_or_sections: Any) -> list[Any]:
-        """Returns the parts of an array along its third axis, as ``numpy.dsplit``."""
-        _ndim(ary, 3, "dsplit")
-        return self.split(ary, indices_or_sections, 2)
+def array_split(_: NamespaceBase, ary: OperandLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Returns the parts of an array along an axis, as ``numpy.array_split``.
 
-    def fliplr(self, m: OperandLike) -> Any:
-        """Returns an array with its second axis reversed, as ``numpy.fliplr``."""
-        _ndim(m, 2, "fliplr")
-        return self.flip(m, 1)
+    Args:
+        ary: [...] the array.
+        indices_or_sections: the number of parts, or the indices at which they begin.
+        axis: the axis.
+    """
+    size, ndim = type_of(ary).shape[axis], type_of(ary).ndim
+    bounds = _bounds(size, indices_or_sections)
+    key = [slice(None)] * ndim
+    parts = []
+    for bound in itertools.pairwise(bounds):
+        key[axis] = slice(*bound)
+        parts.append(part_of(ary, tuple(key)))
+    return parts
 
-    def flipud(self, m: OperandLike) -> Any:
-        """Returns an array with its first axis reversed, as ``numpy.flipud``."""
-        _ndim(m, 1, "flipud")
-        return self.flip(m, 0)
 
-    def rot90(self, m: OperandLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
-        """Returns an array rotated by quarters of a circle, from the first of two axes to the second."""
-        ndim = type_of(m).ndim
-        first, second = (axis % max(ndim, 1) for axis in axes)
-        if first == second or any(not -ndim <= axis < ndim for axis in axes):
-            raise ValueError(f"axes={tuple(axes)} and m has {ndim} axes; name two of them")
-        exchanged = [second if i == first else first if i == second else i for i in range(ndim)]
-        match k % 4:
-            case 0:
-                return self.copy(m)
-            case 1:
-                return self.transpose(self.flip(m, second), exchanged)
-            case 2:
-                return self.flip(m, (first, second))
-        return self.flip(self.transpose(m, exchanged), second)
+def split(xp: NamespaceBase, ary: OperandLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Returns the parts of an array along an axis, of one size, as ``numpy.split``.
 
-    def _each(self, arrays: Sequence[OperandLike], shape: Any) -> Any:
-        made = []
-        for array in arrays:
-            sizes = shape(array, type_of(array).ndim)
-            as_it_is = array if isinstance(array, Described) else np.asarray(array)
-            made.append(as_it_is if sizes is None else self._of(array).reshape(as_it_is, sizes))
-        return made[0] if len(made) == 1 else tuple(made)
+    Raises:
+        ValueError: for a number of parts that does not divide the axis.
+    """
+    size = type_of(ary).shape[axis]
+    if not np.ndim(indices_or_sections) and size % int(indices_or_sections):
+        raise ValueError(f"{indices_or_sections} parts of one size do not make {size} elements; use array_split")
+    return array_split(xp, ary, indices_or_sections, axis)
+
+
+def hsplit(xp: NamespaceBase, ary: OperandLike, indices_or_sections: Any) -> list[Any]:
+    """Returns the parts of an array along its second axis, its only one of a vector, as ``numpy.hsplit``."""
+    return split(xp, ary, indices_or_sections, min(_ndim(ary, 1, "hsplit") - 1, 1))
+
+
+def vsplit(xp: NamespaceBase, ary: OperandLike, indices_or_sections: Any) -> list[Any]:
+    """Returns the parts of an array along its first axis, as ``numpy.vsplit``."""
+    _ndim(ary, 2, "vsplit")
+    return split(xp, ary, indices_or_sections, 0)
+
+
+def dsplit(xp: NamespaceBase, ary: OperandLike, indices_or_sections: Any) -> list[Any]:
+    """Returns the parts of an array along its third axis, as ``numpy.dsplit``."""
+    _ndim(ary, 3, "dsplit")
+    return split(xp, ary, indices_or_sections, 2)
+
+
+def fliplr(xp: NamespaceBase, m: OperandLike) -> Any:
+    """Returns an array with its second axis reversed, as ``numpy.fliplr``."""
+    _ndim(m, 2, "fliplr")
+    return xp.flip(m, 1)
+
+
+def flipud(xp: NamespaceBase, m: OperandLike) -> Any:
+    """Returns an array with its first axis reversed, as ``numpy.flipud``."""
+    _ndim(m, 1, "flipud")
+    return xp.flip(m, 0)
+
+
+def rot90(xp: NamespaceBase, m: OperandLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
+    """Returns an array rotated by quarters of a circle, from the first of two axes to the second."""
+    ndim = type_of(m).ndim
+    first, second = (axis % max(ndim, 1) for axis in axes)
+    if first == second or any(not -ndim <= axis < ndim for axis in axes):
+        raise ValueError(f"axes={tuple(axes)} and m has {ndim} axes; name two of them")
+    exchanged = [second if i == first else first if i == second else i for i in range(ndim)]
+    match k % 4:
+        case 0:
+            return xp.copy(m)
+        case 1:
+            return xp.transpose(xp.flip(m, second), exchanged)
+        case 2:
+            return xp.flip(m, (first, second))
+    return xp.flip(xp.transpose(m, exchanged), second)
+
+
+def _each(xp: NamespaceBase, arrays: Sequence[OperandLike], shape: Any) -> Any:
+    made = []
+    for array in arrays:
+        sizes = shape(array, type_of(array).ndim)
+        as_it_is = array if isinstance(array, Described) else np.asarray(array)
+        made.append(as_it_is if sizes is None else namespace_of(xp, array).reshape(as_it_is, sizes))
+    return made[0] if len(made) == 1 else tuple(made)
 
 
 def _bounds(size: int, indices_or_sections: Any) -> list[int]:

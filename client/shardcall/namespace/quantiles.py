@@ -1,4 +1,4 @@
-"""Medians and quantiles."""
+"""Medians and quantiles along axes: the elements are sorted, and those at the quantiles are taken."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import type_of
-from shardcall.namespace.statistics import StatisticsNamespace, can_be_nan
+from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall.namespace.statistics import can_be_nan, nanmean
 from shardcall_core.types.arrays import NDArray
 
 
@@ -48,143 +48,155 @@ _INDICES: Mapping[str, Callable[[int, NDArray], NDArray]] = MappingProxyType(
 """The index of a quantile among n sorted elements, by method (Hyndman and Fan, Sample Quantiles, 1996)."""
 
 
-class QuantilesNamespace(StatisticsNamespace):
-    """Medians and quantiles along axes: the elements are sorted, and those at the quantiles are taken."""
+def median(xp: NamespaceBase, x: OperandLike, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Returns the median over axes, as ``numpy.median``; NaN where there is one."""
+    rows, shape = _rows(xp, x, axis, keepdims)
+    count = type_of(rows).shape[-1]
+    if not count:
+        return xp.reshape(xp.mean(rows, -1), shape)
+    inner = xp.sort(rows, -1)
+    middle = xp.mean(_elements(xp, inner, (count - 1) // 2, count // 2 + 1), -1)
+    return xp.reshape(_with_nan(xp, inner, middle), shape)
 
-    def median(self, x: OperandLike, axis: Any = None, *, keepdims: bool = False) -> Any:
-        """Returns the median over axes, as ``numpy.median``; NaN where there is one."""
-        rows, shape = self._rows(x, axis, keepdims)
-        count = type_of(rows).shape[-1]
-        if not count:
-            return self.reshape(self.mean(rows, -1), shape)
-        inner = self.sort(rows, -1)
-        middle = self.mean(self._between(inner, (count - 1) // 2, count // 2 + 1), -1)
-        return self.reshape(self._with_nan(inner, middle), shape)
 
-    def nanmedian(self, x: OperandLike, axis: Any = None, *, keepdims: bool = False) -> Any:
-        """Returns the median over axes without NaN, as ``numpy.nanmedian``; NaN where there is nothing else."""
-        rows, shape = self._rows(x, axis, keepdims)
-        if not can_be_nan(x) or not type_of(rows).shape[-1]:
-            return self.median(x, axis, keepdims=keepdims)
-        count = self.sum(self.logical_not(self.isnan(rows)), -1, keepdims=True)
-        middle = [self.floor_divide(self.subtract(count, 1), 2), self.floor_divide(count, 2)]
-        indices = self.clip(self.concatenate(middle, -1), 0, max(type_of(rows).shape[-1] - 1, 0))
-        return self.reshape(self.mean(self.take_along_axis(self.sort(rows, -1), indices, -1), -1), shape)
+def nanmedian(xp: NamespaceBase, x: OperandLike, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Returns the median over axes without NaN, as ``numpy.nanmedian``; NaN where there is nothing else."""
+    rows, shape = _rows(xp, x, axis, keepdims)
+    if not can_be_nan(x) or not type_of(rows).shape[-1]:
+        return median(xp, x, axis, keepdims=keepdims)
+    count = xp.sum(xp.logical_not(xp.isnan(rows)), -1, keepdims=True)
+    middle = [xp.floor_divide(xp.subtract(count, 1), 2), xp.floor_divide(count, 2)]
+    indices = xp.clip(xp.concatenate(middle, -1), 0, max(type_of(rows).shape[-1] - 1, 0))
+    return xp.reshape(xp.mean(xp.take_along_axis(xp.sort(rows, -1), indices, -1), -1), shape)
 
-    def quantile(
-        self, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *, keepdims: bool = False
-    ) -> Any:
-        """Returns quantiles over axes, as ``numpy.quantile``; NaN where there is one.
 
-        Args:
-            x: [...] the array, of real numbers.
-            q: [...] numbers of this process, from 0 to 1, whose axes are the first of the result.
-            axis: the axis or axes; None for all.
-            method: one of NumPy's methods.
-            keepdims: keep the reduced axes, with one element each.
+def quantile(
+    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
+    """Returns quantiles over axes, as ``numpy.quantile``; NaN where there is one.
 
-        Raises:
-            ValueError: for a quantile out of range, another method, and an array without elements.
-            TypeError: for quantiles on the mesh, and an array of complex numbers.
-        """
-        return self._quantiles(x, q, _checked(q, 1), axis, method, keepdims)
+    Args:
+        x: [...] the array, of real numbers.
+        q: [...] numbers of this process, from 0 to 1, whose axes are the first of the result.
+        axis: the axis or axes; None for all.
+        method: one of NumPy's methods.
+        keepdims: keep the reduced axes, with one element each.
 
-    def percentile(
-        self, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *, keepdims: bool = False
-    ) -> Any:
-        """Returns percentiles over axes, as ``numpy.percentile``; the arguments of `quantile`, ``q`` from 0 to 100."""
-        return self._quantiles(x, q, _checked(q, 100), axis, method, keepdims)
+    Raises:
+        ValueError: for a quantile out of range, another method, and an array without elements.
+        TypeError: for quantiles on the mesh, and an array of complex numbers.
+    """
+    return _quantiles(xp, x, q, _checked(q, 1), axis, method, keepdims)
 
-    def nanquantile(
-        self, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *, keepdims: bool = False
-    ) -> Any:
-        """Returns quantiles of what is not NaN, as ``numpy.nanquantile``; the arguments are those of `quantile`."""
-        return self._nanquantiles(x, q, _checked(q, 1), axis, method, keepdims)
 
-    def nanpercentile(
-        self, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *, keepdims: bool = False
-    ) -> Any:
-        """Returns percentiles of what is not NaN, as ``numpy.nanpercentile``; the arguments of `percentile`."""
-        return self._nanquantiles(x, q, _checked(q, 100), axis, method, keepdims)
+def percentile(
+    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
+    """Returns percentiles over axes, as ``numpy.percentile``; the arguments of `quantile`, ``q`` from 0 to 100."""
+    return _quantiles(xp, x, q, _checked(q, 100), axis, method, keepdims)
 
-    def _nanquantiles(self, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool) -> Any:
-        if 0 in type_of(x).shape:
-            return self.nanmean(x, axis, keepdims=keepdims)
-        if not can_be_nan(x):
-            return self._quantiles(x, q, at, axis, method, keepdims)
-        _check_method(x, method)
-        rows, shape = self._rows(x, axis, keepdims)
-        inner = self.sort(rows, -1)
-        count = self.sum(self.logical_not(self.isnan(rows)), -1, np.int64, keepdims=True)
-        indices, dtype = _INDICES[method](count, at.ravel()), type_of(x).dtype
-        most, below = self.maximum(self.subtract(count, 1), 0), self.floor(indices)
-        before = self.clip(self.astype(below, np.int64), 0, most)
-        made = self.take_along_axis(inner, before, -1)
-        if indices.dtype.kind == "f":
-            is_inside = self.logical_and(self.greater_equal(indices, 0), self.less(indices, most))
-            after = self.take_along_axis(inner, self.add(before, is_inside), -1)
-            share = self.where(is_inside, _share(self.subtract(indices, below), method, self.where), 0)
-            made = _mixed(self, made, after, share, self.subtract(1, share))
-            dtype = dtype if type(q) in (int, float) else np.result_type(dtype, np.asarray(q).dtype)
-        last = type_of(made).ndim - 1
-        made = self.reshape(self.transpose(made, (last, *range(last))), (*at.shape, *shape))
-        return made if made.dtype == dtype else self.astype(made, dtype)
 
-    def _quantiles(self, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool) -> Any:
-        _check_method(x, method)
-        rows, shape = self._rows(x, axis, keepdims)
-        count = type_of(rows).shape[-1]
-        if not count:
-            raise ValueError("x has no elements along the axes; it has no quantiles")
-        weak = type(q) in (int, float)
-        if at.dtype.kind == "f" and not weak and type_of(x).dtype.kind == "f":
-            at = at.astype(np.result_type(at.dtype, np.asarray(q).dtype))
-        indices = np.asarray(_INDICES[method](count, at))
-        inner = self.sort(rows, -1)
-        flat = self.take(inner, np.clip(np.floor(indices), 0, count - 1).astype(np.int64).ravel(), -1)
-        if indices.dtype.kind == "f":
-            flat = self._interpolated(inner, flat, indices, method, weak)
-        made = self.transpose(self._with_nan(inner, flat), (type_of(flat).ndim - 1, *range(type_of(flat).ndim - 1)))
-        return self.reshape(made, (*indices.shape, *shape))
+def nanquantile(
+    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
+    """Returns quantiles of what is not NaN, as ``numpy.nanquantile``; the arguments are those of `quantile`."""
+    return _nanquantiles(xp, x, q, _checked(q, 1), axis, method, keepdims)
 
-    def _interpolated(self, inner: Any, before: Any, indices: NDArray, method: str, weak: bool) -> Any:
-        """Returns values between the sorted elements before and behind indices, as ``numpy.quantile`` does."""
-        count = type_of(inner).shape[-1]
-        behind = np.clip(np.floor(indices) + 1, 0, count - 1)
-        after = self.take(inner, np.where(indices < 0, 0, behind).astype(np.int64).ravel(), -1)
-        share = np.where((indices < 0) | (indices >= count - 1), 0, indices - np.floor(indices)).ravel()
-        share = _share(share, method, np.where).astype(indices.dtype)
-        weight: Any = share[0].item() if weak else share
-        return _mixed(self, before, after, weight, 1 - weight)
 
-    def _rows(self, x: OperandLike, axis: Any, keepdims: bool) -> tuple[Any, tuple[int, ...]]:
-        """Returns an array with the reduced axes as its last one, and the shape of what is reduced."""
-        shape = type_of(x).shape
-        axes = axis if isinstance(axis, tuple | list) else (axis,)
-        over = [*range(len(shape))] if axis is None else [*map(operator.index, axes)]
-        if any(not -len(shape) <= i < len(shape) for i in over) or len({i % max(len(shape), 1) for i in over}) < len(
-            over
-        ):
-            raise np.exceptions.AxisError(f"axis={axis} and x has {len(shape)} axes; name axes of x, each once")
-        reduced = [i % len(shape) for i in over]
-        kept = [i for i in range(len(shape)) if i not in reduced]
-        left = tuple(1 if i in reduced else size for i, size in enumerate(shape) if keepdims or i not in reduced)
-        if len(reduced) == 1:
-            return (x if reduced == [len(shape) - 1] else self.transpose(x, (*kept, *reduced))), left
-        moved = self.transpose(x, (*kept, *reduced)) if kept else x
-        return self.reshape(moved, (*(shape[i] for i in kept), int(np.prod([shape[i] for i in reduced])))), left
+def nanpercentile(
+    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
+    """Returns percentiles of what is not NaN, as ``numpy.nanpercentile``; the arguments of `percentile`."""
+    return _nanquantiles(xp, x, q, _checked(q, 100), axis, method, keepdims)
 
-    def _between(self, rows: Any, first: int, end: int) -> Any:
-        """Returns the elements from an index to another along the last axis."""
-        return self.take(rows, np.arange(first, end), -1)
 
-    def _with_nan(self, inner: Any, values: Any) -> Any:
-        """Returns values of sorted rows, NaN where a row has one: it is the last."""
-        if not can_be_nan(inner):
-            return values
-        last = self.take(inner, np.array([-1]), -1)
-        last = last if type_of(values).ndim == type_of(inner).ndim else self.squeeze(last, -1)
-        return self.where(self.isnan(last), self.astype(last, type_of(values).dtype), values)
+def _nanquantiles(
+    xp: NamespaceBase, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool
+) -> Any:
+    if 0 in type_of(x).shape:
+        return nanmean(xp, x, axis, keepdims=keepdims)
+    if not can_be_nan(x):
+        return _quantiles(xp, x, q, at, axis, method, keepdims)
+    _check_method(x, method)
+    rows, shape = _rows(xp, x, axis, keepdims)
+    inner = xp.sort(rows, -1)
+    count = xp.sum(xp.logical_not(xp.isnan(rows)), -1, np.int64, keepdims=True)
+    indices, dtype = _INDICES[method](count, at.ravel()), type_of(x).dtype
+    most, below = xp.maximum(xp.subtract(count, 1), 0), xp.floor(indices)
+    before = xp.clip(xp.astype(below, np.int64), 0, most)
+    made = xp.take_along_axis(inner, before, -1)
+    if indices.dtype.kind == "f":
+        is_inside = xp.logical_and(xp.greater_equal(indices, 0), xp.less(indices, most))
+        after = xp.take_along_axis(inner, xp.add(before, is_inside), -1)
+        share = xp.where(is_inside, _share(xp.subtract(indices, below), method, xp.where), 0)
+        made = _mixed(xp, made, after, share, xp.subtract(1, share))
+        dtype = dtype if type(q) in (int, float) else np.result_type(dtype, np.asarray(q).dtype)
+    last = type_of(made).ndim - 1
+    made = xp.reshape(xp.transpose(made, (last, *range(last))), (*at.shape, *shape))
+    return made if made.dtype == dtype else xp.astype(made, dtype)
+
+
+def _quantiles(xp: NamespaceBase, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool) -> Any:
+    _check_method(x, method)
+    rows, shape = _rows(xp, x, axis, keepdims)
+    count = type_of(rows).shape[-1]
+    if not count:
+        raise ValueError("x has no elements along the axes; it has no quantiles")
+    weak = type(q) in (int, float)
+    if at.dtype.kind == "f" and not weak and type_of(x).dtype.kind == "f":
+        at = at.astype(np.result_type(at.dtype, np.asarray(q).dtype))
+    indices = np.asarray(_INDICES[method](count, at))
+    inner = xp.sort(rows, -1)
+    flat = xp.take(inner, np.clip(np.floor(indices), 0, count - 1).astype(np.int64).ravel(), -1)
+    if indices.dtype.kind == "f":
+        flat = _interpolated(xp, inner, flat, indices, method, weak)
+    made = xp.transpose(_with_nan(xp, inner, flat), (type_of(flat).ndim - 1, *range(type_of(flat).ndim - 1)))
+    return xp.reshape(made, (*indices.shape, *shape))
+
+
+def _interpolated(xp: NamespaceBase, inner: Any, before: Any, indices: NDArray, method: str, weak: bool) -> Any:
+    """Returns values between the sorted elements before and behind indices, as ``numpy.quantile`` does."""
+    count = type_of(inner).shape[-1]
+    behind = np.clip(np.floor(indices) + 1, 0, count - 1)
+    after = xp.take(inner, np.where(indices < 0, 0, behind).astype(np.int64).ravel(), -1)
+    share = np.where((indices < 0) | (indices >= count - 1), 0, indices - np.floor(indices)).ravel()
+    share = _share(share, method, np.where).astype(indices.dtype)
+    weight: Any = share[0].item() if weak else share
+    return _mixed(xp, before, after, weight, 1 - weight)
+
+
+def _rows(xp: NamespaceBase, x: OperandLike, axis: Any, keepdims: bool) -> tuple[Any, tuple[int, ...]]:
+    """Returns an array with the reduced axes as its last one, and the shape of what is reduced."""
+    shape = type_of(x).shape
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    over = [*range(len(shape))] if axis is None else [*map(operator.index, axes)]
+    if any(not -len(shape) <= i < len(shape) for i in over) or len({i % max(len(shape), 1) for i in over}) < len(over):
+        raise np.exceptions.AxisError(f"axis={axis} and x has {len(shape)} axes; name axes of x, each once")
+    reduced = [i % len(shape) for i in over]
+    kept = [i for i in range(len(shape)) if i not in reduced]
+    left = tuple(1 if i in reduced else size for i, size in enumerate(shape) if keepdims or i not in reduced)
+    if len(reduced) == 1:
+        return (x if reduced == [len(shape) - 1] else xp.transpose(x, (*kept, *reduced))), left
+    moved = xp.transpose(x, (*kept, *reduced)) if kept else x
+    return xp.reshape(moved, (*(shape[i] for i in kept), int(np.prod([shape[i] for i in reduced])))), left
+
+
+def _elements(xp: NamespaceBase, rows: Any, first: int, end: int) -> Any:
+    """Returns the elements from an index to another along the last axis."""
+    return xp.take(rows, np.arange(first, end), -1)
+
+
+def _with_nan(xp: NamespaceBase, inner: Any, values: Any) -> Any:
+    """Returns values of sorted rows, NaN where a row has one: it is the last."""
+    if not can_be_nan(inner):
+        return values
+    last = xp.take(inner, np.array([-1]), -1)
+    last = last if type_of(values).ndim == type_of(inner).ndim else xp.squeeze(last, -1)
+    return xp.where(xp.isnan(last), xp.astype(last, type_of(values).dtype), values)
 
 
 def _share(share: Any, method: str, where: Callable[..., Any]) -> Any:

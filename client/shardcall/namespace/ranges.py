@@ -1,4 +1,4 @@
-"""Functions that create evenly spaced numbers."""
+"""Functions that create evenly spaced numbers, which the devices compute."""
 
 from __future__ import annotations
 
@@ -10,156 +10,164 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall.namespace.base import counted_axis, weak_type
-from shardcall.namespace.destinations import Creating, Destination
+from shardcall.namespace.base import NamespaceBase, counted_axis, weak_type
+from shardcall.namespace.destinations import Destination, created, creating
+from shardcall.namespace.shapes import moveaxis
 from shardcall_core.types.element_types import parse_dtype
 
 
-class RangeNamespace(Creating):
-    """Evenly spaced numbers, which the devices compute."""
+@creating
+def arange(
+    xp: NamespaceBase,
+    start: Any,
+    /,
+    stop: Any = None,
+    step: Any = 1,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    **to: Unpack[Destination],
+) -> Any:
+    """Returns evenly spaced numbers from start, up to but without stop, as ``numpy.arange``.
 
-    def arange(
-        self,
-        start: Any,
-        /,
-        stop: Any = None,
-        step: Any = 1,
-        *,
-        dtype: npt.DTypeLike | None = None,
-        **to: Unpack[Destination],
-    ) -> Any:
-        """Returns evenly spaced numbers from start, up to but without stop, as ``numpy.arange``.
+    Args:
+        start: the first number; the only argument is the stop, and the start then 0.
+        stop: the end.
+        step: the distance of neighbours, other than 0.
+        dtype: the element type; None for that of the arguments.
+        to: see `Destination`.
+    """
+    first, end, step = map(_number, (0, start, step) if stop is None else (start, stop, step))
+    if not step:
+        raise ZeroDivisionError("step is 0; give another")
+    kind = np.result_type(np.int64, *map(np.asarray, (first, end, step))) if dtype is None else parse_dtype(dtype)
+    count = _count(first, end, step)
+    ends = np.empty(2, kind)
+    with np.errstate(all="ignore"):
+        ends[:] = first
+        if count > 1:
+            ends[1] = first + step
+    return created(xp, "arange", ends[0, ...], ends[1, ...], to=to, size=count)
 
-        Args:
-            start: the first number; the only argument is the stop, and the start then 0.
-            stop: the end.
-            step: the distance of neighbours, other than 0.
-            dtype: the element type; None for that of the arguments.
-            to: see `Destination`.
-        """
-        first, end, step = map(_number, (0, start, step) if stop is None else (start, stop, step))
-        if not step:
-            raise ZeroDivisionError("step is 0; give another")
-        kind = np.result_type(np.int64, *map(np.asarray, (first, end, step))) if dtype is None else parse_dtype(dtype)
-        count = _count(first, end, step)
-        ends = np.empty(2, kind)
-        with np.errstate(all="ignore"):
-            ends[:] = first
-            if count > 1:
-                ends[1] = first + step
-        return self._created("arange", ends[0, ...], ends[1, ...], to=to, size=count)
 
-    def linspace(
-        self,
-        start: Any,
-        stop: Any,
-        num: SupportsIndex = 50,
-        endpoint: bool = True,
-        retstep: bool = False,
-        dtype: npt.DTypeLike | None = None,
-        axis: int = 0,
-        **to: Unpack[Destination],
-    ) -> Any:
-        """Returns evenly spaced numbers from start to stop, as ``numpy.linspace``.
+@creating
+def linspace(
+    xp: NamespaceBase,
+    start: Any,
+    stop: Any,
+    num: SupportsIndex = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: npt.DTypeLike | None = None,
+    axis: int = 0,
+    **to: Unpack[Destination],
+) -> Any:
+    """Returns evenly spaced numbers from start to stop, as ``numpy.linspace``.
 
-        Args:
-            start: the first number, or an array of them.
-            stop: the last number, or an array of them; with ``endpoint=False`` the one after it.
-            num: how many.
-            endpoint: whether the last one is stop.
-            retstep: whether to return the distance of neighbours too.
-            dtype: the element type; None for float64, or complex128.
-            axis: the axis of the result along which they are, if start or stop is an array.
-            to: see `Destination`.
-        """
-        count = operator.index(num)
-        if count < 0:
-            raise ValueError(f"num={count}; give 0 or more")
-        kind = np.result_type(weak_type(start), weak_type(stop), 1.0)
-        first, last = (_values(each).astype(kind) for each in (start, stop))
-        steps = count - 1 if endpoint else count
-        with np.errstate(all="ignore"):
-            delta = np.subtract(last, first, dtype=kind)
-            step = np.asarray(delta / steps if steps > 0 else delta * np.nan)
-        if first.ndim or last.ndim:
-            made = self._lines(first, delta, step, count, steps, axis, to)
-            if endpoint and count > 1:
-                index = self.reshape(self.arange(count), [-1] + [1] * delta.ndim)
-                made = self.moveaxis(made, axis, 0)
-                made = self.moveaxis(self.where(self.equal(index, count - 1), last, made), 0, axis)
-        else:
-            counted_axis(axis, 1)
-            operands = [np.asarray(each, kind) for each in (first, step if steps > 0 else 0)]
-            operands += [np.asarray(last, kind)] * (endpoint and count > 1)
-            made = self._created("linspace", *operands, to=to, size=count)
-        if dtype is not None:
-            wanted = parse_dtype(dtype)
-            made = self.astype(self.floor(made) if wanted.kind in "iu" else made, wanted)
-        return (made, step[()]) if retstep else made
-
-    def _lines(self, first: Any, delta: Any, step: Any, count: int, steps: int, axis: int, to: Destination) -> Any:
-        index = self.reshape(self.arange(count, dtype=step.dtype, **to), [-1] + [1] * delta.ndim)
-        if steps <= 0:
-            product = self.multiply(index, delta)
-        elif np.any(step == 0):
-            product = self.multiply(self.divide(index, steps), delta)
-        else:
-            product = self.multiply(index, step)
-        return self.moveaxis(self.add(product, first), 0, axis)
-
-    def logspace(
-        self,
-        start: Any,
-        stop: Any,
-        num: SupportsIndex = 50,
-        endpoint: bool = True,
-        base: Any = 10.0,
-        dtype: npt.DTypeLike | None = None,
-        **to: Unpack[Destination],
-    ) -> Any:
-        """Returns numbers whose logarithms are evenly spaced, as ``numpy.logspace``."""
-        made = self.power(base, self.linspace(start, stop, num, endpoint, **to))
-        return made if dtype is None else self.astype(made, dtype)
-
-    def geomspace(
-        self,
-        start: Any,
-        stop: Any,
-        num: SupportsIndex = 50,
-        endpoint: bool = True,
-        dtype: npt.DTypeLike | None = None,
-        axis: int = 0,
-        **to: Unpack[Destination],
-    ) -> Any:
-        """Returns numbers from start to stop of which neighbours have one ratio, as ``numpy.geomspace``.
-
-        Args:
-            start: the first number, or an array of them, other than 0.
-            stop: the last number, or an array of them, other than 0; with ``endpoint=False`` the one after it.
-            num: how many.
-            endpoint: whether the last one is stop.
-            dtype: the element type; None for that of the arguments, floating-point or complex.
-            axis: the axis of the result along which they are, if start or stop is an array.
-            to: see `Destination`.
-
-        Raises:
-            ValueError: for a start or stop of 0.
-        """
-        count, first, last = operator.index(num), _values(start), _values(stop)
-        if np.any(first == 0) or np.any(last == 0):
-            raise ValueError("start or stop is 0, which has no ratio to another number; give other ones")
-        kind = np.result_type(first, last, float(count), np.zeros((), dtype))
-        first, last = np.broadcast_arrays(first.astype(kind), last.astype(kind))
-        sign = np.sign(first)
-        ends = [np.log10(each / sign) for each in (first, last)]
-        made = self.astype(self.logspace(ends[0], ends[1], num, endpoint, **to), kind)
-        index = self.reshape(self.arange(count, **to), [-1] + [1] * first.ndim)
+    Args:
+        start: the first number, or an array of them.
+        stop: the last number, or an array of them; with ``endpoint=False`` the one after it.
+        num: how many.
+        endpoint: whether the last one is stop.
+        retstep: whether to return the distance of neighbours too.
+        dtype: the element type; None for float64, or complex128.
+        axis: the axis of the result along which they are, if start or stop is an array.
+        to: see `Destination`.
+    """
+    count = operator.index(num)
+    if count < 0:
+        raise ValueError(f"num={count}; give 0 or more")
+    kind = np.result_type(weak_type(start), weak_type(stop), 1.0)
+    first, last = (_values(each).astype(kind) for each in (start, stop))
+    steps = count - 1 if endpoint else count
+    with np.errstate(all="ignore"):
+        delta = np.subtract(last, first, dtype=kind)
+        step = np.asarray(delta / steps if steps > 0 else delta * np.nan)
+    if first.ndim or last.ndim:
+        made = _lines(xp, first, delta, step, count, steps, axis, to)
         if endpoint and count > 1:
-            made = self.where(self.equal(index, count - 1), last / sign, made)
-        made = self.multiply(self.where(self.equal(index, 0), first / sign, made), sign)
-        made = made if made.dtype == kind else self.astype(made, kind)
-        made = self.moveaxis(made, 0, axis) if axis else made
-        return made if dtype is None else self.astype(made, dtype)
+            index = xp.reshape(arange(xp, count), [-1] + [1] * delta.ndim)
+            made = moveaxis(xp, made, axis, 0)
+            made = moveaxis(xp, xp.where(xp.equal(index, count - 1), last, made), 0, axis)
+    else:
+        counted_axis(axis, 1)
+        operands = [np.asarray(each, kind) for each in (first, step if steps > 0 else 0)]
+        operands += [np.asarray(last, kind)] * (endpoint and count > 1)
+        made = created(xp, "linspace", *operands, to=to, size=count)
+    if dtype is not None:
+        wanted = parse_dtype(dtype)
+        made = xp.astype(xp.floor(made) if wanted.kind in "iu" else made, wanted)
+    return (made, step[()]) if retstep else made
+
+
+def _lines(
+    xp: NamespaceBase, first: Any, delta: Any, step: Any, count: int, steps: int, axis: int, to: Destination
+) -> Any:
+    index = xp.reshape(arange(xp, count, dtype=step.dtype, **to), [-1] + [1] * delta.ndim)
+    if steps <= 0:
+        product = xp.multiply(index, delta)
+    elif np.any(step == 0):
+        product = xp.multiply(xp.divide(index, steps), delta)
+    else:
+        product = xp.multiply(index, step)
+    return moveaxis(xp, xp.add(product, first), 0, axis)
+
+
+@creating
+def logspace(
+    xp: NamespaceBase,
+    start: Any,
+    stop: Any,
+    num: SupportsIndex = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: npt.DTypeLike | None = None,
+    **to: Unpack[Destination],
+) -> Any:
+    """Returns numbers whose logarithms are evenly spaced, as ``numpy.logspace``."""
+    made = xp.power(base, linspace(xp, start, stop, num, endpoint, **to))
+    return made if dtype is None else xp.astype(made, dtype)
+
+
+@creating
+def geomspace(
+    xp: NamespaceBase,
+    start: Any,
+    stop: Any,
+    num: SupportsIndex = 50,
+    endpoint: bool = True,
+    dtype: npt.DTypeLike | None = None,
+    axis: int = 0,
+    **to: Unpack[Destination],
+) -> Any:
+    """Returns numbers from start to stop of which neighbours have one ratio, as ``numpy.geomspace``.
+
+    Args:
+        start: the first number, or an array of them, other than 0.
+        stop: the last number, or an array of them, other than 0; with ``endpoint=False`` the one after it.
+        num: how many.
+        endpoint: whether the last one is stop.
+        dtype: the element type; None for that of the arguments, floating-point or complex.
+        axis: the axis of the result along which they are, if start or stop is an array.
+        to: see `Destination`.
+
+    Raises:
+        ValueError: for a start or stop of 0.
+    """
+    count, first, last = operator.index(num), _values(start), _values(stop)
+    if np.any(first == 0) or np.any(last == 0):
+        raise ValueError("start or stop is 0, which has no ratio to another number; give other ones")
+    kind = np.result_type(first, last, float(count), np.zeros((), dtype))
+    first, last = np.broadcast_arrays(first.astype(kind), last.astype(kind))
+    sign = np.sign(first)
+    ends = [np.log10(each / sign) for each in (first, last)]
+    made = xp.astype(logspace(xp, ends[0], ends[1], num, endpoint, **to), kind)
+    index = xp.reshape(arange(xp, count, **to), [-1] + [1] * first.ndim)
+    if endpoint and count > 1:
+        made = xp.where(xp.equal(index, count - 1), last / sign, made)
+    made = xp.multiply(xp.where(xp.equal(index, 0), first / sign, made), sign)
+    made = made if made.dtype == kind else xp.astype(made, kind)
+    made = moveaxis(xp, made, 0, axis) if axis else made
+    return made if dtype is None else xp.astype(made, dtype)
 
 
 def _number(value: Any) -> Any:

@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall.namespace.base import NamespaceBase, converted, namespace_of, type_of
 from shardcall_core.functions.element_types import is_float, is_inexact
 from shardcall_core.functions.type_rules import loop
 from shardcall_core.types.element_types import parse_dtype
@@ -23,267 +23,296 @@ def can_be_nan(x: OperandLike) -> bool:
     return dtype.kind == "c" or is_float(dtype)
 
 
-class StatisticsNamespace(NamespaceBase):
-    """Statistics of the elements along axes."""
+def nansum(
+    xp: NamespaceBase, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
+    initial: OperandLike | None = None, where: OperandLike | None = None,
+) -> Any:  # fmt: skip
+    """Returns the sum over axes with NaN as 0, as ``numpy.nansum``."""
+    how: dict[str, Any] = {"keepdims": keepdims, "initial": initial, "where": where}
+    return xp.sum(_filled(xp, x, 0), axis, dtype, **how)
 
-    def nansum(
-        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
-        initial: OperandLike | None = None, where: OperandLike | None = None,
-    ) -> Any:  # fmt: skip
-        """Returns the sum over axes with NaN as 0, as ``numpy.nansum``."""
-        how: dict[str, Any] = {"keepdims": keepdims, "initial": initial, "where": where}
-        return self.sum(self._filled(x, 0), axis, dtype, **how)
 
-    def nanprod(
-        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
-        initial: OperandLike | None = None, where: OperandLike | None = None,
-    ) -> Any:  # fmt: skip
-        """Returns the product over axes with NaN as 1, as ``numpy.nanprod``."""
-        how: dict[str, Any] = {"keepdims": keepdims, "initial": initial, "where": where}
-        return self.prod(self._filled(x, 1), axis, dtype, **how)
+def nanprod(
+    xp: NamespaceBase, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
+    initial: OperandLike | None = None, where: OperandLike | None = None,
+) -> Any:  # fmt: skip
+    """Returns the product over axes with NaN as 1, as ``numpy.nanprod``."""
+    how: dict[str, Any] = {"keepdims": keepdims, "initial": initial, "where": where}
+    return xp.prod(_filled(xp, x, 1), axis, dtype, **how)
 
-    def nanmax(
-        self, x: OperandLike, axis: Any = None, *, keepdims: bool = False,
-        initial: OperandLike | None = None, where: OperandLike | None = None,
-    ) -> Any:  # fmt: skip
-        """Returns the maximum over axes without NaN, as ``numpy.nanmax``; NaN where there is nothing else."""
-        return self._extreme(self.max, -math.inf, x, axis, keepdims=keepdims, initial=initial, where=where)
 
-    def nanmin(
-        self, x: OperandLike, axis: Any = None, *, keepdims: bool = False,
-        initial: OperandLike | None = None, where: OperandLike | None = None,
-    ) -> Any:  # fmt: skip
-        """Returns the minimum over axes without NaN, as ``numpy.nanmin``; NaN where there is nothing else."""
-        return self._extreme(self.min, math.inf, x, axis, keepdims=keepdims, initial=initial, where=where)
+def nanmax(
+    xp: NamespaceBase, x: OperandLike, axis: Any = None, *, keepdims: bool = False,
+    initial: OperandLike | None = None, where: OperandLike | None = None,
+) -> Any:  # fmt: skip
+    """Returns the maximum over axes without NaN, as ``numpy.nanmax``; NaN where there is nothing else."""
+    return _extreme(xp, xp.max, -math.inf, x, axis, keepdims=keepdims, initial=initial, where=where)
 
-    def nanargmax(self, x: OperandLike, axis: int | None = None, *, keepdims: bool = False) -> Any:
-        """Returns the index of the maximum without NaN, as ``numpy.nanargmax``; waits to see that there is one.
 
-        Raises:
-            ValueError: for a slice of NaN alone.
-        """
-        return self.argmax(self._comparable(x, axis, -math.inf), axis, keepdims=keepdims)
+def nanmin(
+    xp: NamespaceBase, x: OperandLike, axis: Any = None, *, keepdims: bool = False,
+    initial: OperandLike | None = None, where: OperandLike | None = None,
+) -> Any:  # fmt: skip
+    """Returns the minimum over axes without NaN, as ``numpy.nanmin``; NaN where there is nothing else."""
+    return _extreme(xp, xp.min, math.inf, x, axis, keepdims=keepdims, initial=initial, where=where)
 
-    def nanargmin(self, x: OperandLike, axis: int | None = None, *, keepdims: bool = False) -> Any:
-        """Returns the index of the minimum without NaN, as ``numpy.nanargmin``; waits to see that there is one.
 
-        Raises:
-            ValueError: for a slice of NaN alone.
-        """
-        return self.argmin(self._comparable(x, axis, math.inf), axis, keepdims=keepdims)
+def nanargmax(xp: NamespaceBase, x: OperandLike, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    """Returns the index of the maximum without NaN, as ``numpy.nanargmax``; waits to see that there is one.
 
-    def nanmean(
-        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
-        where: OperandLike | None = None,
-    ) -> Any:  # fmt: skip
-        """Returns the mean over axes without NaN, as ``numpy.nanmean``; NaN where there is nothing else."""
-        if not can_be_nan(x):
-            return self.mean(x, axis, dtype, keepdims=keepdims, where=where)
-        total = self.sum(self._filled(x, 0), axis, dtype, keepdims=keepdims, where=where)
-        return self._over_count(total, self._count(x, axis, keepdims, where))
+    Raises:
+        ValueError: for a slice of NaN alone.
+    """
+    return xp.argmax(_comparable(xp, x, axis, -math.inf), axis, keepdims=keepdims)
 
-    def nanvar(
-        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, ddof: float = 0, *,
-        keepdims: bool = False, where: OperandLike | None = None,
-    ) -> Any:  # fmt: skip
-        """Returns the variance over axes without NaN, as ``numpy.nanvar``; NaN for no more elements than ``ddof``."""
-        if dtype is not None:
-            wanted = parse_dtype(dtype)
-            if not is_inexact(wanted) or (type_of(x).dtype.kind == "c" and wanted.kind != "c"):
-                raise TypeError(f"dtype={wanted.name} does not hold a variance of {type_of(x).dtype.name}")
-            x = self.astype(x, wanted)
-        if not can_be_nan(x):
-            return self.var(x, axis, ddof=ddof, keepdims=keepdims, where=where)
-        mean = self.nanmean(x, axis, keepdims=True, where=where)
-        apart = self.where(self.isnan(x), 0, self.subtract(x, mean))
-        squares = self.square(apart)
-        if type_of(x).dtype.kind == "c":
-            squares = self.add(self.square(self.real(apart)), self.square(self.imag(apart)))
-        total = self.sum(squares, axis, keepdims=keepdims, where=where)
-        freedom = self.subtract(self._count(x, axis, keepdims, where), ddof)
-        return self.where(self.less_equal(freedom, 0), math.nan, self._over_count(total, freedom))
 
-    def nanstd(
-        self, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, ddof: float = 0, *,
-        keepdims: bool = False, where: OperandLike | None = None,
-    ) -> Any:  # fmt: skip
-        """Returns the standard deviation over axes without NaN, as ``numpy.nanstd``."""
-        return self.sqrt(self.nanvar(x, axis, dtype, ddof, keepdims=keepdims, where=where))
+def nanargmin(xp: NamespaceBase, x: OperandLike, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    """Returns the index of the minimum without NaN, as ``numpy.nanargmin``; waits to see that there is one.
 
-    def nancumsum(self, x: OperandLike, axis: int | None = None, dtype: npt.DTypeLike | None = None) -> Any:
-        """Returns the running sum along an axis with NaN as 0, as ``numpy.nancumsum``."""
-        return self.cumsum(self._filled(x, 0), axis, dtype)
+    Raises:
+        ValueError: for a slice of NaN alone.
+    """
+    return xp.argmin(_comparable(xp, x, axis, math.inf), axis, keepdims=keepdims)
 
-    def nancumprod(self, x: OperandLike, axis: int | None = None, dtype: npt.DTypeLike | None = None) -> Any:
-        """Returns the running product along an axis with NaN as 1, as ``numpy.nancumprod``."""
-        return self.cumprod(self._filled(x, 1), axis, dtype)
 
-    def average(
-        self, a: OperandLike, axis: Any = None, weights: OperandLike | None = None, returned: bool = False, *,
-        keepdims: bool = False,
-    ) -> Any:  # fmt: skip
-        """Returns the weighted mean over axes, as ``numpy.average``.
+def nanmean(
+    xp: NamespaceBase, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
+    where: OperandLike | None = None,
+) -> Any:  # fmt: skip
+    """Returns the mean over axes without NaN, as ``numpy.nanmean``; NaN where there is nothing else."""
+    if not can_be_nan(x):
+        return xp.mean(x, axis, dtype, keepdims=keepdims, where=where)
+    total = xp.sum(_filled(xp, x, 0), axis, dtype, keepdims=keepdims, where=where)
+    return _over_count(xp, total, _count(xp, x, axis, keepdims, where))
 
-        Args:
-            a: [...] the array.
-            axis: the axis or axes; None for all.
-            weights: of the shape of ``a``, or of its axes ``axis``; None for equal weights. Weights on the mesh whose
-                sum is zero give NaN or infinity.
-            returned: return the sum of the weights as well.
-            keepdims: keep the reduced axes, with one element each.
 
-        Raises:
-            ValueError: for weights of another shape.
-            ZeroDivisionError: for weights of this process whose sum is zero.
-        """
-        if axis is not None:
-            axis = normalize_axis_tuple(axis, type_of(a).ndim, "axis")
-        if weights is None:
-            mean = self.mean(a, axis, keepdims=keepdims)
-            count = math.prod(type_of(a).shape) // max(math.prod(type_of(mean).shape), 1)
-            return (mean, self._constant(mean, count)) if returned else mean
-        factors = self._weights(a, axis, weights)
-        types = type_of(a).dtype, type_of(factors).dtype
-        dtype = np.result_type(*types, np.float64) if types[0].kind in "biu" else loop("multiply", *types).result
-        scale = self._of(factors).sum(factors, axis, dtype, keepdims=keepdims)
-        if not isinstance(scale, Described) and np.any(scale == 0):
-            raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
-        product = self.multiply(self._converted(a, dtype), self._converted(factors, dtype))
-        mean = self.divide(self.sum(product, axis, keepdims=keepdims), scale)
-        return (mean, self.broadcast_to(scale, type_of(mean).shape)) if returned else mean
+def nanvar(
+    xp: NamespaceBase, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, ddof: float = 0, *,
+    keepdims: bool = False, where: OperandLike | None = None,
+) -> Any:  # fmt: skip
+    """Returns the variance over axes without NaN, as ``numpy.nanvar``; NaN for no more elements than ``ddof``."""
+    if dtype is not None:
+        wanted = parse_dtype(dtype)
+        if not is_inexact(wanted) or (type_of(x).dtype.kind == "c" and wanted.kind != "c"):
+            raise TypeError(f"dtype={wanted.name} does not hold a variance of {type_of(x).dtype.name}")
+        x = xp.astype(x, wanted)
+    if not can_be_nan(x):
+        return xp.var(x, axis, ddof=ddof, keepdims=keepdims, where=where)
+    mean = nanmean(xp, x, axis, keepdims=True, where=where)
+    apart = xp.where(xp.isnan(x), 0, xp.subtract(x, mean))
+    squares = xp.square(apart)
+    if type_of(x).dtype.kind == "c":
+        squares = xp.add(xp.square(xp.real(apart)), xp.square(xp.imag(apart)))
+    total = xp.sum(squares, axis, keepdims=keepdims, where=where)
+    freedom = xp.subtract(_count(xp, x, axis, keepdims, where), ddof)
+    return xp.where(xp.less_equal(freedom, 0), math.nan, _over_count(xp, total, freedom))
 
-    def cov(
-        self, m: OperandLike, y: OperandLike | None = None, rowvar: bool = True, bias: bool = False,
-        ddof: int | None = None, fweights: npt.ArrayLike | None = None, aweights: npt.ArrayLike | None = None,
-        *, dtype: npt.DTypeLike | None = None,
-    ) -> Any:  # fmt: skip
-        """Returns the covariances of variables, as ``numpy.cov``; the weights are arrays of this process.
 
-        Raises:
-            ValueError: for arrays of more than two axes, and for negative weights.
-            RuntimeError: for weights of another shape than the observations.
-        """
-        x = self._variables(m, rowvar)
-        common = np.result_type(type_of(m).dtype, *([] if y is None else [type_of(y).dtype]), np.float64)
-        if y is not None:
-            x = self.concatenate([x, self._variables(y, rowvar)], 0)
-        if dtype is not None and not is_inexact(parse_dtype(dtype)):
-            raise TypeError(f"dtype={parse_dtype(dtype).name} does not hold a covariance; give a floating-point type")
-        x = self.astype(x, common if dtype is None else dtype)
-        weights, factor = _weighing(type_of(x).shape[1], bias, ddof, fweights, aweights)
-        if weights is None:
-            x = weighted = self.subtract(x, self.mean(x, 1, keepdims=True))
-        else:
-            row = weights.astype(type_of(x).dtype)
-            mean = self.divide(self.sum(self.multiply(x, row), 1, keepdims=True), row.sum())
-            x = self.subtract(x, mean)
-            weighted = self.multiply(x, row)
-        product = self.matmul(x, self.conjugate(self.transpose(weighted)))
-        return self.squeeze(self.multiply(product, 1 / factor if factor else math.inf))
+def nanstd(
+    xp: NamespaceBase, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, ddof: float = 0, *,
+    keepdims: bool = False, where: OperandLike | None = None,
+) -> Any:  # fmt: skip
+    """Returns the standard deviation over axes without NaN, as ``numpy.nanstd``."""
+    return xp.sqrt(nanvar(xp, x, axis, dtype, ddof, keepdims=keepdims, where=where))
 
-    def corrcoef(
-        self, x: OperandLike, y: OperandLike | None = None, rowvar: bool = True, *, dtype: npt.DTypeLike | None = None
-    ) -> Any:
-        """Returns the correlations of variables, as ``numpy.corrcoef``."""
-        covariance = self.cov(x, y, rowvar, dtype=dtype)
-        if not type_of(covariance).ndim:
-            return self.divide(covariance, covariance)
-        deviation = self.sqrt(self.real(self.diagonal(covariance)))
-        scaled = self.divide(self.divide(covariance, self.expand_dims(deviation, 1)), deviation)
-        if type_of(scaled).dtype.kind != "c":
-            return self.clip(scaled, -1, 1)
-        parts = [self.clip(part, -1, 1) for part in (self.real(scaled), self.imag(scaled))]
-        return self.add(parts[0], self.multiply(parts[1], 1j))
 
-    def logsumexp(self, x: OperandLike, axis: Any = None, b: OperandLike | None = None, keepdims: bool = False) -> Any:
-        """Returns the logarithm of the sum of exponentials over axes, as ``scipy.special.logsumexp``.
+def nancumsum(xp: NamespaceBase, x: OperandLike, axis: int | None = None, dtype: npt.DTypeLike | None = None) -> Any:
+    """Returns the running sum along an axis with NaN as 0, as ``numpy.nancumsum``."""
+    return xp.cumsum(_filled(xp, x, 0), axis, dtype)
 
-        Args:
-            x: [...] the exponents, real.
-            axis: the axis or axes; None for all.
-            b: the factors of the exponentials; None for 1.
-            keepdims: keep the reduced axes, with one element each.
-        """
-        x = self._inexact(x)
-        if b is not None:
-            x = self.where(self._of(b).equal(b, 0), -math.inf, x)
-        highest = self.max(x, axis, keepdims=True, initial=-math.inf)
-        highest = self.where(self.isfinite(highest), highest, 0)
-        terms = self.exp(self.subtract(x, highest))
-        total = self.log(self.sum(terms if b is None else self.multiply(terms, b), axis, keepdims=keepdims))
-        if not keepdims:
-            highest = self.squeeze(highest, _axes(axis, type_of(x).ndim))
-        return self.add(total, highest)
 
-    def softmax(self, x: OperandLike, axis: Any = None) -> Any:
-        """Returns exponentials divided by their sum over axes, as ``scipy.special.softmax``."""
-        x = self._inexact(x)
-        terms = self.exp(self.subtract(x, self.max(x, axis, keepdims=True)))
-        return self.divide(terms, self.sum(terms, axis, keepdims=True))
+def nancumprod(xp: NamespaceBase, x: OperandLike, axis: int | None = None, dtype: npt.DTypeLike | None = None) -> Any:
+    """Returns the running product along an axis with NaN as 1, as ``numpy.nancumprod``."""
+    return xp.cumprod(_filled(xp, x, 1), axis, dtype)
 
-    def log_softmax(self, x: OperandLike, axis: Any = None) -> Any:
-        """Returns the logarithm of `softmax`, as ``scipy.special.log_softmax``."""
-        x = self._inexact(x)
-        highest = self.max(x, axis, keepdims=True)
-        apart = self.subtract(x, self.where(self.isfinite(highest), highest, 0))
-        return self.subtract(apart, self.log(self.sum(self.exp(apart), axis, keepdims=True)))
 
-    def _filled(self, x: OperandLike, value: float) -> Any:
-        return self.where(self.isnan(x), value, x) if can_be_nan(x) else x
+def average(
+    xp: NamespaceBase, a: OperandLike, axis: Any = None, weights: OperandLike | None = None, returned: bool = False, *,
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
+    """Returns the weighted mean over axes, as ``numpy.average``.
 
-    def _inexact(self, x: OperandLike) -> Any:
-        return x if can_be_nan(x) else self.astype(x, np.float64)
+    Args:
+        a: [...] the array.
+        axis: the axis or axes; None for all.
+        weights: of the shape of ``a``, or of its axes ``axis``; None for equal weights. Weights on the mesh whose
+            sum is zero give NaN or infinity.
+        returned: return the sum of the weights as well.
+        keepdims: keep the reduced axes, with one element each.
 
-    def _constant(self, like: OperandLike, value: float) -> Any:
-        return self.where(self.logical_or(like, True), value, like)
+    Raises:
+        ValueError: for weights of another shape.
+        ZeroDivisionError: for weights of this process whose sum is zero.
+    """
+    if axis is not None:
+        axis = normalize_axis_tuple(axis, type_of(a).ndim, "axis")
+    if weights is None:
+        mean = xp.mean(a, axis, keepdims=keepdims)
+        count = math.prod(type_of(a).shape) // max(math.prod(type_of(mean).shape), 1)
+        return (mean, _constant(xp, mean, count)) if returned else mean
+    factors = _weights(xp, a, axis, weights)
+    types = type_of(a).dtype, type_of(factors).dtype
+    dtype = np.result_type(*types, np.float64) if types[0].kind in "biu" else loop("multiply", *types).result
+    scale = namespace_of(xp, factors).sum(factors, axis, dtype, keepdims=keepdims)
+    if not isinstance(scale, Described) and np.any(scale == 0):
+        raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
+    product = xp.multiply(converted(xp, a, dtype), converted(xp, factors, dtype))
+    mean = xp.divide(xp.sum(product, axis, keepdims=keepdims), scale)
+    return (mean, xp.broadcast_to(scale, type_of(mean).shape)) if returned else mean
 
-    def _count(self, x: OperandLike, axis: Any, keepdims: bool, where: OperandLike | None) -> Any:
-        return self.sum(self.logical_not(self.isnan(x)), axis, np.int64, keepdims=keepdims, where=where)
 
-    def _over_count(self, total: Any, count: Any) -> Any:
-        """Returns a quotient in the type of its dividend, divided in float64 as NumPy divides by integers."""
-        return self.astype(self.divide(total, count), type_of(total).dtype)
+def cov(
+    xp: NamespaceBase, m: OperandLike, y: OperandLike | None = None, rowvar: bool = True, bias: bool = False,
+    ddof: int | None = None, fweights: npt.ArrayLike | None = None, aweights: npt.ArrayLike | None = None,
+    *, dtype: npt.DTypeLike | None = None,
+) -> Any:  # fmt: skip
+    """Returns the covariances of variables, as ``numpy.cov``; the weights are arrays of this process.
 
-    def _extreme(self, function: Any, lowest: float, x: OperandLike, axis: Any, *, initial: Any, **how: Any) -> Any:
-        if not can_be_nan(x):
-            return function(x, axis, initial=initial, **how)
-        result = function(self._filled(x, lowest), axis, initial=initial, **how)
-        if initial is not None:
-            return result
-        return self.where(self.all(self.isnan(x), axis, keepdims=how["keepdims"]), math.nan, result)
+    Raises:
+        ValueError: for arrays of more than two axes, and for negative weights.
+        RuntimeError: for weights of another shape than the observations.
+    """
+    x = _variables(xp, m, rowvar)
+    common = np.result_type(type_of(m).dtype, *([] if y is None else [type_of(y).dtype]), np.float64)
+    if y is not None:
+        x = xp.concatenate([x, _variables(xp, y, rowvar)], 0)
+    if dtype is not None and not is_inexact(parse_dtype(dtype)):
+        raise TypeError(f"dtype={parse_dtype(dtype).name} does not hold a covariance; give a floating-point type")
+    x = xp.astype(x, common if dtype is None else dtype)
+    weights, factor = _weighing(type_of(x).shape[1], bias, ddof, fweights, aweights)
+    if weights is None:
+        x = weighted = xp.subtract(x, xp.mean(x, 1, keepdims=True))
+    else:
+        row = weights.astype(type_of(x).dtype)
+        mean = xp.divide(xp.sum(xp.multiply(x, row), 1, keepdims=True), row.sum())
+        x = xp.subtract(x, mean)
+        weighted = xp.multiply(x, row)
+    product = xp.matmul(x, xp.conjugate(xp.transpose(weighted)))
+    return xp.squeeze(xp.multiply(product, 1 / factor if factor else math.inf))
 
-    def _comparable(self, x: OperandLike, axis: int | None, lowest: float) -> Any:
-        if not can_be_nan(x):
-            return x
-        if type_of(x).shape and bool(self.any(self.all(self.isnan(x), axis))):
-            raise ValueError("x has a slice of NaN alone, which has no index of an extreme element")
-        return self._filled(x, lowest)
 
-    def _weights(self, a: OperandLike, axis: Any, weights: OperandLike) -> Any:
-        """Returns weights that broadcast with the array."""
-        shape, own = type_of(a).shape, type_of(weights).shape
-        if own == shape:
-            return weights if isinstance(weights, Described) else np.asarray(weights)
-        if axis is None:
-            raise TypeError(
-                f"weights is of shape {own} and a of {shape}; name their axis, or give one for each element"
-            )
-        axes = _axes(axis, len(shape))
-        if own != tuple(shape[i] for i in axes):
-            raise ValueError(f"weights is of shape {own} and a of {shape}; give one for each element along axis={axis}")
-        by_axis = [axes.index(i) for i in sorted(axes)]
-        sizes = [size if i in axes else 1 for i, size in enumerate(shape)]
-        of_weights = self._of(weights)
-        return of_weights.reshape(of_weights.transpose(weights, by_axis), sizes)
+def corrcoef(
+    xp: NamespaceBase,
+    x: OperandLike,
+    y: OperandLike | None = None,
+    rowvar: bool = True,
+    *,
+    dtype: npt.DTypeLike | None = None,
+) -> Any:
+    """Returns the correlations of variables, as ``numpy.corrcoef``."""
+    covariance = cov(xp, x, y, rowvar, dtype=dtype)
+    if not type_of(covariance).ndim:
+        return xp.divide(covariance, covariance)
+    deviation = xp.sqrt(xp.real(xp.diagonal(covariance)))
+    scaled = xp.divide(xp.divide(covariance, xp.expand_dims(deviation, 1)), deviation)
+    if type_of(scaled).dtype.kind != "c":
+        return xp.clip(scaled, -1, 1)
+    parts = [xp.clip(part, -1, 1) for part in (xp.real(scaled), xp.imag(scaled))]
+    return xp.add(parts[0], xp.multiply(parts[1], 1j))
 
-    def _variables(self, x: OperandLike, rowvar: bool) -> Any:
-        """Returns variables as the rows of a matrix."""
-        ndim = type_of(x).ndim
-        if ndim > 2:
-            raise ValueError(f"an array of variables has {ndim} axes; give two at most")
-        if ndim < 2:
-            return self.reshape(x, (1, -1))
-        return x if rowvar else self.transpose(x)
+
+def logsumexp(
+    xp: NamespaceBase, x: OperandLike, axis: Any = None, b: OperandLike | None = None, keepdims: bool = False
+) -> Any:
+    """Returns the logarithm of the sum of exponentials over axes, as ``scipy.special.logsumexp``.
+
+    Args:
+        x: [...] the exponents, real.
+        axis: the axis or axes; None for all.
+        b: the factors of the exponentials; None for 1.
+        keepdims: keep the reduced axes, with one element each.
+    """
+    x = _inexact(xp, x)
+    if b is not None:
+        x = xp.where(namespace_of(xp, b).equal(b, 0), -math.inf, x)
+    highest = xp.max(x, axis, keepdims=True, initial=-math.inf)
+    highest = xp.where(xp.isfinite(highest), highest, 0)
+    terms = xp.exp(xp.subtract(x, highest))
+    total = xp.log(xp.sum(terms if b is None else xp.multiply(terms, b), axis, keepdims=keepdims))
+    if not keepdims:
+        highest = xp.squeeze(highest, _axes(axis, type_of(x).ndim))
+    return xp.add(total, highest)
+
+
+def softmax(xp: NamespaceBase, x: OperandLike, axis: Any = None) -> Any:
+    """Returns exponentials divided by their sum over axes, as ``scipy.special.softmax``."""
+    x = _inexact(xp, x)
+    terms = xp.exp(xp.subtract(x, xp.max(x, axis, keepdims=True)))
+    return xp.divide(terms, xp.sum(terms, axis, keepdims=True))
+
+
+def log_softmax(xp: NamespaceBase, x: OperandLike, axis: Any = None) -> Any:
+    """Returns the logarithm of `softmax`, as ``scipy.special.log_softmax``."""
+    x = _inexact(xp, x)
+    highest = xp.max(x, axis, keepdims=True)
+    apart = xp.subtract(x, xp.where(xp.isfinite(highest), highest, 0))
+    return xp.subtract(apart, xp.log(xp.sum(xp.exp(apart), axis, keepdims=True)))
+
+
+def _filled(xp: NamespaceBase, x: OperandLike, value: float) -> Any:
+    return xp.where(xp.isnan(x), value, x) if can_be_nan(x) else x
+
+
+def _inexact(xp: NamespaceBase, x: OperandLike) -> Any:
+    return x if can_be_nan(x) else xp.astype(x, np.float64)
+
+
+def _constant(xp: NamespaceBase, like: OperandLike, value: float) -> Any:
+    return xp.where(xp.logical_or(like, True), value, like)
+
+
+def _count(xp: NamespaceBase, x: OperandLike, axis: Any, keepdims: bool, where: OperandLike | None) -> Any:
+    return xp.sum(xp.logical_not(xp.isnan(x)), axis, np.int64, keepdims=keepdims, where=where)
+
+
+def _over_count(xp: NamespaceBase, total: Any, count: Any) -> Any:
+    """Returns a quotient in the type of its dividend, divided in float64 as NumPy divides by integers."""
+    return xp.astype(xp.divide(total, count), type_of(total).dtype)
+
+
+def _extreme(
+    xp: NamespaceBase, function: Any, lowest: float, x: OperandLike, axis: Any, *, initial: Any, **how: Any
+) -> Any:
+    if not can_be_nan(x):
+        return function(x, axis, initial=initial, **how)
+    result = function(_filled(xp, x, lowest), axis, initial=initial, **how)
+    if initial is not None:
+        return result
+    return xp.where(xp.all(xp.isnan(x), axis, keepdims=how["keepdims"]), math.nan, result)
+
+
+def _comparable(xp: NamespaceBase, x: OperandLike, axis: int | None, lowest: float) -> Any:
+    if not can_be_nan(x):
+        return x
+    if type_of(x).shape and bool(xp.any(xp.all(xp.isnan(x), axis))):
+        raise ValueError("x has a slice of NaN alone, which has no index of an extreme element")
+    return _filled(xp, x, lowest)
+
+
+def _weights(xp: NamespaceBase, a: OperandLike, axis: Any, weights: OperandLike) -> Any:
+    """Returns weights that broadcast with the array."""
+    shape, own = type_of(a).shape, type_of(weights).shape
+    if own == shape:
+        return weights if isinstance(weights, Described) else np.asarray(weights)
+    if axis is None:
+        raise TypeError(f"weights is of shape {own} and a of {shape}; name their axis, or give one for each element")
+    axes = _axes(axis, len(shape))
+    if own != tuple(shape[i] for i in axes):
+        raise ValueError(f"weights is of shape {own} and a of {shape}; give one for each element along axis={axis}")
+    by_axis = [axes.index(i) for i in sorted(axes)]
+    sizes = [size if i in axes else 1 for i, size in enumerate(shape)]
+    of_weights = namespace_of(xp, weights)
+    return of_weights.reshape(of_weights.transpose(weights, by_axis), sizes)
+
+
+def _variables(xp: NamespaceBase, x: OperandLike, rowvar: bool) -> Any:
+    """Returns variables as the rows of a matrix."""
+    ndim = type_of(x).ndim
+    if ndim > 2:
+        raise ValueError(f"an array of variables has {ndim} axes; give two at most")
+    if ndim < 2:
+        return xp.reshape(x, (1, -1))
+    return x if rowvar else xp.transpose(x)
 
 
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:

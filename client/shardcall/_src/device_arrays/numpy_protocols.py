@@ -157,13 +157,13 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def _parameters(run: Callable[..., Any]) -> tuple[frozenset[str], tuple[str, ...]]:
-    return _parameter_names(getattr(run, "__func__", run))
+    return _parameter_names(getattr(run, "__func__", run), is_method=hasattr(run, "__func__"))
 
 
 @lru_cache(maxsize=512)
-def _parameter_names(run: Callable[..., Any]) -> tuple[frozenset[str], tuple[str, ...]]:
+def _parameter_names(run: Callable[..., Any], *, is_method: bool) -> tuple[frozenset[str], tuple[str, ...]]:
     """Returns the parameters of a function that can be passed by name, and those that cannot."""
-    parameters = [each for each in inspect.signature(run).parameters.values() if each.name != "self"]
+    parameters = [*inspect.signature(run).parameters.values()][is_method:]  # without that of the namespace
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     only_by_position = tuple(each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_ONLY)
     return frozenset(each.name for each in parameters if each.kind in by_name), only_by_position
