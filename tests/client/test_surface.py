@@ -12,7 +12,8 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall.methods import KernelMethods, calling, signatures
+from shardcall import aio
+from shardcall.methods import KernelMethods, kernel_method, signatures
 from shardcall.methods.elementwise import ClipOptions, WhereOptions
 from shardcall.v1 import (
     array_service_pb2,
@@ -73,6 +74,12 @@ def test_names_are_imported_from_the_modules_that_type_checkers_see():
         shardcall.connext  # noqa: B018
 
 
+def test_clients_hold_their_parts_and_inherit_little():
+    orders = [[kind.__name__ for kind in client.__mro__] for client in (shardcall.Client, aio.AsyncClient)]
+    base = ["KernelMethods", "KernelCaller", "Generic", "object"]
+    assert orders == [["Client", *base], ["AsyncClient", "AsyncWrapper", *base]]
+
+
 def test_type_checkers_do_not_see_what_would_have_them_take_misspelt_names():
     assert not [node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.FunctionDef)]
 
@@ -85,7 +92,7 @@ def test_all_names_exist_and_are_documented():
 
 OPTIONS = {
     name: annotation
-    for kind in (calling.ProductOptions, WhereOptions, ClipOptions)
+    for kind in (kernel_method.ProductOptions, WhereOptions, ClipOptions)
     for name, annotation in get_type_hints(kind).items()
 } | {"keep": bool}  # for type checkers False, beside an overload for True
 METHODS_OF_KERNELS = sorted(name for name in dir(KernelMethods) if not name.startswith("_") and name != "call")
@@ -101,7 +108,7 @@ def test_methods_have_real_signatures_and_a_line_for_each_parameter(name):
     defaults = dict.fromkeys(options) | {"strategy": "auto", "keep": False, "timeout": 300.0}
     for keyword in keywords:
         assert (keyword.kind, keyword.default) == (inspect.Parameter.KEYWORD_ONLY, defaults[keyword.name])
-        assert eval(keyword.annotation, vars(calling)) == OPTIONS[keyword.name]
+        assert eval(keyword.annotation, vars(kernel_method)) == OPTIONS[keyword.name]
     shown = {parameter.name: parameter.default for parameter in own}
     for parameter, default in function.parameters.items():
         if default is REQUIRED:
@@ -157,11 +164,11 @@ def test_a_method_is_completed_once_by_threads_that_get_it_together(monkeypatch)
     def complete_meanwhile(function):
         base = inspected(function)
         monkeypatch.setattr(inspect, "signature", inspected)
-        signatures._complete(function, FUNCTIONS["negative"], {})
+        signatures._complete(function, FUNCTIONS["negative"])
         return base
 
     monkeypatch.setattr(inspect, "signature", complete_meanwhile)
-    signatures._complete(method, FUNCTIONS["negative"], {})
+    signatures._complete(method, FUNCTIONS["negative"])
     assert list(inspect.signature(method).parameters)[-2:] == ["keep", "timeout"]
     assert method.__doc__.count("timeout:") == 1
 

@@ -1,9 +1,32 @@
-"""The types of methods that run kernels, for type checkers: the class of the results depends on ``keep``."""
+"""Methods that call kernels: their options, their types, and the base of the classes that have them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable
+from difflib import get_close_matches
+from types import FunctionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    overload,
+)
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall.methods.signatures import LazyMethod
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.types.arguments import check_required, similar_specs
+from shardcall_core.types.mesh import MeshLike
+from shardcall_core.types.specs import SpecLike
+from shardcall_core.types.tracebacks import shorten
 
 if TYPE_CHECKING:
     from shardcall._src.calls.result import Result
@@ -24,8 +47,46 @@ Outcome_co = TypeVar("Outcome_co", covariant=True)
 Kept_co = TypeVar("Kept_co", covariant=True)
 
 
-class Runs(Generic[Outcome]):
-    """An object whose methods return one type."""
+class Options(TypedDict, total=False):
+    """The keywords of every method that runs a kernel; all may be left out.
+
+    Attributes:
+        mesh: the devices to run on; None for those of the first committed operand (`RemoteArray.committed`), else of
+            the largest operand on the mesh, else the server's choice.
+        out_spec: the sharding of the result; None for the function's default.
+        strategy: the name of a strategy; ``"auto"`` leaves the choice to the server.
+        keep: leave the results on the mesh, each as a `shardcall.RemoteArray`.
+        timeout: seconds for the complete call, upload and compilation included; 300 by default, None for the server's
+            maximum.
+    """
+
+    mesh: MeshLike | None
+    out_spec: SpecLike | None
+    strategy: str
+    keep: Literal[False]  # for True see `BoundMethod`
+    timeout: float | None
+
+
+class ArrayOptions(Options, total=False):
+    """The keywords of methods of one main array.
+
+    Attributes:
+        spec: the sharding of the array; None for its own on the mesh, else by its first axis, over all mesh axes.
+    """
+
+    spec: SpecLike | None
+
+
+class ProductOptions(Options, total=False):
+    """The keywords of methods of two factors.
+
+    Attributes:
+        lhs_spec: the sharding of ``lhs``; None for its own on the mesh, else the kernel's choice.
+        rhs_spec: the sharding of ``rhs``; None for its own on the mesh, else the kernel's choice.
+    """
+
+    lhs_spec: SpecLike | None
+    rhs_spec: SpecLike | None
 
 
 class Submitted:
@@ -53,15 +114,78 @@ class KernelMethod(Protocol[Arguments]):
     @overload
     def __get__(self, instance: None, owner: Any) -> Callable[Concatenate[Any, Arguments], Any]: ...
     @overload
-    def __get__(self, instance: Runs[Submitted], owner: Any) -> Any: ...
-    @overload
-    def __get__(self, instance: Runs[Computed], owner: Any) -> BoundMethod[Arguments, HereResult, KeptResult]: ...
+    def __get__(self, instance: KernelCaller[Submitted], owner: Any) -> Any: ...
     @overload
     def __get__(
-        self, instance: Runs[Awaitable[Item]], owner: Any
+        self, instance: KernelCaller[Computed], owner: Any
+    ) -> BoundMethod[Arguments, HereResult, KeptResult]: ...
+    @overload
+    def __get__(
+        self, instance: KernelCaller[Awaitable[Item]], owner: Any
     ) -> BoundMethod[Arguments, Awaitable[NDArray], Awaitable[Item]]: ...
 
 
 def kernel_method(method: Callable[Concatenate[Any, Arguments], Any]) -> KernelMethod[Arguments]:
     """Returns a method that type checkers see with both classes of its results."""
     return method
+
+
+class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
+    """An object that calls kernels by name; a class below it may list methods of kernels."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, method in list(vars(cls).items()):
+            if isinstance(method, FunctionType) and name in FUNCTIONS and "options" in method.__annotations__:
+                setattr(cls, name, LazyMethod(cls, method, FUNCTIONS[name]))
+
+    @kernel_method
+    @abstractmethod
+    def call(
+        self, name: str, /, *operands: OperandLike | None, keep: Literal[False] = False, **arguments: Any
+    ) -> Outcome:
+        """Runs any kernel of the server."""
+
+    def _kernel_names(self) -> Iterable[str]:
+        """Returns the names of the server's kernels; none if the server does not answer soon."""
+        return ()
+
+    def _named(self, kernel: str, *operands: OperandLike | None, options: Options, **parameters: Any) -> Outcome:
+        """Runs the kernel of a method.
+
+        Raises:
+            TypeError: for an unknown option; the message names similar ones.
+            OperandCountError: if a required operand is None.
+        """
+        try:
+            allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords} if options else ()
+            for name in options:
+                if name not in allowed:
+                    near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)
+                    meant = " or ".join(map(repr, near))
+                    hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
+                    raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
+            check_required(kernel, operands)
+            # Its type is that of the subclass.
+            return self.call(kernel, *operands, **parameters, **options)  # type: ignore[arg-type,no-any-return]
+        except Exception as error:
+            shorten(error)
+            raise
+
+    if not TYPE_CHECKING:  # a type checker that saw it would accept every misspelt name
+
+        def __getattr__(self, name):
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_"):
+                message += _hint(name, [each for each in dir(self) if not each.startswith("_")], self._kernel_names())
+            raise AttributeError(message, name=name, obj=self)
+
+
+def _hint(name: str, methods: Iterable[str], kernels: Iterable[str]) -> str:
+    if name in kernels:
+        return f"; it is a kernel of the server without a method: client.call({name!r}, …)"
+    if name == "random":
+        return "; uniform, normal, randint and permutation draw random numbers, and take a seed: uniform(seed, shape)"
+    near = get_close_matches(name, {*methods, *kernels}, cutoff=0.5)
+    meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"{meant}; print(client.kernels()) shows all kernels"

@@ -1,4 +1,8 @@
-"""Random arrays, generated on the mesh."""
+"""Random arrays, generated on the mesh.
+
+A seed gives the values of `jax.random` for its key, the same on every mesh. Without ``mesh`` and ``out_spec`` an array
+is generated on one device.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.methods.calling import ArrayOptions, Calling, Options
-from shardcall.methods.kernel_method import Outcome, kernel_method
+from shardcall.methods.kernel_method import ArrayOptions, KernelCaller, Options, Outcome, kernel_method
 from shardcall_core.functions.element_types import DType
 from shardcall_core.types.element_types import parse_dtype
 from shardcall_core.types.errors import InvalidOperandError
@@ -52,106 +55,104 @@ def _seeded(method: Callable[P, R]) -> Callable[P, R]:
     return seeded
 
 
-class Random(Calling[Outcome]):
-    """Random arrays, generated on the mesh.
+@kernel_method
+@_seeded
+def uniform(
+    self: KernelCaller[Outcome],
+    seed: OperandLike,
+    shape: Shape,
+    low: OperandLike = 0.0,
+    high: OperandLike = 1.0,
+    dtype: npt.DTypeLike = np.float64,
+    **options: Unpack[Options],
+) -> Outcome:
+    """Returns values uniform in [low, high), as ``numpy.random.Generator.uniform``.
 
-    A seed gives the values of `jax.random` for its key, the same on every mesh. Without ``mesh`` and ``out_spec`` an
-    array is generated on one device.
+    Args:
+        seed: an integer.
+        shape: the shape of the result; an integer for one axis.
+        low: the lower bound.
+        high: the upper bound; values just below it may be rounded to it, as in `jax.random`.
+        dtype: a floating-point type of 16 bits or more.
+        options: see `Options`.
+
+    Raises:
+        InvalidOperandError: if high is below low. Bounds on the mesh are not checked: values are between the two.
     """
+    _check_order(low, high, shape, may_be_equal=True)
+    return self._named("uniform", seed, low, high, shape=shape, dtype=parse_dtype(dtype).name, options=options)
 
-    @kernel_method
-    @_seeded
-    def uniform(
-        self,
-        seed: OperandLike,
-        shape: Shape,
-        low: OperandLike = 0.0,
-        high: OperandLike = 1.0,
-        dtype: npt.DTypeLike = np.float64,
-        **options: Unpack[Options],
-    ) -> Outcome:
-        """Returns values uniform in [low, high), as ``numpy.random.Generator.uniform``.
 
-        Args:
-            seed: an integer.
-            shape: the shape of the result; an integer for one axis.
-            low: the lower bound.
-            high: the upper bound; values just below it may be rounded to it, as in `jax.random`.
-            dtype: a floating-point type of 16 bits or more.
-            options: see `Options`.
+@kernel_method
+@_seeded
+def normal(
+    self: KernelCaller[Outcome],
+    seed: OperandLike,
+    shape: Shape,
+    loc: OperandLike = 0.0,
+    scale: OperandLike = 1.0,
+    dtype: npt.DTypeLike = np.float64,
+    **options: Unpack[Options],
+) -> Outcome:
+    """Returns normal values, as ``numpy.random.Generator.normal``.
 
-        Raises:
-            InvalidOperandError: if high is below low. Bounds on the mesh are not checked: values are between the two.
-        """
-        _check_order(low, high, shape, may_be_equal=True)
-        return self._named("uniform", seed, low, high, shape=shape, dtype=parse_dtype(dtype).name, options=options)
+    Args:
+        seed: an integer.
+        shape: the shape of the result; an integer for one axis.
+        loc: the mean.
+        scale: the standard deviation.
+        dtype: a floating-point type of 16 bits or more, or a complex one.
+        options: see `Options`.
+    """
+    return self._named("normal", seed, loc, scale, shape=shape, dtype=parse_dtype(dtype).name, options=options)
 
-    @kernel_method
-    @_seeded
-    def normal(
-        self,
-        seed: OperandLike,
-        shape: Shape,
-        loc: OperandLike = 0.0,
-        scale: OperandLike = 1.0,
-        dtype: npt.DTypeLike = np.float64,
-        **options: Unpack[Options],
-    ) -> Outcome:
-        """Returns normal values, as ``numpy.random.Generator.normal``.
 
-        Args:
-            seed: an integer.
-            shape: the shape of the result; an integer for one axis.
-            loc: the mean.
-            scale: the standard deviation.
-            dtype: a floating-point type of 16 bits or more, or a complex one.
-            options: see `Options`.
-        """
-        return self._named("normal", seed, loc, scale, shape=shape, dtype=parse_dtype(dtype).name, options=options)
+@kernel_method
+@_seeded
+def randint(
+    self: KernelCaller[Outcome],
+    seed: OperandLike,
+    shape: Shape,
+    low: OperandLike,
+    high: OperandLike,
+    dtype: npt.DTypeLike = np.int64,
+    **options: Unpack[Options],
+) -> Outcome:
+    """Returns integers uniform in [low, high), as ``numpy.random.Generator.integers``.
 
-    @kernel_method
-    @_seeded
-    def randint(
-        self,
-        seed: OperandLike,
-        shape: Shape,
-        low: OperandLike,
-        high: OperandLike,
-        dtype: npt.DTypeLike = np.int64,
-        **options: Unpack[Options],
-    ) -> Outcome:
-        """Returns integers uniform in [low, high), as ``numpy.random.Generator.integers``.
+    Args:
+        seed: an integer.
+        shape: the shape of the result; an integer for one axis.
+        low: the least value, one of the type's.
+        high: one more than the greatest value; at most one more than the type's greatest, but for uint64.
+        dtype: an integer type of 8 bits or more.
+        options: see `Options`.
 
-        Args:
-            seed: an integer.
-            shape: the shape of the result; an integer for one axis.
-            low: the least value, one of the type's.
-            high: one more than the greatest value; at most one more than the type's greatest, but for uint64.
-            dtype: an integer type of 8 bits or more.
-            options: see `Options`.
+    Raises:
+        InvalidOperandError: if a bound is beyond the type, or high is not above low. A bound on the mesh is
+            replaced by the nearest allowed one; where no value is left, all are ``low``.
+    """
+    kind = parse_dtype(dtype)
+    _check_order(low, high, shape, may_be_equal=False)
+    if kind.kind in "iu":
+        _check_bound("low", low, kind, 0)
+        _check_bound("high", high, kind, 1)
+    return self._named("randint", seed, low, high, shape=shape, dtype=kind.name, options=options)
 
-        Raises:
-            InvalidOperandError: if a bound is beyond the type, or high is not above low. A bound on the mesh is
-                replaced by the nearest allowed one; where no value is left, all are ``low``.
-        """
-        kind = parse_dtype(dtype)
-        _check_order(low, high, shape, may_be_equal=False)
-        if kind.kind in "iu":
-            _check_bound("low", low, kind, 0)
-            _check_bound("high", high, kind, 1)
-        return self._named("randint", seed, low, high, shape=shape, dtype=kind.name, options=options)
 
-    @kernel_method
-    def permutation(self, seed: OperandLike, x: OperandLike, axis: int = 0, **options: Unpack[ArrayOptions]) -> Outcome:
-        """Returns the rows of an array in random order, as ``numpy.random.Generator.permutation``.
+@kernel_method
+def permutation(
+    self: KernelCaller[Outcome], seed: OperandLike, x: OperandLike, axis: int = 0, **options: Unpack[ArrayOptions]
+) -> Outcome:
+    """Returns the rows of an array in random order, as ``numpy.random.Generator.permutation``.
 
-        Args:
-            seed: an integer.
-            x: [..., size, ...] the array.
-            axis: the axis; negative axes count from the last.
-            options: see `ArrayOptions`.
-        """
-        return self._named("permutation", seed, x, axis=axis, options=options)
+    Args:
+        seed: an integer.
+        x: [..., size, ...] the array.
+        axis: the axis; negative axes count from the last.
+        options: see `ArrayOptions`.
+    """
+    return self._named("permutation", seed, x, axis=axis, options=options)
 
 
 def _check_order(low: OperandLike, high: OperandLike, shape: Shape, *, may_be_equal: bool) -> None:

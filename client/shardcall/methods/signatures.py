@@ -35,35 +35,34 @@ class LazyMethod:
     """A method that is completed at its first lookup, since completing all of them would slow down the import.
 
     Its ``**options`` become keyword-only parameters of its signature, with their lines in its docstring. Type checkers
-    and editors read `shardcall.methods.calling.Options` and its subclasses from the source.
+    and editors read `shardcall.methods.kernel_method.Options` and its subclasses from the source.
 
     Args:
         owner: the class that has the method.
         method: takes ``**options``; its docstring may have a line ``options: …``.
-        arguments: the meanings of parameters of methods whose docstrings have no ``Args:``.
     """
 
-    def __init__(self, owner: type, method: FunctionType, function: Function, arguments: Mapping[str, str]) -> None:
+    def __init__(self, owner: type, method: FunctionType, function: Function) -> None:
         self._owner = owner
         self._method = method
         self._function = function
-        self._arguments = arguments
 
     def __get__(self, instance: object, owner: type) -> Any:
-        _complete(self._method, self._function, self._arguments)
+        _complete(self._method, self._function)
         setattr(self._owner, self._function.name, self._method)
         return self._method.__get__(instance, owner)
 
 
-def _complete(method: FunctionType, function: Function, arguments: Mapping[str, str]) -> None:
+def _complete(method: FunctionType, function: Function) -> None:
     # Both are read before the check, since another thread may complete the method meanwhile.
     base, text = inspect.signature(method), method.__doc__
     if hasattr(method, "__signature__"):
         return
-    *own, _options = base.parameters.values()
+    this, *own, _options = base.parameters.values()
+    this = this.replace(annotation=Parameter.empty)  # a class of this package
     mesh, *others = (_keyword(name, annotation, default) for name, (annotation, default, _) in _OPTIONS.items())
     specs = (_keyword(name, "SpecLike | None", None) for name in function.spec_keywords)
-    method.__signature__ = base.replace(parameters=[*own, mesh, *specs, *others])  # type: ignore[attr-defined]
+    method.__signature__ = base.replace(parameters=[this, *own, mesh, *specs, *others])  # type: ignore[attr-defined]
     if text is None:  # python -OO
         return
     options = _meanings(function)
@@ -72,9 +71,7 @@ def _complete(method: FunctionType, function: Function, arguments: Mapping[str, 
         _, newline, rest = after.partition("\n")
         method.__doc__ = before + options + newline + rest
     else:
-        lines = [f"    {each.name}: {arguments[each.name]}" for each in own if each.name in arguments]
-        summary, heading, errors = before.partition("\n\nRaises:")
-        method.__doc__ = "\n".join([summary, "", "Args:", *lines, options]) + heading + errors
+        method.__doc__ = f"{before}\n\nArgs:\n{options}"
 
 
 def _keyword(name: str, annotation: str, default: object) -> Parameter:
