@@ -12,8 +12,10 @@ from typing import Any, Literal, NoReturn, Self
 from shardcall._src.calls import result
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.implicit_gets import ImplicitGet, ImplicitGets
 from shardcall._src.calls.profile import Profile
+from shardcall._src.calls.recording import Recorder
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.calls.result import Result
 from shardcall._src.calls.result_types import ResultTypes
@@ -76,12 +78,14 @@ class Client(KernelMethods[Result[Any]], ClientDerivatives):
         served = info.limits.max_streamed_calls and info.limits.max_prepared_calls
         self._call_stream = CallStream(transport, info.limits) if call_stream and served else None
         self._runner = CallRunner(transport, info.limits, shared_memory, self._call_stream)
-        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, info.epoch, self._call_stream)
         self._memo = CallMemo()
+        self._sender = CallSender(transport, info.limits, info.epoch, self._call_stream)
+        is_recording = fuse and not synchronous and self._call_stream is not None
+        self._recorder = Recorder(self._sender, self._memo, info.limits.max_call_seconds) if is_recording else None
+        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, self._sender, self._recorder)
         self._result_types = ResultTypes()
         self._active = ActiveTrace()
         self._synchronous = synchronous
-        self._start_recording(info.limits, is_on=fuse and not synchronous and self._call_stream is not None)
         self._implicit_gets = ImplicitGets(implicit_get)
         self._on_close: Callable[[], object] | None = None
 

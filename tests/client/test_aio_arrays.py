@@ -163,7 +163,7 @@ def test_an_array_that_came_too_late_is_deleted(memory, method):
     async def use(client):
         kernel = await client.compile("echo", Array(1, "float64"))
         make = {"put": client.put, "diff": partial(client.diff, keep=True), "compiled": partial(kernel, keep=True)}
-        lease = client._wrapped._remote_arrays._lease
+        lease = client._wrapped._sender.lease
         hold = lease.hold
 
         def late(*args):

@@ -24,7 +24,7 @@ def elsewhere(memory):
         array = other.put([1.0])
         array._version.where = type(array._version.where)("elsewhere:1", 1)
         yield array
-        array._version.where = other._remote_arrays._here
+        array._version.where = other._sender.here
 
 
 def at_most(memory, abort, count):

@@ -286,9 +286,9 @@ def test_the_memory_of_a_long_chain_is_bounded(client, stream):
         x = client.submit("add", x, 1)
     gc.collect()
     assert first() is None
-    assert not client._remote_arrays.pending._unanswered
-    assert not client._remote_arrays.pending._uses
-    assert len(client._remote_arrays._lease._arrays) <= 3
+    assert not client._sender.pending._unanswered
+    assert not client._sender.pending._uses
+    assert len(client._sender.lease._arrays) <= 3
     stream.failures["add"] = INVALID
     for _ in range(100):
         x = client.submit("add", x, 1)
@@ -296,7 +296,7 @@ def test_the_memory_of_a_long_chain_is_bounded(client, stream):
     x = client.submit("add", x, 1)
     gc.collect()
     assert later() is None
-    assert len(client._remote_arrays.pending._failed) <= 64
+    assert len(client._sender.pending._failed) <= 64
     with pytest.raises(shardcall.InvalidOperandError):
         client.synchronize()
 
@@ -345,8 +345,8 @@ def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
     with pytest.raises(shardcall.DeadlineExceededError, match="the window is full"):
         client.submit("add", 1.0, 1)
     client.synchronize()
-    assert not client._remote_arrays.pending._unanswered
-    assert not client._remote_arrays.pending._uses
+    assert not client._sender.pending._unanswered
+    assert not client._sender.pending._uses
 
 
 def test_an_operand_on_another_server_is_refused(client, stream, memory):
@@ -373,7 +373,7 @@ def test_threads_submit_and_read_at_once(client, stream):
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(chain, range(16))) == [start + 50.0 for start in range(16)]
-    assert not client._remote_arrays.pending._unanswered
+    assert not client._sender.pending._unanswered
 
 
 def test_closing_cancels_submitted_calls(connect, stream):
@@ -393,6 +393,6 @@ def test_closing_in_the_block_leaves_no_error_for_its_end(connect):
 
 def test_a_forked_child_does_not_wait_for_its_parents_calls(client):
     h = client.submit("add", 1.0, 1.0)
-    client._remote_arrays.pending.begin_anew()
+    client._sender.pending.begin_anew()
     with pytest.raises(shardcall.ArrayLostError, match=r"forked before the answer; call client.synchronize\(\) first"):
         h.visualize()

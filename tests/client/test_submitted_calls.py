@@ -69,10 +69,10 @@ def test_a_call_that_is_interrupted_after_it_was_sent_is_cancelled(client, strea
     monkeypatch.setattr(client._call_stream, "send", interrupted)
     with pytest.raises(KeyboardInterrupt):
         client.submit("negative", X)
-    assert not client._remote_arrays.pending._unanswered
-    assert not client._remote_arrays.pending._uses
+    assert not client._sender.pending._unanswered
+    assert not client._sender.pending._uses
     until(lambda: held)
-    assert client._remote_arrays._lease.holds(held[0].item.result_handles[0])  # which deletes it
+    assert client._sender.lease.holds(held[0].item.result_handles[0])  # which deletes it
     assert streams.streams[0].cancelled.get(timeout=10) == held[0].item.number
     client.synchronize()
 
@@ -85,7 +85,7 @@ def test_a_call_that_is_interrupted_before_it_is_sent_is_forgotten(client, strea
         patch.setattr("shardcall._src.transfer.stream_connection.StreamConnection.add", interrupt)
         with pytest.raises(KeyboardInterrupt):
             client.submit("negative", X)
-    assert not client._remote_arrays.pending._unanswered
+    assert not client._sender.pending._unanswered
     client.synchronize()
     assert client.submit("negative", X).spec is not None
 
@@ -112,7 +112,7 @@ def test_waits_that_end_early_leave_nothing(client, held):
 
 def test_the_first_of_many_errors_is_raised(client, streams):
     streams.on_call = lambda call: call.fail(INVALID, "INVALID_VALUE", f"call {len(streams.calls)} is wrong")
-    pending = client._remote_arrays.pending
+    pending = client._sender.pending
     arrays = [client.submit("negative", X) for _ in range(100)]
     until(lambda: not pending._unanswered)
     for array in arrays[:64]:  # errors that were raised take no space

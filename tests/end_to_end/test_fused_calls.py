@@ -150,7 +150,7 @@ def test_what_is_recorded_is_sent_after_some_time(server, monkeypatch):
     monkeypatch.setattr(recording, "_IDLE_S", 0.001)
     with connect(server) as client:
         result = (client.put(U) + 1) * 2
-        pending = client._remote_arrays.pending
+        pending = client._sender.pending
         waited = threading.Event()
         for _ in range(6000):
             if result._version.pending is None or type(result._version.pending).__name__ == "SubmittedResult":

@@ -27,15 +27,13 @@ def put(client, array):
 def calls(client, function, *args, **kwargs):
     """The calls that the server gets for a call of a function, by kernel."""
     made = []
-    submit, run = client._remote_arrays.submit, client._run
-    client._remote_arrays.submit = lambda owner, call, *rest, **how: (
-        made.append(call) or submit(owner, call, *rest, **how)
-    )
+    submit, run = client._sender.submit, client._run
+    client._sender.submit = lambda owner, call, *rest, **how: made.append(call) or submit(owner, call, *rest, **how)
     client._run = lambda call, *rest, **how: made.append(call) or run(call, *rest, **how)
     try:
         result = function(*args, **kwargs)
     finally:
-        del client._remote_arrays.submit, client._run
+        del client._sender.submit, client._run
     return result, [call.message.kernel for call in made]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import CallRequest, prepare
+from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.calls.fused_programs import FusedProgram, FusedPrograms, needed_calls, results_before
 from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import RecordedGraph, RecordedNode
-from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
@@ -38,14 +38,14 @@ class RecordedSending:
     """Sends the recorded calls of a client.
 
     Args:
-        arrays: the arrays of the client.
+        sender: sends the calls.
         memo: the messages of the client's calls.
         most_seconds: the longest timeout.
     """
 
-    def __init__(self, arrays: RemoteArrays, memo: CallMemo, most_seconds: float) -> None:
+    def __init__(self, sender: CallSender, memo: CallMemo, most_seconds: float) -> None:
         self.history = TraceBuffer()
-        self._arrays = arrays
+        self._sender = sender
         self._memo = memo
         self._most_seconds = most_seconds
         self._programs = FusedPrograms()
@@ -98,14 +98,14 @@ class RecordedSending:
         for i in results_before(batch.nodes, list(batch.kept), count):
             if i not in batch.made:
                 node = batch.nodes[i]
-                batch.made[i] = self._arrays.recorded(owner, node.template.result, None, committed=node.committed)
+                batch.made[i] = self._sender.new_result(owner, node.template.result, None, committed=node.committed)
         kept = {i: batch.made[i] for i in sorted(batch.made) if i < count}
         return _Batch(batch.nodes[:count], batch.inputs, kept, batch.mesh, batch.until)
 
     def abandon(self, graph: RecordedGraph) -> None:
         """Forgets the calls of a graph when the client is closed."""
         for node in graph.nodes:
-            call = PendingCall(self._arrays.pending, node.template.kernel, node.template.types, 0.0, str(node))
+            call = PendingCall(self._sender.pending, node.template.kernel, node.template.types, 0.0, str(node))
             call.fail(CallCancelledError("the call was cancelled: the client was closed"))
             node.result.actual = SubmittedResult(call, 0)
         for array in _kept(graph.nodes).values():
@@ -118,9 +118,9 @@ class RecordedSending:
         calls = self._calls_of(batch, program)
         try:
             call = prepare("graph", operands, {"graph": program.text}, memo=self._memo)
-            if not self._arrays.can_submit(call.values, batch.until):
+            if not self._sender.can_submit(call.values, batch.until):
                 return False
-            self._arrays.send_recorded(call, list(batch.kept.values()), list(calls.values()), batch.until)
+            self._sender.send(call, list(batch.kept.values()), list(calls.values()), batch.until)
         except ShardcallError as error:
             for i, pending in self._calls_of(batch, program).items():
                 pending.fail(error)
@@ -133,7 +133,7 @@ class RecordedSending:
             self._programs.add_run(program, next(iter(calls.values())))
         finally:
             if is_refused:
-                self._arrays.renew(list(batch.kept.values()))
+                self._sender.renew(list(batch.kept.values()))
             else:
                 results = {i: SubmittedResult(calls[i], index, batch.mesh) for index, i in enumerate(calls)}
                 for i, result in results.items():
@@ -151,7 +151,7 @@ class RecordedSending:
         They can be sent as long as their operands are there.
         """
         first = calls[0]
-        self._arrays.pending.wait(first, None)
+        self._sender.pending.wait(first, None)
         if not _may_run_one_by_one(first, len(calls)):
             program.is_refused = first.reason == "EXECUTE_LIMIT"
             return False
@@ -177,9 +177,9 @@ class RecordedSending:
         first = next(iter(results.values())).call
         if not batch.kept or not _may_run_one_by_one(first, len(results)):
             return
-        if not self._arrays.can_submit([value for value in batch.inputs if value is not None], batch.until):
+        if not self._sender.can_submit([value for value in batch.inputs if value is not None], batch.until):
             return
-        self._arrays.renew(list(batch.kept.values()))
+        self._sender.renew(list(batch.kept.values()))
         for i in batch.kept:
             results[i].call.is_raised = True
         needed = sorted(needed_calls(batch.nodes, batch.kept))
@@ -196,7 +196,7 @@ class RecordedSending:
         for i in indices:
             node = batch.nodes[i]
             if i not in arrays:
-                arrays[i] = self._arrays.recorded(owner, node.template.result, None, committed=node.committed)
+                arrays[i] = self._sender.new_result(owner, node.template.result, None, committed=node.committed)
             array = arrays[i]
             operands = [
                 None if value is None else batch.inputs[value.number] if value.node < 0 else arrays[value.node]
@@ -205,8 +205,8 @@ class RecordedSending:
             pending = self._pending(batch, i)
             try:
                 call = prepare(node.template.kernel, operands, dict(node.template.parameters), memo=self._memo)
-                if self._arrays.can_submit(call.values, batch.until):
-                    self._arrays.send_recorded(call, [array], [pending], batch.until)
+                if self._sender.can_submit(call.values, batch.until):
+                    self._sender.send(call, [array], [pending], batch.until)
                 else:
                     self._run(call, array)
                     node.result.placed = array._version.placed
@@ -223,18 +223,18 @@ class RecordedSending:
         """Runs a call where there is no call stream."""
         client: Any = array._owner
         (made,) = client._run(call, call.values, DEFAULT_TIMEOUT_S, keep=True).arrays
-        self._arrays.adopt(array, made)
+        self._sender.adopt(array, made)
 
     def _pending(self, batch: _Batch, index: int) -> PendingCall:
         node = batch.nodes[index]
         return PendingCall(
-            self._arrays.pending, node.template.kernel, node.template.types, batch.until.timeout_s, str(node)
+            self._sender.pending, node.template.kernel, node.template.types, batch.until.timeout_s, str(node)
         )
 
     def _interrupted(self, node: RecordedNode, array: RemoteArray) -> None:
         """Fails a call that was not sent because this thread was interrupted."""
         template = node.template
-        call = PendingCall(self._arrays.pending, template.kernel, template.types, DEFAULT_TIMEOUT_S, str(node))
+        call = PendingCall(self._sender.pending, template.kernel, template.types, DEFAULT_TIMEOUT_S, str(node))
         call.fail(CallCancelledError("the call was interrupted before it was sent"))
         call.is_raised = True  # as the interrupt
         _publish(node, array, SubmittedResult(call, 0))

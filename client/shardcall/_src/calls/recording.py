@@ -6,13 +6,14 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest
+from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import (
     RecordedGraph,
@@ -22,7 +23,6 @@ from shardcall._src.calls.recorded_graph import (
     common_location,
 )
 from shardcall._src.calls.recorded_sending import RecordedSending
-from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
@@ -78,30 +78,25 @@ class Recorder:
     caller's code comes again, and when nothing is recorded for some time.
 
     Args:
-        arrays: the arrays of the client.
+        sender: sends the calls.
         memo: the messages of the client's calls.
         most_seconds: the longest timeout.
     """
 
-    def __init__(self, arrays: RemoteArrays, memo: CallMemo, most_seconds: float) -> None:
-        self.sending = RecordedSending(arrays, memo, most_seconds)
-        self._arrays = arrays
+    def __init__(self, sender: CallSender, memo: CallMemo, most_seconds: float) -> None:
+        self.sending = RecordedSending(sender, memo, most_seconds)
+        self._sender = sender
         self._templates: dict[Hashable, Template] = {}
         self._numbers = itertools.count()  # of templates: programs are known by them
         self._closed = False
         self.begin_anew()
         begin_anew_in_children(self)
-        # Weak, since the lease's thread has the arrays.
-        this = weakref.ref(self)
-        arrays.flush = lambda: _call(this, Recorder.flush)
-        arrays.flush_all = lambda: _call(this, Recorder.flush_all)
-        arrays.abandon = lambda: _call(this, Recorder.close)
 
     def begin_anew(self) -> None:
         """Resets the object in a forked child: recorded calls are its parent's."""
         for graph in tuple(getattr(self, "_graphs", ())):
             for node in graph.nodes:
-                call = PendingCall(self._arrays.pending, node.template.kernel, node.template.types, 0.0, str(node))
+                call = PendingCall(self._sender.pending, node.template.kernel, node.template.types, 0.0, str(node))
                 call.fail(ArrayLostError("the process was forked before the answer; call client.synchronize() first"))
                 node.result.actual = SubmittedResult(call, 0)
             graph.lock = threading.RLock()
@@ -145,7 +140,7 @@ class Recorder:
         settle_others(operands, owner)
         for operand in operands:
             if isinstance(operand, RemoteArray):
-                if not self._arrays.is_here(operand):
+                if not self._sender.is_here(operand):
                     return None  # it is refused with the reason
                 pending = operand._version.pending
                 if type(pending) is RecordedResult and pending.graph is not graph:
@@ -163,7 +158,7 @@ class Recorder:
             values = tuple(graph.value(operand, is_committed=committed) for operand in operands)
             result = RecordedResult(graph, len(graph.nodes))
             node = RecordedNode(template, values, result, line, committed=committed)
-            array = self._arrays.recorded(owner, template.result, result, committed=committed)
+            array = self._sender.new_result(owner, template.result, result, committed=committed)
             node.version = weakref.ref(array._version)
             graph.add(node, site, location)
         if not self._is_recording.is_set():
@@ -298,8 +293,3 @@ def is_recorded(call: CallRequest, keywords: Mapping[str, Any]) -> bool:
         return False
     x = types[0]
     return not (name == "roll" and keywords.get("axis") is None and x is not None and x.ndim > 1)
-
-
-def _call(recorder: weakref.ref[Recorder], method: Callable[[Recorder], None]) -> None:
-    if (one := recorder()) is not None:
-        method(one)

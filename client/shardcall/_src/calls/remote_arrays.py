@@ -11,15 +11,13 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from shardcall._src.calls.array_deletion import delete
-from shardcall._src.calls.pending_calls import PendingCalls
+from shardcall._src.calls.call_sender import CallSender
+from shardcall._src.calls.recording import Recorder
 from shardcall._src.calls.result import placement_of
-from shardcall._src.calls.submitted_arrays import SubmittedArrays
-from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, Where
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
-from shardcall._src.device_arrays.lease import LEASE_ID_BYTES, Lease
+from shardcall._src.device_arrays.lease import LEASE_ID_BYTES
 from shardcall._src.device_arrays.remote_array import (
-    SHORT_TIMEOUT_S,
     RemoteArray,
     SupportsRemoteArray,
     check_there,
@@ -35,7 +33,6 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer import download
 from shardcall._src.transfer.call_runner import check_size, chunk_bytes
-from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer, Kept, array_answer
 from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import pack, stream_requests
@@ -56,7 +53,6 @@ from shardcall_core.types.sizes import exact
 from shardcall_core.types.specs import SpecLike
 
 _CLOSE_TIMEOUT_S = 2.0
-_DEFAULT_LEASE_S = 60.0
 _DELETED = "which was deleted"
 _RESIDENT_LIMIT = "RESIDENT_LIMIT"
 
@@ -66,20 +62,14 @@ Handle: TypeAlias = SupportsRemoteArray | str
 """An array on the mesh: the object, or its hexadecimal handle."""
 
 
-class RemoteArrays(SubmittedArrays):
+class RemoteArrays:
     """The arrays that a client has on the mesh; safe to use from several threads at once.
-
-    Attributes:
-        pending: the calls that were submitted.
-        flush: sends the calls that this thread has recorded.
-        flush_all: sends those of all threads.
-        abandon: forgets them.
 
     Args:
         transport: the connection to the server.
         shared_memory: the memory shared with it; None where that cannot be.
-        epoch: the epoch of its mesh.
-        stream: the call stream of submitted calls; None if there is none.
+        sender: what sends submitted calls, which make arrays, too.
+        recorder: the recorded calls, which are sent before something needs their results; None if none are recorded.
     """
 
     def __init__(
@@ -87,21 +77,16 @@ class RemoteArrays(SubmittedArrays):
         transport: Transport,
         limits: Limits,
         shared_memory: SharedMemory | None,
-        epoch: int,
-        stream: CallStream | None = None,
+        sender: CallSender,
+        recorder: Recorder | None,
     ) -> None:
         self._transport = transport
-        self._here = Where(transport.address, epoch)
         self._limits = limits
         self._shared_memory = shared_memory
-        # The lease's thread must not refer to the client, or it would never be collected.
-        self._stream = stream
-        self.pending = PendingCalls()
-        self._delete = partial(delete, transport, stream, self.pending)
-        self.flush: Callable[[], object] = bool  # does nothing
-        self.flush_all: Callable[[], object] = bool
-        self.abandon: Callable[[], object] = bool
-        self._lease = Lease(limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), self._delete)
+        self._sender = sender
+        self._recorder = recorder
+        self._here = sender.here
+        self._lease = sender.lease
 
     @property
     def lease_id(self) -> bytes:
@@ -161,7 +146,7 @@ class RemoteArrays(SubmittedArrays):
             return self._transport.get_array(request, read, until, shares=shared is not None)
 
         with self.using([array], ["the array"], until):
-            self.pending.raise_failure()
+            self._sender.pending.raise_failure()
             placed = array._version.placed if isinstance(array, RemoteArray) else None
             if placed is not None and placed.value:
                 return arrays.from_bytes(placed.value, placed.placement.type)
@@ -195,7 +180,7 @@ class RemoteArrays(SubmittedArrays):
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
         """Deletes arrays, except those deleted before or shared; returns how many the server had."""
-        self.flush_all()
+        self._flush_all()
         there = []
         for each in arrays:
             array = each.padded if isinstance(each, BucketedArray) else each
@@ -203,7 +188,7 @@ class RemoteArrays(SubmittedArrays):
             if here is None or not (here.lost or give_up_shared(here, _DELETED)):
                 there.append(self._resolved(array))
         handles = [self._handle(array) for array in there]
-        deleted = self._delete(handles, until)
+        deleted = self._sender.delete(handles, until)
         for array in (*there, *self._lease.release(handles)):
             if isinstance(array, RemoteArray):
                 mark_lost(array, _DELETED)
@@ -247,7 +232,8 @@ class RemoteArrays(SubmittedArrays):
             InvalidOperandError: if one is on another server.
             ShardcallError: of a submitted call that failed and makes one of them.
         """
-        self.flush()
+        if self._recorder is not None:
+            self._recorder.flush()
         on_mesh = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
         for array, name in on_mesh:
             check_where(array, self._here, name)
@@ -280,7 +266,7 @@ class RemoteArrays(SubmittedArrays):
         except ResourceExhaustedError as error:
             if error.reason != _RESIDENT_LIMIT:
                 raise
-            self.flush_all()  # recorded calls keep their operands
+            self._flush_all()  # recorded calls keep their operands
             gc.collect()  # objects in cycles, such as a traceback's, are lost too
             # The lease's thread may have deleted them, or be doing so.
             if not self._delete_dropped(until) and not self._lease.wait_deleted(deletions, until.remaining_s()):
@@ -289,18 +275,23 @@ class RemoteArrays(SubmittedArrays):
 
     def close(self) -> None:
         """Deletes all arrays, if the server can be reached, and stops the lease's thread."""
-        self.abandon()
-        self.pending.cancel()
+        if self._recorder is not None:
+            self._recorder.close()
+        self._sender.pending.cancel()
         handles, arrays = self._lease.close()
         for array in arrays:
             mark_lost(array, "whose client was closed")
         with contextlib.suppress(ShardcallError):  # the server deletes them when the lease expires
-            self._delete(handles, Deadline(_CLOSE_TIMEOUT_S))
+            self._sender.delete(handles, Deadline(_CLOSE_TIMEOUT_S))
+
+    def _flush_all(self) -> None:
+        if self._recorder is not None:
+            self._recorder.flush_all()
 
     def _delete_dropped(self, until: Deadline) -> bool:
         """Deletes the arrays whose objects the caller has dropped; returns True if there were any."""
         try:
-            return self._lease.delete_dropped(lambda handles: self._delete(handles, until))
+            return self._lease.delete_dropped(lambda handles: self._sender.delete(handles, until))
         except ShardcallError:  # the lease's thread tries again
             return True
 
@@ -388,8 +379,3 @@ def _check_keep(seconds: float, limit_s: float) -> None:
             "less, or start it with a larger --max-lease-s",
             field="keep_for",
         )
-
-
-def _renew(transport: Transport, lease_id: bytes) -> None:
-    request = array_service_pb2.RenewLeaseRequest(lease_id=lease_id)
-    transport.unary(transport.stubs.arrays.RenewLease, request, Deadline(SHORT_TIMEOUT_S))

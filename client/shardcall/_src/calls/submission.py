@@ -9,6 +9,7 @@ from typing import Any
 from shardcall._src.calls.array_methods import ArrayMethods
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.recorded_graph import common_location
 from shardcall._src.calls.recording import Recorder, is_recorded, kind_of
@@ -20,7 +21,6 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.transfer.upload import Value
 from shardcall_core.types.mesh import MeshLike, as_mesh
 from shardcall_core.types.parameters import ParameterLike
-from shardcall_core.types.server_info import Limits
 from shardcall_core.types.specs import SpecLike
 from shardcall_core.types.tracebacks import shorten, shortened
 
@@ -31,7 +31,8 @@ class Submission(ArrayMethods):
     _memo: CallMemo
     _result_types: ResultTypes
     _synchronous: bool
-    _recorder: Recorder | None = None
+    _sender: CallSender
+    _recorder: Recorder | None
 
     @abstractmethod
     def _run(
@@ -110,11 +111,11 @@ class Submission(ArrayMethods):
                 memo=self._memo,
             )
             values, types, until = call.values, self._result_types.find(call), self._deadline(timeout)
-            if not types or not self._remote_arrays.can_submit(values, until):
+            if not types or not self._sender.can_submit(values, until):
                 arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
                 self._result_types.add(call, [array.type for array in arrays])
             else:
-                arrays = self._remote_arrays.submit(self, call, values, types, until, _mesh_of_results(values, mesh))
+                arrays = self._sender.submit(self, call, values, types, until, _mesh_of_results(values, mesh))
                 if self._synchronous:
                     settle(arrays[0])
             return arrays[0] if len(arrays) == 1 else arrays
@@ -140,10 +141,6 @@ class Submission(ArrayMethods):
             template = recorder.add_template(key, call, parameters, types[0])
         return recorder.record(self, template, values)
 
-    def _start_recording(self, limits: Limits, *, is_on: bool) -> None:
-        """Records the calls from now on, to send several as one program, or sends each by itself."""
-        self._recorder = Recorder(self._remote_arrays, self._memo, limits.max_call_seconds) if is_on else None
-
     def trace_calls(self) -> CallTrace:
         """Returns what the latest calls that were recorded ran as, oldest first; ``print`` shows a table.
 
@@ -162,13 +159,15 @@ class Submission(ArrayMethods):
             DeadlineExceededError: if not all are done in time; they continue.
             ShardcallError: of a submitted call that failed, if neither this nor another method has raised it before.
         """
-        self._remote_arrays.flush_all()
-        self._remote_arrays.pending.synchronize(None if timeout is None else self._deadline(timeout))
+        if self._recorder is not None:
+            self._recorder.flush_all()
+        self._sender.pending.synchronize(None if timeout is None else self._deadline(timeout))
 
     def _synchronize_at_end(self) -> None:
         """Waits for all submitted calls but loops, which are cancelled: nobody can read their results any more."""
-        self._remote_arrays.flush_all()
-        self._remote_arrays.pending.stop_loops()
+        if self._recorder is not None:
+            self._recorder.flush_all()
+        self._sender.pending.stop_loops()
         self.synchronize()
 
 

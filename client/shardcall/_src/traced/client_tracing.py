@@ -110,7 +110,7 @@ class ClientTracing(Submission):
 
     @property
     def _here(self) -> Where:
-        return self._remote_arrays._here
+        return self._sender.here
 
     def _submit_program(
         self,
@@ -138,13 +138,13 @@ class ClientTracing(Submission):
         located: Callable[[ShardcallError], ShardcallError],
     ) -> Sequence[RemoteArray]:
         values, until = call.values, self._deadline(timeout)
-        if not self._remote_arrays.can_submit(values, until):
+        if not self._sender.can_submit(values, until):
             try:
                 arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
             except ShardcallError as error:
                 raise located(error) from None
             return arrays
-        arrays = self._remote_arrays.submit(
+        arrays = self._sender.submit(
             self, call, values, types, until, name=name, stops_unread=timeout is None, located=located
         )
         if self._synchronous:

@@ -1,4 +1,4 @@
-"""Arrays that calls make which nobody waits for."""
+"""Sends the calls that nobody waits for."""
 
 from __future__ import annotations
 
@@ -6,34 +6,55 @@ import contextlib
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
-from shardcall._src.calls.array_deletion import delete_on_stream
+from shardcall._src.calls.array_deletion import delete, delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
 from shardcall._src.device_arrays.lease import Lease
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_where, pending_result, settle_others
+from shardcall._src.device_arrays.remote_array import (
+    SHORT_TIMEOUT_S,
+    RemoteArray,
+    check_where,
+    pending_result,
+    settle_others,
+)
 from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_runner import operand_bytes
 from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.upload import Value
+from shardcall.v1 import array_service_pb2
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.server_info import Limits
 
+_DEFAULT_LEASE_S = 60.0
 
-class SubmittedArrays:
-    """Sends calls on the call stream, and puts their results under the lease.
+
+class CallSender:
+    """Sends calls on the call stream, and puts their results under the client's lease.
 
     Attributes:
         pending: the calls that were submitted.
+        lease: the lease of the client's arrays.
+        here: the server.
+
+    Args:
+        transport: the connection to the server.
+        epoch: the epoch of its mesh.
+        stream: the call stream of submitted calls; None if there is none.
     """
 
-    pending: PendingCalls
-    _here: Where
-    _lease: Lease
-    _limits: Limits
-    _stream: CallStream | None
+    def __init__(self, transport: Transport, limits: Limits, epoch: int, stream: CallStream | None) -> None:
+        self.here = Where(transport.address, epoch)
+        self.pending = PendingCalls()
+        self._limits = limits
+        self._stream = stream
+        # The lease's thread must not refer to the client, or it would never be collected.
+        self.delete = partial(delete, transport, stream, self.pending)
+        """Deletes arrays by their handles."""
+        self.lease = Lease(limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
 
     def can_submit(self, values: Sequence[Value], until: Deadline) -> bool:
         """Returns True if operands are small enough for the call stream, and the server does not refuse it."""
@@ -67,41 +88,41 @@ class SubmittedArrays:
         settle_others(values, owner, until)
         submitted = PendingCall(self.pending, name or call.message.kernel, call.types, until.timeout_s)
         arrays = tuple(
-            self.recorded(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)
+            self.new_result(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)
             for index, kind in enumerate(types)
         )
         submitted.located = located or submitted.located
         if stops_unread:
             submitted.stops_without = [array._version.handle for array in arrays]
-        self.send_recorded(call, arrays, [submitted], until)
+        self.send(call, arrays, [submitted], until)
         return arrays
 
-    def recorded(
+    def new_result(
         self, owner: Owner, kind: Array, pending: PendingResult | None, *, committed: bool = True
     ) -> RemoteArray:
-        """Returns the result of a call that is not sent yet; `send_recorded` puts it under the lease."""
+        """Returns the result of a call that is not sent yet; `send` puts it under the lease."""
         handle = self.pending.new_handles(1)[0]
-        return RemoteArray(ArrayVersion(owner, self._here, handle, kind, pending=pending, committed=committed))
+        return RemoteArray(ArrayVersion(owner, self.here, handle, kind, pending=pending, committed=committed))
 
     def renew(self, arrays: Sequence[RemoteArray]) -> None:
         """Gives new handles to results of a call that failed, which is sent in another form."""
-        self._lease.release([array._version.handle for array in arrays])
+        self.lease.release([array._version.handle for array in arrays])
         for array in arrays:
             array._version.handle = self.pending.new_handles(1)[0]
 
     def adopt(self, array: RemoteArray, made: RemoteArray) -> None:
         """Makes an array stand for the result of a call, instead of the object that stood for it."""
         version, other = array._version, made._version
-        self._lease.release([other.handle])
+        self.lease.release([other.handle])
         version.handle, version.placed, version.pending = other.handle, other.placed, None
-        self._lease.hold(version.handle, partial(_same, array))
+        self.lease.hold(version.handle, partial(_same, array))
 
     def is_here(self, array: RemoteArray) -> bool:
         """Returns True for an array on this client's server that was not deleted."""
         version = array._version
-        return not version.lost and (version.where is self._here or version.where.is_same(self._here))
+        return not version.lost and (version.where is self.here or version.where.is_same(self.here))
 
-    def send_recorded(
+    def send(
         self, call: CallRequest, arrays: Sequence[RemoteArray], calls: Sequence[PendingCall], until: Deadline
     ) -> None:
         """Sends a call on the call stream.
@@ -112,19 +133,19 @@ class SubmittedArrays:
             calls: what waits for them: one call, or one for each result.
             until: the deadline of the call.
         """
-        stream, lease_id, values = self._stream, self._lease.lease_id, call.values
+        stream, lease_id, values = self._stream, self.lease.lease_id, call.values
         assert stream is not None
         with contextlib.suppress(ShardcallError):  # the lease's thread tries again
-            self._lease.delete_dropped(partial(delete_on_stream, stream, self.pending))
+            self.lease.delete_dropped(partial(delete_on_stream, stream, self.pending))
         operands = [value for value in values if isinstance(value, RemoteArray)]
         for operand in operands:
-            check_where(operand, self._here, f"an operand of {call.message.kernel}")
+            check_where(operand, self.here, f"an operand of {call.message.kernel}")
             if (result := pending_result(operand)) is not None:
                 result.begin()
         handles = [array._version.handle for array in arrays]
         for array in arrays:
-            self._lease.hold(array._version.handle, partial(_same, array))
-        send = partial(
+            self.lease.hold(array._version.handle, partial(_same, array))
+        send_item = partial(
             stream.send,
             call.message,
             values,
@@ -141,8 +162,13 @@ class SubmittedArrays:
         own = arrays[0]._version.owner
         borrowed = [operand._version for operand in operands if operand._version.owner is not own]
         # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
-        self.pending.send(calls, lambda sending: send(sending=sending), used, pending, borrowed)
+        self.pending.send(calls, lambda sending: send_item(sending=sending), used, pending, borrowed)
 
 
 def _same(array: RemoteArray) -> RemoteArray:
     return array
+
+
+def _renew(transport: Transport, lease_id: bytes) -> None:
+    request = array_service_pb2.RenewLeaseRequest(lease_id=lease_id)
+    transport.unary(transport.stubs.arrays.RenewLease, request, Deadline(SHORT_TIMEOUT_S))
