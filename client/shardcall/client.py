@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
@@ -9,24 +11,42 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.array_utils import normalize_axis_index
+
 from shardcall._src.calls import result
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.call_sender import CallSender
-from shardcall._src.calls.implicit_gets import ImplicitGet, ImplicitGets
+from shardcall._src.calls.call_trace import CallTrace
+from shardcall._src.calls.implicit_gets import ImplicitGet, ImplicitGets, Statistics
 from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.recording import Recorder
-from shardcall._src.calls.remote_arrays import RemoteArrays
+from shardcall._src.calls.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep
 from shardcall._src.calls.result import Result
 from shardcall._src.calls.result_types import ResultTypes
+from shardcall._src.calls.submitter import Submitter
 from shardcall._src.device_arrays import plan
-from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
+from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array, settle_others
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.traced.client_derivatives import ClientDerivatives
-from shardcall._src.traced.tracing import ActiveTrace
+from shardcall._src.traced.call_tracer import CallTracer
+from shardcall._src.traced.control_flow import ControlFlow
+from shardcall._src.traced.derivatives import (
+    Argnums,
+    Checkpoint,
+    ForwardDerivative,
+    FunctionGradient,
+    ReverseDerivative,
+    Transformed,
+)
+from shardcall._src.traced.program import TracedProgram
+from shardcall._src.traced.traced_function import Names, TracedFunction
+from shardcall._src.traced.vectorized import Vectorized
 from shardcall._src.transfer.call_runner import CallRunner
 from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer
@@ -39,13 +59,14 @@ from shardcall.namespace import Namespace
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 from shardcall_core.markup import page
 from shardcall_core.types import kernels, server_info, usage
-from shardcall_core.types.arrays import Array
+from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.kernels import KernelDescription, KernelTable
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.parameters import ParameterLike
+from shardcall_core.types.pytrees import flatten
 from shardcall_core.types.server_info import ServerInfo
-from shardcall_core.types.specs import SpecLike
+from shardcall_core.types.specs import PartitionSpec, SpecLike
 from shardcall_core.types.tracebacks import shorten, shortened
 from shardcall_core.types.usage import Usage
 
@@ -54,7 +75,7 @@ _HINT_TIMEOUT_S = 1.0
 Specs = Sequence[SpecLike | None] | None
 
 
-class Client(KernelMethods[Result[Any]], ClientDerivatives):
+class Client(KernelMethods[Result[Any]]):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.
@@ -79,13 +100,17 @@ class Client(KernelMethods[Result[Any]], ClientDerivatives):
         self._call_stream = CallStream(transport, info.limits) if call_stream and served else None
         self._runner = CallRunner(transport, info.limits, shared_memory, self._call_stream)
         self._memo = CallMemo()
-        self._sender = CallSender(transport, info.limits, info.epoch, self._call_stream)
-        is_recording = fuse and not synchronous and self._call_stream is not None
-        self._recorder = Recorder(self._sender, self._memo, info.limits.max_call_seconds) if is_recording else None
-        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, self._sender, self._recorder)
         self._result_types = ResultTypes()
-        self._active = ActiveTrace()
-        self._synchronous = synchronous
+        self._sender = CallSender(transport, info.limits, info.epoch, self._call_stream)
+        self._here = self._sender.here
+        is_recording = fuse and not synchronous and self._call_stream is not None
+        longest_s = info.limits.max_call_seconds
+        recorder = Recorder(self._sender, self._memo, longest_s) if is_recording else None
+        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, self._sender, recorder)
+        self._submitter = Submitter(
+            self._sender, recorder, self._memo, self._result_types, longest_s, is_synchronous=synchronous
+        )
+        self._tracer = CallTracer(self._submitter, self._memo)
         self._implicit_gets = ImplicitGets(implicit_get)
         self._on_close: Callable[[], object] | None = None
 
@@ -133,13 +158,93 @@ class Client(KernelMethods[Result[Any]], ClientDerivatives):
         """
         try:
             how: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
-            if self._is_tracing(operands):
-                return self._traced_result(name, operands, {**parameters, **how})
+            if self._tracer.is_tracing(operands):
+                return self._tracer.result(name, operands, {**parameters, **how})
             call = prepare(name, operands, parameters, **how, memo=self._memo)
             return self._run(call, call.values, timeout, keep=keep)
         except Exception as error:
             shorten(error)
             raise
+
+    def submit(
+        self,
+        name: str,
+        /,
+        *operands: OperandLike | None,
+        mesh: MeshLike | None = None,
+        in_specs: Sequence[SpecLike | None] | None = None,
+        out_specs: Sequence[SpecLike | None] | None = None,
+        strategy: str = AUTO,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        **parameters: ParameterLike | OperandLike | SpecLike,
+    ) -> RemoteArray | tuple[RemoteArray, ...]:
+        """Runs any kernel of the server without waiting for it; its results stay on the mesh.
+
+        A result is an operand of further calls at once. Its shape and element type are known; reading its values, or
+        a property that depends on the mesh, waits for the call. If the call fails, so do the calls that depend on it.
+        The error names the line that submitted the call. It is raised by reading a result, by the next `get` of any
+        array, by `synchronize`, or at the end of the client's ``with`` block.
+
+        Invalid arguments are refused at once. A call waits for its answer, as `call` with ``keep=True``, if its
+        operands are large, or if it is the first one of its kind of a kernel that is in no table of this client.
+
+        Args:
+            name: the name of the kernel, such as `kernels` lists.
+            operands: as of `call`.
+            mesh: the devices to run on; None for those of the first committed operand, else of the largest on the
+                mesh, else the server's choice.
+            in_specs: as of `call`.
+            out_specs: as of `call`.
+            strategy: the name of a strategy; ``"auto"`` leaves the choice to the server.
+            timeout: seconds for the call, from its arrival at the server; None for the server's maximum.
+            parameters: as of `call`.
+
+        Returns:
+            The result; a tuple of the results of a kernel with several.
+
+        Raises:
+            ShardcallError: of the class that fits, for invalid arguments, or if the call cannot be sent in time.
+        """
+        try:
+            if self._tracer.is_tracing(operands):
+                how = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
+                arrays: tuple[RemoteArray, ...] = self._tracer.add(name, operands, {**parameters, **how})
+            else:
+                arrays = self._submitter.submit(
+                    self,
+                    name,
+                    operands,
+                    parameters,
+                    mesh=mesh,
+                    in_specs=in_specs,
+                    out_specs=out_specs,
+                    strategy=strategy,
+                    timeout=timeout,
+                )
+            return arrays[0] if len(arrays) == 1 else arrays
+        except Exception as error:
+            shorten(error)
+            raise
+
+    @shortened
+    def synchronize(self, *, timeout: float | None = None) -> None:
+        """Waits for all calls that were submitted before.
+
+        Args:
+            timeout: seconds; None for the timeouts of the calls.
+
+        Raises:
+            DeadlineExceededError: if not all are done in time; they continue.
+            ShardcallError: of a submitted call that failed, if neither this nor another method has raised it before.
+        """
+        self._submitter.synchronize(None if timeout is None else self._deadline(timeout))
+
+    def trace_calls(self) -> CallTrace:
+        """Returns what the latest calls that were recorded ran as, oldest first; ``print`` shows a table.
+
+        Calls that depend on each other are recorded and sent as one program (docs/pending_arrays.md).
+        """
+        return self._submitter.trace()
 
     @shortened
     def plan(
@@ -242,6 +347,296 @@ class Client(KernelMethods[Result[Any]], ClientDerivatives):
         return CompiledKernel(
             call, compiled_plan, lambda timeout: compiled(timeout, text=True).compiled_text, run, reshard=reshard
         )
+
+    @shortened
+    def jit(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        static: Names = (),
+        donate: Names = (),
+        out_specs: Sequence[SpecLike | None] | None = None,
+    ) -> Any:
+        """Returns a function that runs on the mesh as one program, in one round trip; also a decorator.
+
+            @client.jit
+            def step(u, dt):
+                return u + dt * (np.roll(u, 1, 0) + np.roll(u, -1, 0) - 2 * u)
+
+        The function runs in this process with arrays without values, and what it calls becomes the program: operators,
+        functions of NumPy and of `xp`, and methods of this client. It is traced again for arguments of another
+        structure or of other types, and when a value that it refers to has changed (docs/traced_programs.md).
+
+        Args:
+            function: the function. Its arguments and results are arrays and numbers, in tuples, lists, dicts and
+                dataclasses of any depth.
+            static: the names or positions of arguments that the function gets as they are, hashable; it is traced for
+                each of their values.
+            donate: the names or positions of arguments that the caller does not need any more: their arrays on the mesh
+                are deleted after a call was submitted.
+            out_specs: the sharding of each result, in the sequence of the leaves; None, or a shorter list, for the
+                default of the kernel that computes it.
+
+        Returns:
+            A `shardcall.TracedFunction`.
+        """
+        if function is None:
+            return lambda each: self.jit(each, static=static, donate=donate, out_specs=out_specs)
+        return TracedFunction(self, self._tracer.active, function, static=static, donate=donate, out_specs=out_specs)
+
+    @shortened
+    def value_and_grad(
+        self, function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False
+    ) -> Callable[..., Any]:
+        """Returns a function that returns what a function returns and its gradient, as one program.
+
+            loss, gradients = client.value_and_grad(loss_of)(params, batch)
+
+        Args:
+            function: the function, as `jit` takes it, or one that `jit` returned. It returns a real floating-point
+                number, the loss.
+            argnums: the position of the argument that the gradient is with respect to, or several; the leaves are
+                floating-point or complex.
+            has_aux: True if the function returns a pair of the loss and other results.
+
+        Returns:
+            A `shardcall.TracedFunction`, which returns a pair: what the function returns, and the gradient in the
+            structure of the argument, of several arguments a tuple.
+        """
+        return self._transformed(
+            FunctionGradient(self._tracer.active, function, argnums, has_value=True, has_aux=has_aux)
+        )
+
+    @shortened
+    def grad(self, function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+        """Returns a function that returns the gradient of a function, as one program.
+
+        Args:
+            function: the function, as of `value_and_grad`.
+            argnums: the position of the argument that the gradient is with respect to, or several.
+            has_aux: True if the function returns a pair of the loss and other results.
+
+        Returns:
+            A `shardcall.TracedFunction`, which returns the gradient; with ``has_aux`` a pair of it and the others.
+        """
+        return self._transformed(
+            FunctionGradient(self._tracer.active, function, argnums, has_value=False, has_aux=has_aux)
+        )
+
+    @shortened
+    def jvp(self, function: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+        """Returns the results of a function, and their derivatives along tangents.
+
+        Args:
+            function: the function, as `jit` takes it.
+            primals: its arguments, a sequence.
+            tangents: the direction, of the structure and the types of the arguments.
+
+        Returns:
+            A pair: the results, and their derivatives in the same structure.
+        """
+        return self._transformed(ForwardDerivative(self._tracer.active, function))(tuple(primals), tuple(tangents))
+
+    @shortened
+    def vjp(self, function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+        """Returns the results of a function, and a function of their cotangents.
+
+        The second one computes the results again, in its own program.
+
+        Args:
+            function: the function, as `jit` takes it.
+            primals: its arguments.
+
+        Returns:
+            A pair: the results, and a function that takes cotangents of the structure and the types of the results, and
+            returns a tuple of the products of these and the derivatives for each argument.
+        """
+        product = self._transformed(ReverseDerivative(self._tracer.active, function))
+        leaves, structure = flatten(primals)
+        # The caller may assign to elements of its arguments before it has cotangents.
+        kept = structure.with_leaves([copy.copy(leaf) for leaf in leaves])
+        return self.jit(function)(*kept), lambda cotangents: product(kept, cotangents)
+
+    @shortened
+    def checkpoint(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function whose intermediate results are computed again for derivatives, not kept in memory.
+
+        Args:
+            function: the function, as `jit` takes it.
+
+        Returns:
+            A `shardcall.TracedFunction` with the same results.
+        """
+        return self._transformed(Checkpoint(self._tracer.active, function))
+
+    @shortened
+    def vmap(self, function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+        """Returns a function that is computed for every index of an axis of its arguments at once, as one program.
+
+            gradients = client.vmap(client.grad(loss_of), in_axes=(None, 0))(params, examples)
+
+        The results are those of a loop over the indices, stacked. The mapped axes are not sharded; the others are as
+        the function's calls shard them.
+
+        Args:
+            function: the function of one index, as `jit` takes it. It may be a transformed one, and may be transformed.
+            in_axes: the axis of all arguments, or a tuple with the axis of each; None for an argument that every index
+                gets complete. In place of an axis, a tree of the upper structure of the argument has one for each part.
+                Arguments that are only given by name are mapped along axis 0, static ones never.
+            out_axes: the axis of all results that the values of the indices are stacked along, or a tree of these of
+                the upper structure of what the function returns.
+
+        Returns:
+            A `shardcall.TracedFunction`. It raises an `InvalidParameterError` for axes that there are not, axes of
+            different lengths, and if no argument is mapped.
+        """
+        return self._transformed(Vectorized(self._tracer.active, function, in_axes, out_axes))
+
+    @shortened
+    def put(
+        self,
+        x: OperandLike,
+        /,
+        *,
+        mesh: MeshLike | None = None,
+        spec: SpecLike | None = None,
+        keep_for: float = 0.0,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+    ) -> RemoteArray:
+        """Puts an array on the mesh, where it stays.
+
+        Args:
+            x: [...] an array-like.
+            mesh: the mesh to place it on; None for the server's default mesh.
+            spec: the sharding; None shards its first axis over all mesh axes.
+            keep_for: seconds for which it stays without this client, until it is deleted or the mesh restarts; other
+                clients of the same principal use its handle. 0 keeps it as long as this client has the object.
+            timeout: seconds, upload included; None for the server's maximum.
+
+        Returns:
+            The array on the mesh, an operand of any kernel.
+
+        Raises:
+            ResourceExhaustedError: if the server's limits do not allow it.
+            ShardcallError: of the class that fits.
+        """
+        array, until = array_to_put(x), self._deadline(timeout)
+        return self._remote_arrays.put(self, array, mesh, spec, until, keep_s=checked_keep(keep_for))
+
+    def bucket(
+        self, x: OperandLike, axis: int = 0, *, mesh: MeshLike | None = None, spec: SpecLike | None = None
+    ) -> BucketedArray:
+        """Puts an array on the mesh with one axis rounded up, so that arrays of many lengths share compiled programs.
+
+        The axis gets one of eight sizes for each doubling, and at most an eighth more elements than it has. The array
+        has its own shape in all results; docs/arrays.md lists the functions that keep the padding.
+
+        Args:
+            x: [...] an array-like, or an array on the mesh, whose padding is then made for each length.
+            axis: the axis that is rounded up.
+            mesh: the mesh to place it on; None for the server's default mesh, or that of an array on the mesh.
+            spec: the sharding; None shards its first axis over all mesh axes, or for that of an array on the mesh.
+
+        Raises:
+            numpy.exceptions.AxisError: if there is no such axis.
+            ShardcallError: of the class that fits.
+        """
+        if (here := find_remote_array(x)) is not None:
+            return BucketedArray.of(self.xp.array(here, mesh=mesh, spec=spec), normalize_axis_index(axis, here.ndim))
+        array = as_operand(x, "x")
+        bucket = Bucket(normalize_axis_index(axis, array.ndim), array.shape[axis])
+        return BucketedArray(self.put(np.pad(array, bucket.widths(array.ndim)), mesh=mesh, spec=spec), bucket)
+
+    def get(self, array: Handle, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
+        """Copies an array from the mesh.
+
+        Args:
+            array: a `RemoteArray`, or the handle of one.
+            timeout: seconds, download included; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if it is no longer there.
+            ShardcallError: of the class that fits.
+        """
+        try:
+            return self._remote_arrays.get(array, self._deadline(timeout))
+        except Exception as error:
+            shorten(error)
+            raise
+
+    @shortened
+    def describe(self, array: Handle, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
+        """Returns an array as the server describes it.
+
+        Args:
+            array: a `RemoteArray`, or the handle of one, which may be another client's.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if it is no longer there.
+            ShardcallError: of the class that fits.
+        """
+        return self._remote_arrays.describe(self, array, self._deadline(timeout))
+
+    @shortened
+    def delete(self, /, *arrays: Handle, timeout: float | None = SHORT_TIMEOUT_S) -> int:
+        """Deletes arrays from the mesh; those that are not there are ignored.
+
+        An array that a copy shares, such as a slice of everything, stays until its last object is deleted or dropped;
+        a handle deletes it for all.
+
+        Args:
+            arrays: `RemoteArray` objects, or handles.
+            timeout: seconds; None for the server's maximum.
+
+        Returns:
+            The number of arrays that were there.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        return self._remote_arrays.delete(arrays, self._deadline(timeout))
+
+    @shortened
+    def list(
+        self, *, of_all_clients: bool = False, timeout: float | None = SHORT_TIMEOUT_S
+    ) -> builtins.list[RemoteArray]:
+        """Returns the arrays that this client has on the server, oldest first.
+
+        Args:
+            of_all_clients: also those of other clients of the same principal, and those that outlive their clients.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        if of_all_clients:
+            return self._remote_arrays.of_principal(self, self._deadline(timeout))
+        return self._remote_arrays.all(self, self._deadline(timeout))
+
+    @shortened
+    def empty(self, shape: int | Iterable[int], dtype: npt.DTypeLike = np.float64) -> NDArray:
+        """Returns an uninitialized array, as ``numpy.empty``, that calls use as an operand without a copy.
+
+        The array is in memory shared with the server if there is some, else an ordinary array. It stays valid after
+        `close`. It must not be changed while a call that it is an operand of runs.
+
+        Args:
+            shape: the size of each axis; an integer for one axis.
+            dtype: the element type, as for `shardcall.Array`.
+
+        Raises:
+            InvalidOperandError: for a negative size.
+            OperandTypeError: for an unsupported element type.
+        """
+        kind = Array(shape, dtype)
+        if self._shared_memory is None:
+            return np.empty(kind.shape, kind.dtype)
+        return self._shared_memory.empty(kind, self._deadline(SHORT_TIMEOUT_S))
+
+    def statistics(self) -> Statistics:
+        """Returns the counts of this client since it connected."""
+        return self._implicit_gets.statistics()
 
     @shortened
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
@@ -371,6 +766,34 @@ class Client(KernelMethods[Result[Any]], ClientDerivatives):
             answer = self._remote_arrays.call_after_deleting(send, until) if keep else send()
             arrays = self._remote_arrays.kept(self, answer, committed=call.commits)
         return result.from_answer(answer, arrays, until.elapsed_s())
+
+    def _synchronize_at_end(self) -> None:
+        """Waits for all submitted calls but loops, which are cancelled: nobody can read their results any more."""
+        self._submitter.stop_loops()
+        self.synchronize()
+
+    def _put_array(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> RemoteArray:
+        """Puts an array on the mesh as one that may move; as a constant of the function that this thread traces."""
+        if self._tracer.active.trace is not None:
+            return self._tracer.constant(array, mesh, spec)
+        return self._remote_arrays.put_movable(self, array, mesh, spec, self._deadline(DEFAULT_TIMEOUT_S))
+
+    def _submit_program(
+        self,
+        program: TracedProgram,
+        operands: Sequence[Any],
+        out_specs: Sequence[PartitionSpec | None] | None,
+        timeout: float | None,
+    ) -> Sequence[RemoteArray]:
+        return self._tracer.submit_program(self, program, operands, out_specs, timeout)
+
+    @cached_property
+    def _control_flow(self) -> ControlFlow:
+        return ControlFlow(self, self._tracer.active)
+
+    def _transformed(self, function: Transformed) -> Callable[..., Any]:
+        made: Callable[..., Any] = self.jit(function, static=function.static)
+        return made
 
     @cached_property
     def _kernels(self) -> frozenset[str]:

@@ -85,7 +85,7 @@ def test_scalars_are_no_part_of_the_program(client):
         result = (h * k) + 0.5 * k
         assert np.array_equal(result.get(), U * k + 0.5 * k)
     assert ran(client) == [("program", 2, 1)] * 4
-    assert len(client._recorder.sending._programs._programs) == 1
+    assert len(client._submitter.recorder.sending._programs._programs) == 1
 
 
 def test_errors_of_arguments_are_raised_in_their_line(client):
@@ -266,7 +266,7 @@ def test_a_program_that_ran_before_and_is_refused_runs_as_calls(client):
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._recorder.sending._programs._programs.values()
+            (program,) = client._submitter.recorder.sending._programs._programs.values()
             program.text = '{"nodes":[],"results":[9]}'
         kept = h + 1
         last = kept * kept
@@ -328,7 +328,7 @@ def test_the_end_of_the_block_sends_and_raises(server):
 
 def test_fuse_is_off_where_each_call_is_waited_for(server):
     with connect(server, synchronous=True) as client:
-        assert client._recorder is None
+        assert client._submitter.recorder is None
         assert len(client.trace_calls()) == 0
 
 
@@ -343,4 +343,4 @@ def test_clients_record_a_bounded_number_of_programs(client):
             x = abs(x) if k & 8 else np.exp(x)
             x = x + x if k & 16 else x * x
         x.get()
-    assert client._recorder.sending._programs._new <= 30
+    assert client._submitter.recorder.sending._programs._new <= 30

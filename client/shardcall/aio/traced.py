@@ -85,7 +85,7 @@ def namespace_of(client: Asynchronous[Client]) -> Any:
     Raises:
         RuntimeError: outside of one, where they would block the event loop.
     """
-    if client._wrapped._active.trace is None:
+    if client._wrapped._tracer.active.trace is None:
         raise RuntimeError(
             "xp of an asynchronous client is for functions that its jit traces, and would block the event loop outside "
             "of them; write await client.jit(function)(...) with client.xp in the function, or await client.call(...)"

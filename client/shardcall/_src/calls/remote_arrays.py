@@ -17,6 +17,7 @@ from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.lease import LEASE_ID_BYTES
+from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import (
     RemoteArray,
     SupportsRemoteArray,
@@ -39,7 +40,7 @@ from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall.v1 import array_service_pb2
 from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
 from shardcall_core.types import arrays, mesh, specs
-from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import (
     ArrayLostError,
     InvalidOperandError,
@@ -54,6 +55,8 @@ from shardcall_core.types.specs import SpecLike
 
 _CLOSE_TIMEOUT_S = 2.0
 _DELETED = "which was deleted"
+_LARGE_BYTES = 1 << 20  # from which the server's default mesh has all devices
+_ONE_DEVICE = mesh.Mesh(x=1)
 _RESIDENT_LIMIT = "RESIDENT_LIMIT"
 
 _Value = TypeVar("_Value")
@@ -132,6 +135,15 @@ class RemoteArrays:
                 self._transport.unary(self._transport.stubs.arrays.RenewLease, request, until)
                 return made()
             return self._lease.hold(answer.array.handle, made)
+
+    def put_movable(
+        self, owner: Owner, array: NDArray, over: MeshLike | None, spec: SpecLike | None, until: Deadline
+    ) -> RemoteArray:
+        """Puts an array on the mesh; without a mesh and spec it is not committed, and a small one is on one device."""
+        committed = over is not None or spec is not None
+        if not committed and array.nbytes < _LARGE_BYTES:
+            over = _ONE_DEVICE
+        return self.put(owner, array, over, spec, until, committed=committed)
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
         """Copies an array from the mesh."""
@@ -333,6 +345,22 @@ class RemoteArrays:
     def _made(self, owner: Owner, handle: bytes, placed: MeshPlacement, committed: bool) -> RemoteArray:
         version = ArrayVersion(owner, self._here, handle, placed.placement.type, placed, committed=committed)
         return RemoteArray(version)
+
+
+def array_to_put(x: OperandLike) -> NDArray:
+    """Returns an operand as an array of this process.
+
+    Raises:
+        InvalidOperandError: for an array that is on the mesh, and a type.
+        ShardcallError: as of `as_operand`.
+    """
+    if isinstance(x, RemoteArray | Array):
+        raise InvalidOperandError(
+            f"x is {x!r}, which has no values here; give an array, or call Client.reshard(x, keep=True, …) for "
+            "a copy of a RemoteArray on the mesh",
+            field="x",
+        )
+    return as_operand(x, "x")
 
 
 def checked_keep(seconds: float) -> float:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardcall._src.calls.submission import Submission
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall_core.types.arrays import Array
@@ -38,8 +37,8 @@ _FIXED = frozenset(
 """The packages whose modules, functions and classes stay as they are."""
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), type(...), range, Mesh, Array, PartitionSpec))
-_CLIENTS = "shardcall.aio.client", "shardcall.namespace"
-"""The modules of clients, beside those that submit calls, and of their functions of arrays."""
+_CLIENTS = "shardcall.client", "shardcall.aio.client", "shardcall.namespace"
+"""The modules of clients, and of their functions of arrays."""
 
 _UNSEEN = frozenset(
     (
@@ -118,7 +117,7 @@ class References:
             return self._of((function(value), attributes))
         if isinstance(value, np.random.Generator | np.random.RandomState):
             self.generators.append(value)
-        if isinstance(value, Submission) or type(value).__module__.startswith(_CLIENTS):
+        if any(kind.__module__.startswith(_CLIENTS) for kind in type(value).__mro__):
             return "client", id(value)
         return ("fixed", id(value)) if _is_fixed(value) else self._opaque()
 

@@ -1,0 +1,193 @@
+"""Submits calls, and waits for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.call_sender import CallSender
+from shardcall._src.calls.call_trace import CallTrace
+from shardcall._src.calls.recorded_graph import common_location
+from shardcall._src.calls.recording import Recorder, is_recorded, kind_of
+from shardcall._src.calls.result import Result
+from shardcall._src.calls.result_types import ResultTypes
+from shardcall._src.device_arrays.array_version import Owner
+from shardcall._src.device_arrays.remote_array import RemoteArray, settle
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
+from shardcall._src.transfer.upload import Value
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.mesh import MeshLike, as_mesh
+from shardcall_core.types.specs import SpecLike
+
+
+class SubmittingClient(Owner, Protocol):
+    """A client that submits calls."""
+
+    def _run(
+        self, call: CallRequest, values: tuple[Value, ...], timeout: float | None, *, keep: bool = ...
+    ) -> Result[Any]:
+        """Runs a call, and waits for its results."""
+
+
+class Submitter:
+    """Submits the calls of a client, and waits for all of them.
+
+    Attributes:
+        recorder: records calls, to send several as one program; None if each is sent by itself.
+
+    Args:
+        sender: sends the calls.
+        recorder: as the attribute.
+        memo: the messages of the client's calls.
+        result_types: the types of the results of calls.
+        most_seconds: the longest timeout.
+        is_synchronous: whether to wait for each call.
+    """
+
+    def __init__(
+        self,
+        sender: CallSender,
+        recorder: Recorder | None,
+        memo: CallMemo,
+        result_types: ResultTypes,
+        most_seconds: float,
+        *,
+        is_synchronous: bool,
+    ) -> None:
+        self.recorder = recorder
+        self._sender = sender
+        self._memo = memo
+        self._result_types = result_types
+        self._most_seconds = most_seconds
+        self._is_synchronous = is_synchronous
+
+    def submit(
+        self,
+        client: SubmittingClient,
+        name: str,
+        operands: Sequence[Any],
+        parameters: Mapping[str, Any],
+        *,
+        mesh: MeshLike | None,
+        in_specs: Sequence[SpecLike | None] | None,
+        out_specs: Sequence[SpecLike | None] | None,
+        strategy: str,
+        timeout: float | None,
+    ) -> tuple[RemoteArray, ...]:
+        """Submits a call; returns its results. Arguments are those of `shardcall.Client.submit`."""
+        recorder = self.recorder
+        if recorder is not None:
+            plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO
+            if plain and timeout == DEFAULT_TIMEOUT_S and (kind := kind_of(name, operands, parameters)) is not None:
+                array = self._recorded(client, recorder, name, kind, parameters)
+                if array is not None:
+                    return (array,)
+            recorder.flush()
+        call = prepare(
+            name,
+            operands,
+            parameters,
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            strategy=strategy,
+            memo=self._memo,
+        )
+        types = self._result_types.find(call)
+        arrays = self.send(client, call, types or (), timeout, _mesh_of_results(call.values, mesh))
+        if not types:
+            self._result_types.add(call, [array.type for array in arrays])
+        return arrays
+
+    def send(
+        self,
+        client: SubmittingClient,
+        call: CallRequest,
+        types: Sequence[Array],
+        timeout: float | None,
+        mesh: Hashable | None = None,
+        name: str = "",
+        *,
+        stops_unread: bool = False,
+        located: Callable[[ShardcallError], ShardcallError] | None = None,
+    ) -> tuple[RemoteArray, ...]:
+        """Sends a call, and waits for it if it cannot be submitted; returns its results.
+
+        Args:
+            client: the client.
+            call: the call.
+            types: the types of its results; empty if only the server can determine them.
+            timeout: seconds.
+            mesh: as of `CallSender.submit`, like the others.
+        """
+        until = deadline(timeout, self._most_seconds)
+        if not types or not self._sender.can_submit(call.values, until):
+            try:
+                arrays: tuple[RemoteArray, ...] = client._run(call, call.values, timeout, keep=True).arrays
+            except ShardcallError as error:
+                if located is None:
+                    raise
+                raise located(error) from None
+            return arrays
+        arrays = self._sender.submit(
+            client, call, call.values, types, until, mesh, name, stops_unread=stops_unread, located=located
+        )
+        if self._is_synchronous:
+            settle(arrays[0])
+        return arrays
+
+    def flush(self) -> None:
+        """Sends the calls that this thread has recorded."""
+        if self.recorder is not None:
+            self.recorder.flush()
+
+    def stop_recording(self) -> None:
+        """Sends each call by itself from now on."""
+        self.recorder = None
+
+    def trace(self) -> CallTrace:
+        """Returns what the latest calls that were recorded ran as."""
+        return CallTrace(()) if self.recorder is None else self.recorder.sending.history.trace()
+
+    def synchronize(self, until: Deadline | None) -> None:
+        """Waits for all calls that were submitted before, as `shardcall.Client.synchronize`."""
+        if self.recorder is not None:
+            self.recorder.flush_all()
+        self._sender.pending.synchronize(until)
+
+    def stop_loops(self) -> None:
+        """Cancels the loops among all calls that were submitted before."""
+        if self.recorder is not None:
+            self.recorder.flush_all()
+        self._sender.pending.stop_loops()
+
+    def _recorded(
+        self,
+        client: SubmittingClient,
+        recorder: Recorder,
+        name: str,
+        kind: tuple[Hashable, list[Value | None]],
+        parameters: Mapping[str, Any],
+    ) -> RemoteArray | None:
+        """Records a call; returns its result, or None for a call that is to be sent."""
+        key, values = kind
+        template = recorder.find(key)
+        if template is None:
+            call = prepare(name, values, parameters, memo=self._memo)
+            types = self._result_types.find(call)
+            if types is None or len(types) != 1 or not is_recorded(call, parameters):
+                return None
+            template = recorder.add_template(key, call, parameters, types[0])
+        return recorder.record(client, template, values)
+
+
+def _mesh_of_results(values: Sequence[Value | None], mesh: MeshLike | None) -> Hashable | None:
+    """Returns what is known of the mesh of a call's results: the mesh, or what stands for it."""
+    if mesh is None:
+        location = common_location(values)
+        return None if location is None else location[1]
+    over = as_mesh(mesh)
+    return None if over.device_ids is None else over

@@ -1,0 +1,103 @@
+"""Traces the calls of functions, and submits the programs that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_request import prepare
+from shardcall._src.calls.result import Result
+from shardcall._src.calls.submitter import Submitter, SubmittingClient
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.traced.program import TracedProgram
+from shardcall._src.traced.traced_array import TracedArray
+from shardcall._src.traced.tracing import ActiveTrace
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.mesh import MeshLike
+from shardcall_core.types.specs import PartitionSpec, SpecLike
+from shardcall_core.types.timing import Timing
+
+_OPTIONS = ("mesh", "in_specs", "out_specs", "strategy")
+
+
+class CallTracer:
+    """Traces the calls of a client, and submits programs.
+
+    Attributes:
+        active: the trace that calls of this thread belong to.
+
+    Args:
+        submitter: submits the stages of programs.
+        memo: the messages of the client's calls.
+    """
+
+    def __init__(self, submitter: Submitter, memo: CallMemo) -> None:
+        self.active = ActiveTrace()
+        self._submitter = submitter
+        self._memo = memo
+
+    def is_tracing(self, operands: Sequence[Any]) -> bool:
+        """Returns True while this thread traces a function.
+
+        Args:
+            operands: the operands of a call.
+
+        Raises:
+            TracingError: if there is no trace and an operand is an array of one.
+        """
+        if self.active.trace is not None:
+            return True
+        for operand in operands:
+            if type(operand) is TracedArray:
+                operand._traced.begin()
+        return False
+
+    def add(self, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[TracedArray, ...]:
+        """Adds a call to the program of the function that is traced; returns its results."""
+        trace = self.active.trace
+        assert trace is not None
+        options = {key: value for key, value in arguments.items() if key in _OPTIONS}
+        keywords = {key: value for key, value in arguments.items() if key not in _OPTIONS and key != "timeout"}
+        return trace.submit(name, operands, keywords, **options)
+
+    def result(self, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> Result[Any]:
+        """Adds a call; returns its results as those of a call that is waited for."""
+        results = self.add(name, operands, arguments)
+        return Result(arrays=results, timing=Timing(), cache_hit=True, explanation="", _plan=b"")
+
+    def constant(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> TracedArray:
+        """Returns an array of this process as one of the program, sharded by a spec if there is one."""
+        trace = self.active.trace
+        assert trace is not None
+        constant = trace.constant(array)
+        if mesh is None and spec is None:
+            return constant
+        return self.add("reshard", [constant], {"mesh": mesh, "out_specs": [spec]})[0]
+
+    def submit_program(
+        self,
+        client: SubmittingClient,
+        program: TracedProgram,
+        operands: Sequence[Any],
+        out_specs: Sequence[PartitionSpec | None] | None,
+        timeout: float | None,
+    ) -> Sequence[RemoteArray]:
+        """Submits the stages of a program without waiting in between; returns its results."""
+        self._submitter.flush()
+        made: list[Sequence[RemoteArray]] = []
+        for i, (stage, types) in enumerate(zip(program.stages, program.stage_types, strict=True)):
+            values = [operands[v.number] if v.node < 0 else made[v.node][v.number] for v in stage.operands]
+            call = prepare("graph", values, stage.parameters, out_specs=program.specs_of(i, out_specs), memo=self._memo)
+            arrays = self._submitter.send(
+                client,
+                call,
+                types,
+                timeout,
+                name=program.name,
+                stops_unread=timeout is None,
+                located=partial(program.located, i),
+            )
+            made.append(arrays)
+        return [made[value.node][value.number] for value in program.returned]
