@@ -11,7 +11,7 @@ from client.tasks import cancel
 
 import shardcall
 from shardcall._src.rpc.deadline import deadline
-from shardcall.aio import asynchronous
+from shardcall.aio import wrapper
 from shardcall.aio.threads import Threads
 
 
@@ -104,7 +104,7 @@ def test_a_timeout_left_out_holds_for_the_wait_too():
 
     async def use():
         pool, release = Threads(most_threads=1), threading.Event()
-        rest = partial(asynchronous.awaited(Waiting.rest), asynchronous.Asynchronous(Waiting(), pool))
+        rest = partial(wrapper.awaited(Waiting.rest), wrapper.AsyncWrapper(Waiting(), pool))
         first = asyncio.create_task(rest(release, timeout=20))
         await asyncio.sleep(0)
         with pytest.raises(shardcall.DeadlineExceededError):

@@ -12,6 +12,7 @@ import pytest
 from rows import rows
 
 import shardcall
+from shardcall import aio
 from shardcall.methods import KernelMethods, kernel_method, signatures
 from shardcall.methods.elementwise import ClipOptions, WhereOptions
 from shardcall.v1 import (
@@ -71,6 +72,12 @@ def test_names_are_imported_from_the_modules_that_type_checkers_see():
     assert {*homes, "__version__"} == set(shardcall.__all__) == set(dir(shardcall))
     with pytest.raises(AttributeError, match="'shardcall' has no attribute 'connext'"):
         shardcall.connext  # noqa: B018
+
+
+def test_clients_hold_their_parts_and_inherit_little():
+    orders = [[kind.__name__ for kind in client.__mro__] for client in (shardcall.Client, aio.AsyncClient)]
+    base = ["KernelMethods", "KernelCaller", "Generic", "object"]
+    assert orders == [["Client", *base], ["AsyncClient", "AsyncWrapper", *base]]
 
 
 def test_type_checkers_do_not_see_what_would_have_them_take_misspelt_names():

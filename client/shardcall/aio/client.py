@@ -11,12 +11,12 @@ from typing import Self
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.implicit_gets import Statistics
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
 from shardcall.aio.remote_array import AsyncRemoteArray, Running, delete_unseen, running, submit
 from shardcall.aio.threads import Threads
 from shardcall.aio.traced import namespace_of, tracing
+from shardcall.aio.wrapper import AsyncWrapper, awaited, awaited_as
 from shardcall.client import Client
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_method import kernel_method
@@ -33,7 +33,7 @@ def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteAr
     return [AsyncRemoteArray(array, threads) for array in arrays]
 
 
-class AsyncClient(Asynchronous[Client], KernelMethods[Running[AsyncRemoteArray]]):
+class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]):
     """A `shardcall.Client` whose methods are awaited, `profile` by ``async with``; made by `connect` or `local`.
 
     `submit` is not awaited; where that of `shardcall.Client` waits, it blocks the event loop. Nor are `jit` and the

@@ -11,9 +11,9 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
-from shardcall.aio.asynchronous import Asynchronous, awaited
 from shardcall.aio.remote_array import running
 from shardcall.aio.threads import Threads
+from shardcall.aio.wrapper import AsyncWrapper, awaited
 from shardcall.compiled import CompiledKernel
 from shardcall_core.types.arrays import Array
 
@@ -32,7 +32,7 @@ def _call(
     return kernel(*resolved, keep=keep, reshard=reshard, timeout=timeout, **named)
 
 
-class AsyncCompiledKernel(Asynchronous[CompiledKernel]):
+class AsyncCompiledKernel(AsyncWrapper[CompiledKernel]):
     """A `shardcall.CompiledKernel` whose calls and `as_text` are awaited.
 
     Attributes:

@@ -10,13 +10,13 @@ from typing import Self
 
 from shardcall._src.calls.profile import Profile
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
-from shardcall.aio.asynchronous import Asynchronous
 from shardcall.aio.threads import Threads
+from shardcall.aio.wrapper import AsyncWrapper
 from shardcall.client import Client
 from shardcall_core.types.tracebacks import shorten
 
 
-class AsyncProfile(Asynchronous[Profile]):
+class AsyncProfile(AsyncWrapper[Profile]):
     """A `shardcall._src.calls.profile.Profile` for ``async with``."""
 
     @property
@@ -44,7 +44,7 @@ class AsyncProfile(Asynchronous[Profile]):
 
 @functools.wraps(Client.profile)
 def profile(
-    self: Asynchronous[Client],
+    self: AsyncWrapper[Client],
     directory: str | os.PathLike[str],
     *,
     max_seconds: float = 0.0,

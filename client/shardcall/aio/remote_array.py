@@ -11,8 +11,8 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeAlias, TypeV
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.threads import Threads
+from shardcall.aio.wrapper import AsyncWrapper, awaited, awaited_as
 from shardcall.client import Client
 from shardcall_core.types.arrays import HasType
 from shardcall_core.types.errors import ShardcallError
@@ -24,7 +24,7 @@ Running: TypeAlias = Coroutine[Any, Any, Result[_Item]]
 """A call that is awaited."""
 
 
-class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
+class AsyncRemoteArray(AsyncWrapper[RemoteArray], Described):
     """A `shardcall.RemoteArray` whose `get` and `delete` are awaited; ``async with`` deletes it at the block's end.
 
     It has no operators, since they could not be awaited; `AsyncClient.submit` computes with it. Two objects of the same
@@ -72,7 +72,7 @@ def delete_unseen(array: RemoteArray) -> None:
 
 def running(
     method: Callable[Concatenate[_Wrapped_co, _Arguments], Result[Any]],
-) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Running[Any]]:
+) -> Callable[Concatenate[AsyncWrapper[_Wrapped_co], _Arguments], Running[Any]]:
     """Returns an awaitable form of a method that runs a kernel; each result on the mesh is an `AsyncRemoteArray`."""
     return awaited_as(_with_kept, method, dropped=_delete_kept, only_with="keep")
 
@@ -90,7 +90,7 @@ def _delete_kept(result: Result[Any]) -> None:
 
 @functools.wraps(Client.submit)
 def submit(
-    self: Asynchronous[Client], name: str, /, *operands: Any, **arguments: Any
+    self: AsyncWrapper[Client], name: str, /, *operands: Any, **arguments: Any
 ) -> AsyncRemoteArray | tuple[AsyncRemoteArray, ...]:
     """Submits a call, as `shardcall.Client.submit`."""
     threads: Threads = self._threads

@@ -8,9 +8,9 @@ from typing import Any
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.traced.traced_function import TracedFunction
-from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen
 from shardcall.aio.threads import Threads
+from shardcall.aio.wrapper import AsyncWrapper, awaited, awaited_as
 from shardcall.client import Client
 from shardcall_core.types.pytrees import flatten
 
@@ -42,7 +42,7 @@ def _awaited_alone(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class AsyncTracedFunction(Asynchronous[TracedFunction]):
+class AsyncTracedFunction(AsyncWrapper[TracedFunction]):
     """A `shardcall.TracedFunction` whose methods are awaited, except in a traced function; made by `AsyncClient.jit`.
 
     The function itself is traced in a thread, and is no coroutine.
@@ -69,7 +69,7 @@ def tracing(method: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a form of a method of the client that makes an `AsyncTracedFunction`, or a decorator that does."""
 
     @functools.wraps(method)
-    def make(self: Asynchronous[Client], /, *args: Any, **kwargs: Any) -> Any:
+    def make(self: AsyncWrapper[Client], /, *args: Any, **kwargs: Any) -> Any:
         own = (each._wrapped if isinstance(each, AsyncTracedFunction) else each for each in args)
         made = method(self._wrapped, *own, **kwargs)
         if isinstance(made, TracedFunction):
@@ -79,7 +79,7 @@ def tracing(method: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def namespace_of(client: Asynchronous[Client]) -> Any:
+def namespace_of(client: AsyncWrapper[Client]) -> Any:
     """Returns the functions of arrays, for a function that is traced.
 
     Raises:

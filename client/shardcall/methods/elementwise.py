@@ -74,7 +74,7 @@ class _BinaryCall(Protocol[Outcome_co, Kept_co]):
     def __call__(self, x: OperandLike, y: OperandLike, *, keep: bool, **options: Any) -> Outcome_co | Kept_co: ...
 
 
-class Unary(Protocol):
+class UnaryMethod(Protocol):
     """A method of one operand in a class."""
 
     @overload
@@ -89,7 +89,7 @@ class Unary(Protocol):
     ) -> _UnaryCall[Awaitable[NDArray], Awaitable[Item]]: ...
 
 
-class Binary(Protocol):
+class BinaryMethod(Protocol):
     """A method of two operands in a class."""
 
     @overload
@@ -113,7 +113,7 @@ _RAISES = {
 }
 
 
-def unary(name: str) -> Unary:
+def unary(name: str) -> UnaryMethod:
     """Returns the method of a function of one operand."""
 
     def method(self: KernelCaller[Outcome], x: OperandLike, **options: Unpack[ArrayOptions]) -> Outcome:
@@ -126,10 +126,10 @@ def unary(name: str) -> Unary:
         {_X}
         options: see `ArrayOptions`.
     """
-    return cast(Unary, method)
+    return cast(UnaryMethod, method)
 
 
-def binary(name: str) -> Binary:
+def binary(name: str) -> BinaryMethod:
     """Returns the method of a function of two operands."""
 
     def method(
@@ -145,7 +145,7 @@ def binary(name: str) -> Binary:
         y: an array or a scalar that broadcasts with ``x``; a Python number takes x's element type.
         options: see `BinaryOptions`.
     {_RAISES.get(name, "")}"""
-    return cast(Binary, method)
+    return cast(BinaryMethod, method)
 
 
 @kernel_method

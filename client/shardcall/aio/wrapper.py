@@ -16,7 +16,7 @@ _Value = TypeVar("_Value")
 _Converted = TypeVar("_Converted")
 
 
-class Asynchronous(Generic[_Wrapped_co]):
+class AsyncWrapper(Generic[_Wrapped_co]):
     """A synchronous object, and the threads in which its methods run."""
 
     def __init__(self, wrapped: _Wrapped_co, threads: Threads) -> None:
@@ -35,7 +35,7 @@ class Asynchronous(Generic[_Wrapped_co]):
 
 def awaited(
     method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
-) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Value]]:
+) -> Callable[Concatenate[AsyncWrapper[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Value]]:
     """Returns an awaitable form of a method, with its signature and docstring."""
     return awaited_as(lambda value, _: value, method)
 
@@ -46,7 +46,7 @@ def awaited_as(
     dropped: Callable[[_Value], object] | None = None,
     *,
     only_with: str = "",
-) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Converted]]:
+) -> Callable[Concatenate[AsyncWrapper[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Converted]]:
     """Returns an awaitable form of a method, with its signature and docstring.
 
     Args:
@@ -60,7 +60,7 @@ def awaited_as(
 
     @functools.wraps(method)
     async def run(
-        self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs
+        self: AsyncWrapper[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs
     ) -> _Converted:
         drop = dropped if not only_with or keywords.get(only_with) else None
         work = functools.partial(method, self._wrapped, *args, **keywords)
