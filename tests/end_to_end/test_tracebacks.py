@@ -81,7 +81,7 @@ GONE: dict[str, Callable[[Any], Any]] = {
 def frames(error: BaseException) -> list[str]:
     """Returns the package's frames of a traceback, by the names of their functions."""
     entries = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return [frame.f_code.co_name for frame in entries if frame.f_globals["__name__"].startswith("shardcall.")]
+    return [frame.f_code.co_name for frame in entries if frame.f_globals["__name__"].startswith("shardcall")]
 
 
 def failure(call: Callable[[], Any]) -> Exception:

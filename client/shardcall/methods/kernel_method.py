@@ -131,7 +131,7 @@ def kernel_method(method: Callable[Concatenate[Any, Arguments], Any]) -> KernelM
 
 
 class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
-    """An object that calls kernels by name; a class below it may list methods of kernels."""
+    """Calls kernels by their names; methods of kernels in classes below it are completed at their first lookup."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
