@@ -19,7 +19,7 @@ SIZES = (128, 512, 2048)
 LOST = 1.1
 """A choice is lost that is more than this much slower than the best, and measured so again."""
 AGAIN = 15
-MOST_LOST = 3
+MAX_LOST = 3
 _PATIENCE_S = 8.0  # the server times what takes long in pieces, while it is idle
 
 
@@ -87,7 +87,7 @@ def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[
                 *(milliseconds(samples[chosen].median), best, milliseconds(samples[best].median), f"{ratio:.2f}"),
             ]
         )
-    text = f"auto loses at most {MOST_LOST} of {count} cases" + (f"; lost: {', '.join(lost)}" if lost else "")
+    text = f"auto loses at most {MAX_LOST} of {count} cases" + (f"; lost: {', '.join(lost)}" if lost else "")
     figure = {
         "title": "What auto chose, next to the best strategy of each case",
         "x": "time of auto's choice ÷ the best",
@@ -97,7 +97,7 @@ def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[
         "floor": 1,
         "floor_name": "the best",
     }
-    return table(rows, left=5), [Claim(text, str(len(lost)), len(lost) <= MOST_LOST)], figure
+    return table(rows, left=5), [Claim(text, str(len(lost)), len(lost) <= MAX_LOST)], figure
 
 
 def chosen_strategy(client: sc.Client, kernel: str, *operands: sc.RemoteArray, **how: Any) -> str:

@@ -28,7 +28,7 @@ _ROWS = (  # the title, the job, the size, the limit, and whether JAX has a roun
     ("training step, 4 × 2", "data_and_tensor_parallel", 1024, 1.15, False),
 )
 _NODES = 200
-_MOST_BYTES = 1024
+_MAX_BYTES = 1024
 _LAUNCH_S, _FROM_DISK_S = 0.015, 0.6
 
 
@@ -56,7 +56,7 @@ def ratios(address: str, rounds: int) -> tuple[list[list[str]], list[Claim]]:
         claims.append(at_most(f"{title}, {size}², ÷ JAX{' + a round trip' * has_round_trip}", limit, ratio))
     counted = ours.ask("bytes", 100)
     claims.append(
-        Claim(f"a call takes at most {_MOST_BYTES} bytes", f"{counted['bytes']:.0f}", counted["bytes"] <= _MOST_BYTES)
+        Claim(f"a call takes at most {_MAX_BYTES} bytes", f"{counted['bytes']:.0f}", counted["bytes"] <= _MAX_BYTES)
     )
     for child in (ours, jax):
         child.stop()

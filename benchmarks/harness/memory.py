@@ -13,7 +13,7 @@ from harness.processes import PeakMemory, pss_bytes
 from harness.report import Claim, at_most, size_name, table
 
 TRANSPORTS = {"tcp": ("TCP, stream", 2.2), "segment-in-place": ("segment", 1.7)}
-_LEAST_BYTES = 16 << 20
+_MIN_BYTES = 16 << 20
 _CALLS = 10
 _FIRST_CALLS = 50
 
@@ -32,7 +32,7 @@ def by_size(sizes: Sequence[int], tuned: bool) -> tuple[list[str], list[Claim]]:
     """The peak above idle during a few calls, for every size from 16 MiB on; each with a server of its own."""
     rows = [["array", "transport", "idle, MiB", "peak above idle, MiB", "÷ (input + output)"]]
     claims = []
-    for size in (size for size in sizes if size >= _LEAST_BYTES):
+    for size in (size for size in sizes if size >= _MIN_BYTES):
         for transport, (title, limit) in TRANSPORTS.items():
             print(f"memory: {size_name(size)}, {title}", file=sys.stderr)
             with _idle_server(tuned) as (running, client):
@@ -54,12 +54,12 @@ def by_count(calls: int, tuned: bool) -> tuple[list[str], list[Claim]]:
     rows = [["transport", f"after {_FIRST_CALLS} calls, MiB", f"after {calls} calls, MiB", "quotient"]]
     claims = []
     for transport, (title, _) in TRANSPORTS.items():
-        print(f"memory: {calls} calls of {size_name(_LEAST_BYTES)}, {title}", file=sys.stderr)
+        print(f"memory: {calls} calls of {size_name(_MIN_BYTES)}, {title}", file=sys.stderr)
         with _idle_server(tuned) as (running, client):
             pids = (running.pid, running.worker_pid)
             after = []
             for count in (_FIRST_CALLS, calls - _FIRST_CALLS):
-                answers = [client.ask(transport, _LEAST_BYTES) for _ in range(count)]
+                answers = [client.ask(transport, _MIN_BYTES) for _ in range(count)]
                 after.append(pss_bytes(pids))
         if error := answers[-1].get("error"):
             rows.append([title, "", "", error])

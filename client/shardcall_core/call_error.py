@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 _MAX_COMPARED = 64  # characters; the time of a comparison grows with their square
-_MOST_LISTED = 12  # names in a message
+_MAX_LISTED = 12  # names in a message
 
 DEVICES_FAILED = "the devices could not be started"
 """The event of the worker's log line whose reason ends a start."""
@@ -126,6 +126,6 @@ def did_you_mean(name: str, valid_names: Iterable[str], listing: str = "") -> st
     near = get_close_matches(name[:_MAX_COMPARED], valid_names, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    if listing and len(valid_names) > _MOST_LISTED:
+    if listing and len(valid_names) > _MAX_LISTED:
         return f"{listing} lists all {len(valid_names)}"
     return f"there are: {', '.join(valid_names) or 'none'}"

@@ -14,7 +14,7 @@ _SPECIAL_ROWS = ((np.nan,), (np.inf,), (-np.inf, np.inf), (-0.0,))
 _COMPLEX_ROWS = ((complex(1, np.inf),), (complex(np.inf, np.nan),))
 _PERIOD = 4096
 """After how many elements special ones repeat."""
-_MOST = 4099
+_MAX = 4099
 SCANS = ("cumsum", "cumprod")
 
 
@@ -331,7 +331,7 @@ def transforms(values: Values, n: int, devices: int) -> Iterator[Case]:
 
 def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
     """The cases of all these kernels for one element type: one a size, and one over several devices."""
-    several = [(_MOST, devices)] if devices > 1 else []
+    several = [(_MAX, devices)] if devices > 1 else []
     for size, among in [*((size, 1) for size in sizes), *several]:
         values = Values(dtype)
         for family in (differences, sums, products, moves, counts, transforms):

@@ -263,7 +263,7 @@ def a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork():
     caller = threading.Thread(target=make_two_rpcs)
     caller.start()
     is_calling.wait(20)
-    forks._MOST_PAUSE_S = forks._MOST_WAIT_S = 20.0
+    forks._MAX_PAUSE_S = forks._MAX_WAIT_S = 20.0
     forks._forks.ending["a key"] = ending = Ending(is_forking.set)
 
     def check():

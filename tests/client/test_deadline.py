@@ -9,7 +9,7 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.rpc.deadline import MOST_TIMEOUT_S, deadline
+from shardcall._src.rpc.deadline import MAX_TIMEOUT_S, deadline
 
 INVALID = {
     "zero": 0,
@@ -54,7 +54,7 @@ def test_what_is_no_timeout_is_refused_before_anything_is_sent(shared_client, me
     assert len(memory.server.requests) == sent
 
 
-@rows("timeout", [1, 2.5, MOST_TIMEOUT_S, 10**9, Fraction(1, 2), np.float32(3), np.int8(3), np.float64(0.25)])
+@rows("timeout", [1, 2.5, MAX_TIMEOUT_S, 10**9, Fraction(1, 2), np.float32(3), np.int8(3), np.float64(0.25)])
 def test_numbers_of_all_kinds_are_timeouts(shared_client, timeout):
     assert deadline(timeout, 0).timeout_s == float(timeout)
     assert type(deadline(timeout, 0).timeout_s) is float

@@ -17,7 +17,7 @@ from end_to_end.numpy_names import functions_of_numpy, methods_of_numpy, paramet
 
 SHAPES = ((5, 5), (3, 3), (13, 9), (4,), (17,), (0, 4), (2, 3, 5), (), (1, 6), (8,), (1,), (0,), (2, 4, 4))
 _NAMES = "abcdefgh"
-_MOST_ELEMENTS = 1 << 12
+_MAX_ELEMENTS = 1 << 12
 _TRIES = 30
 _ERRORS = 0.12  # of the lines that NumPy refuses
 _OPERATORS = ("+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!=")
@@ -164,7 +164,7 @@ class _Drawing:
         variables = {"np": np, "numpy": np, **self._values}
         error = run_line(line, variables)
         made = variables.get(line.target)
-        if error is None and (_size_of(made) > _MOST_ELEMENTS or getattr(made, "dtype", None) == np.object_):
+        if error is None and (_size_of(made) > _MAX_ELEMENTS or getattr(made, "dtype", None) == np.object_):
             return
         self.program.lines.append(line)
         if error is None and isinstance(made, np.ndarray | np.generic) and made.dtype != object:

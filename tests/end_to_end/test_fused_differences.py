@@ -112,7 +112,7 @@ def _ran(client, seed, kinds):
 def clients(server):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(recording, "_IDLE_S", 60.0)
-        patched.setattr(fused_programs, "_MOST_NEW", 10**6)
+        patched.setattr(fused_programs, "_MAX_NEW", 10**6)
         with sc.connect(server.address, fuse=True) as fused, sc.connect(server.address, fuse=False) as plain:
             yield fused, plain
 

@@ -51,7 +51,7 @@ SEED = os.environ.get("FUZZ_SEED", "2")
 _TRACED, _VALUES, _BLOCKS = 300, 20, 20
 _LONG_TRACED, _LONG_VALUES = 20_000 // _BLOCKS, 1_000 // _BLOCKS
 _TRIPLES = 40
-_MOST_SKIPPED = 0.2
+_MAX_SKIPPED = 0.2
 _SHOWN = 20
 
 
@@ -63,7 +63,7 @@ def figure(record_property):
 def check(tally: Tally) -> None:
     assert not tally.faults, "\n".join([f"{len(tally.faults)} faults", *tally.faults[:_SHOWN]])
     skipped = tally.skipped.total()
-    assert skipped < _MOST_SKIPPED * (skipped + tally.compared.total()), str(tally)
+    assert skipped < _MAX_SKIPPED * (skipped + tally.compared.total()), str(tally)
 
 
 def compare_drawn(comparison: TracedComparison | ValueComparison, numbers: range) -> None:

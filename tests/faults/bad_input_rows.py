@@ -30,7 +30,7 @@ I32, BOOL, INT4, UINT4 = (
 )
 FP8, OTHER_FP8 = array_pb2.ELEMENT_TYPE_FLOAT8_E4M3FN, array_pb2.ELEMENT_TYPE_FLOAT8_E5M2
 LEASE = b"lease of bad input"
-BIG, LEAST = 2**63 - 1, -(2**63)
+BIG, MIN = 2**63 - 1, -(2**63)
 
 METHODS = {
     method.name: (f"/{service.full_name}/{method.name}", method)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from end_to_end.messages import mesh, operand, spec, tensor
-from faults.bad_input_rows import BIG, I32, LEASE, LEAST, X8, Row, call, inline_operand, planned
+from faults.bad_input_rows import BIG, I32, LEASE, MIN, X8, Row, call, inline_operand, planned
 
 from shardcall.v1 import array_service_pb2, kernel_service_pb2, mesh_pb2
 
@@ -23,7 +23,7 @@ _MESHES = [
     ("an axis of size 0", mesh(x=2, y=0), "INVALID_MESH"),
     ("an axis of size -1", mesh(x=-1), "INVALID_MESH"),
     ("two axes of size -2", mesh(x=-2, y=-2), "INVALID_MESH"),
-    ("an axis of the least size", mesh(x=LEAST), "INVALID_MESH"),
+    ("an axis of the least size", mesh(x=MIN), "INVALID_MESH"),
     ("a size left out", mesh_pb2.Mesh(axes=[_AXIS(name="x")]), "INVALID_MESH"),
     ("a name left out", mesh_pb2.Mesh(axes=[_AXIS(size=2)]), "INVALID_MESH"),
     ("a name twice", mesh_pb2.Mesh(axes=[_AXIS(name="x", size=2)] * 2), "INVALID_MESH"),
@@ -48,7 +48,7 @@ _DEVICES = [
     ("16,385 devices", mesh(*[0] * ((1 << 14) + 1), x=2), "MALFORMED_REQUEST"),
     ("an unknown device", mesh(8, x=1), "NOT_ENOUGH_DEVICES"),
     ("a device below 0", mesh(-1, x=1), "NOT_ENOUGH_DEVICES"),
-    ("the least device", mesh(LEAST, 0, x=2), "NOT_ENOUGH_DEVICES"),
+    ("the least device", mesh(MIN, 0, x=2), "NOT_ENOUGH_DEVICES"),
     ("the largest device", mesh(0, BIG, x=2), "NOT_ENOUGH_DEVICES"),
 ]
 _SPECS = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from end_to_end.messages import tensor
-from faults.bad_input_rows import BIG, BOOL, C64, F32, FP8, I32, LEAST, OTHER_FP8, X8, call, planned
+from faults.bad_input_rows import BIG, BOOL, C64, F32, FP8, I32, MIN, OTHER_FP8, X8, call, planned
 
 _X, _SCALAR, _SEED = [tensor(8, 4)], [tensor()], [tensor(element_type=I32)]
 _TWO = [tensor(8, 8), tensor(8, 8)]
@@ -12,7 +12,7 @@ _WRONG_AXES = [
     ("an axis too far", 2),
     ("an axis too far back", -3),
     ("the largest axis", BIG),
-    ("the least axis", LEAST),
+    ("the least axis", MIN),
 ]
 _WRONG_KINDS = [("a string", "0"), ("a fraction", 0.5), ("a truth", True)]
 _ONE_AXIS = {
@@ -27,7 +27,7 @@ _PARAMETERS = [
     ("n of None", "diff", {"n": None}, _X, "PARAMETER_TYPE", "n"),
     ("n of two", "diff", {"n": (1, 2)}, _X, "PARAMETER_TYPE", "n"),
     ("n of -1", "diff", {"n": -1}, _X, "INVALID_PARAMETER", "n"),
-    ("the least n", "diff", {"n": LEAST}, _X, "INVALID_PARAMETER", "n"),
+    ("the least n", "diff", {"n": MIN}, _X, "INVALID_PARAMETER", "n"),
     ("n of a truth", "diff", {"n": True}, _X, "PARAMETER_TYPE", "n"),
     ("n of 1025 with rows left", "diff", {"n": 1025}, [tensor(2000)], "INVALID_PARAMETER", "n"),
     ("n of NaN", "diff", {"n": float("nan")}, _X, "PARAMETER_TYPE", "n"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from end_to_end.messages import tensor
-from faults.bad_input_rows import BIG, BOOL, C64, I32, INT4, LEASE, LEAST, UINT4, Row, call, inline_operand, planned
+from faults.bad_input_rows import BIG, BOOL, C64, I32, INT4, LEASE, MIN, UINT4, Row, call, inline_operand, planned
 
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
 
 _SHAPES = [
     ("a size of -1", (-1,)),
     ("a size of -1 behind others", (8, 4, -1)),
-    ("the least size", (LEAST, 2)),
+    ("the least size", (MIN, 2)),
     ("the largest size", (BIG,)),
     ("2^31 twice", (2**31, 2**31)),
     ("2^16 four times", (2**16,) * 4),

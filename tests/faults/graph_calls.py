@@ -19,7 +19,7 @@ from shardcall_core.functions.element_types import is_inexact
 from shardcall_core.graphs.graph import Value, from_text, to_text
 from shardcall_core.types.element_types import to_element_type
 
-_MOST_RESULTS = 4
+_MAX_RESULTS = 4
 _MESHES: tuple[dict[str, int], ...] = ({"x": 8}, {"a": 4, "b": 2}, {"x": 3}, {"x": 1})
 _U = np.arange(12.0).reshape(4, 3)
 _ONE = np.float64(1)
@@ -66,7 +66,7 @@ def _drawn(chance: random.Random) -> GraphCall:
     """A random graph of several nodes."""
     drawn = RandomGraph(chance.random(), most_nodes=chance.choice((3, 8)))
     made = [value for value in drawn.arrays if value.node >= 0] or [drawn.write.x(0)]
-    graph, used = drawn.write.call(made[-_MOST_RESULTS:])
+    graph, used = drawn.write.call(made[-_MAX_RESULTS:])
     operands, specs = [drawn.inputs[i] for i in used], [drawn.in_specs[i] for i in used]
     return GraphCall(to_text(graph), tuple(operands), {}, drawn.mesh, tuple(specs))
 

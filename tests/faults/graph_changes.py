@@ -32,7 +32,7 @@ _SPECS = (
     *((), (("x",),), ((), ("x",)), (("a", "b"),), (("a",), ("b",))),
     *((("x",), ("x",)), (("nope",),), ((),) * 64, (("x" * 5000,),)),
 )
-_MOST_INPUTS = 64
+_MAX_INPUTS = 64
 _CONTROL = {
     "graph": ("graph", "carried", "condition", "count", "transform", "wrt"),
     "scan": ("graph", "carried", "scanned", "length", "reverse"),
@@ -104,7 +104,7 @@ def _value(chance: random.Random, graph: Graph, before: int) -> Value:
     """Draws a value before a node, seldom one that there is not."""
     if chance.random() < 0.1:
         node = chance.choice((before, before + 1, len(graph.nodes), 10**6))
-        return chance.choice((Value(node, 0), Value(-1, _MOST_INPUTS - 1), Value(-1, _MOST_INPUTS), Value(0, 63)))
+        return chance.choice((Value(node, 0), Value(-1, _MAX_INPUTS - 1), Value(-1, _MAX_INPUTS), Value(0, 63)))
     if before == 0 or chance.random() < 0.4:
         return Value(-1, chance.randrange(max(1, graph.input_count)))
     return Value(chance.randrange(before), chance.choice((0, 0, 0, 0, 0, 1)))
@@ -205,7 +205,7 @@ def _added(chance: random.Random, graph: Graph) -> Graph:
     names = [p.name for p in kernel.parameters if chance.random() < 0.5]
     parameters = [(name, _parameter_value(chance, kernel.name, name)) for name in names]
     node = Node(kernel.name, operands[: chance.choice((count, 8))], parameters_of(parameters))
-    return Graph((*graph.nodes, node), (Value(len(graph.nodes), 0), *graph.results[: _MOST_INPUTS - 1]))
+    return Graph((*graph.nodes, node), (Value(len(graph.nodes), 0), *graph.results[: _MAX_INPUTS - 1]))
 
 
 def _nested(chance: random.Random, graph: Graph) -> Graph:
@@ -242,7 +242,7 @@ def _repeated(chance: random.Random, graph: Graph, i: int) -> Graph:
     nodes, node = list(graph.nodes), graph.nodes[i]
     for _ in range(chance.choice((3, 20, 254, 300))):
         nodes.append(node._replace(operands=(Value(len(nodes) - 1, 0), *node.operands[1:])))
-    return Graph(tuple(nodes), (Value(len(nodes) - 1, 0), *graph.results[: _MOST_INPUTS - 1]))
+    return Graph(tuple(nodes), (Value(len(nodes) - 1, 0), *graph.results[: _MAX_INPUTS - 1]))
 
 
 @_of_a_node

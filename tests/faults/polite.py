@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import grpc
 from end_to_end.messages import details
 
-_MOST_ROUNDS = 400
+_MAX_ROUNDS = 400
 
 
 @dataclass
@@ -58,7 +58,7 @@ def all_at_once(begin: Sequence[Callable[[], grpc.Future]], is_right: Callable[[
         is_right: whether an answer is what it should be.
     """
     outcome, waiting = Outcome(), list(begin)
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         begun = [(call, call()) for call in waiting]
         waiting, wait_s = [], 0.0
         for call, future in begun:

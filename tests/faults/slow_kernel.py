@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_MOST_S = 300  # a server whose test is over must not wait forever
+_MAX_S = 300  # a server whose test is over must not wait forever
 
 _SOURCE = """
 import os, time
@@ -49,9 +49,7 @@ def install(folder: Path, environment: pytest.MonkeyPatch) -> Path:
     Returns the file that compiling it waits for, which is not there yet.
     """
     environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])))
-    (folder / "slow_kernel_of_tests.py").write_text(
-        _SOURCE.format(signal_file=str(signal_file(folder)), most_s=_MOST_S)
-    )
+    (folder / "slow_kernel_of_tests.py").write_text(_SOURCE.format(signal_file=str(signal_file(folder)), most_s=_MAX_S))
     metadata = folder / "slow_kernel_of_tests-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-kernel-of-tests\nVersion: 1.0\n")

@@ -18,7 +18,7 @@ from faults.test_fuzz import SEED, Outcomes, classify
 pytestmark = pytest.mark.fuzz
 
 _COUNT, _SHORT = 5_000, 30
-_MOST_CHARACTERS = 500
+_MAX_CHARACTERS = 500
 _DEADLINE_S = 300.0  # a graph of 256 nodes compiles for half a minute on a busy machine
 _THREADS = 2
 
@@ -32,7 +32,7 @@ def _outcome(channel: grpc.Channel, made: GraphCall) -> tuple[str, str]:
     except grpc.RpcError as error:
         reason, fault = classify(error)
         message = error.details() or ""
-        return reason, fault or (f"says {message!r}" if len(message) > _MOST_CHARACTERS else "")
+        return reason, fault or (f"says {message!r}" if len(message) > _MAX_CHARACTERS else "")
     return "OK", ""
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.soak
 _CLIENTS = 2  # in the short form, one
 _EVERY_S = 0.25
 _KILL_EVERY_S = 60.0
-_LEAST_S = 8.0  # in the short form 3.5 s; a worker that was killed sooner shows nothing
+_MIN_S = 8.0  # in the short form 3.5 s; a worker that was killed sooner shows nothing
 _PATIENCE_S = 300.0
 _TESTS = Path(__file__).parents[1]
 _FLAGS = ("--max-cached-programs", "48", "--lease-s", "5", "--trim-after-s", "1", "--log-level", "error")
@@ -78,7 +78,7 @@ class Watch:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     kills: int = 0
-    least_s: float = _LEAST_S
+    least_s: float = _MIN_S
 
     def growth(self) -> list[str]:
         """Describes the resources that grew, by process."""
@@ -141,7 +141,7 @@ def _watch(
     kill_at_s: list[float],
     every_s: float = _EVERY_S,
     clients_count: int = _CLIENTS,
-    least_s: float = _LEAST_S,
+    least_s: float = _MIN_S,
 ) -> Watch:
     """Puts a load on a server for a time, kills its worker at some moments, and samples its resources.
 

@@ -22,7 +22,7 @@ KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in kernels()}
 TYPES = ("float64", "float32", "int32", "int64", "int8", "uint8", "bool", "complex128", "bfloat16", "float16")
 SHAPES = ((13, 9), (5, 3), (16, 8), (7, 7), (2, 3, 5), (11,), (1, 6), (0, 4))
 MESHES: tuple[dict[str, int], ...] = ({"x": 8}, {"a": 4, "b": 2}, {"x": 3}, {"x": 1})
-_MOST_ELEMENTS = 1 << 12
+_MAX_ELEMENTS = 1 << 12
 _UNARY = ("sin", "tanh", "absolute", "negative", "floor", "sign", "square", "arctan", "isfinite", "logical_not", "real")
 _BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "hypot", "arctan2", "less", "not_equal", "logical_or")
 _SMOOTH_UNARY = ("sin", "cos", "tanh", "arctan", "negative")
@@ -118,7 +118,7 @@ class RandomGraph:
             made = expected(reference, arrays, types)
         except (TypeError, ValueError):
             raise Unfit from None
-        if sum(array.size for array in made) > _MOST_ELEMENTS:
+        if sum(array.size for array in made) > _MAX_ELEMENTS:
             raise Unfit
         first = self.write(name, *operands, **parameters)
         if name in KERNELS and name != "graph" and self.chance.random() < 0.1 and operands[0] is not None:

@@ -11,7 +11,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.graphs.graph import to_text
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.call_checks import check_parameters
-from shardcall_server.kernels.graphs.graph_loop import MOST_ITERATIONS
+from shardcall_server.kernels.graphs.graph_loop import MAX_ITERATIONS
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
@@ -109,7 +109,7 @@ def test_refused_values_of_any_iteration_refuse_the_call(run):
         run(GRAPH, base, exponents, one, np.int64(4), **call)
 
 
-@pytest.mark.parametrize("times", [-1, MOST_ITERATIONS + 1, 2**62])
+@pytest.mark.parametrize("times", [-1, MAX_ITERATIONS + 1, 2**62])
 def test_a_launch_has_a_bounded_number_of_iterations(run, times):
     write = GraphWriter()
     text = write.text(write("negative", write.x(0)))

@@ -13,13 +13,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's of 
 GRAPH = KERNELS["graph"]
 _SHORT, _LONG, _FUZZ, _BLOCK = 4, 300, 5000, 100
 _GRADIENTS = 200
-_MOST_RESULTS = 64
+_MAX_RESULTS = 64
 
 
 def check(run, seed):
     """Compares the result of every node with NumPy's function of its operands, as the mesh computed them."""
     drawn = RandomGraph(seed)
-    results = [value for value in drawn.arrays if value.node >= 0][:_MOST_RESULTS]
+    results = [value for value in drawn.arrays if value.node >= 0][:_MAX_RESULTS]
     graph, used = drawn.write.call(results)
     specs = [drawn.in_specs[i] for i in used]
     how = {"mesh": drawn.mesh, "in_specs": specs, "graph": to_text(graph), "padding": 77}

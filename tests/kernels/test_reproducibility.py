@@ -44,7 +44,7 @@ with those of NumPy or JAX exactly, as the tests of the table's rows do."""
 ROUNDED_ROWS = {"cumprod", "bincount", "trace", "astype"}
 SHAPE = (131, 67)
 SEED = np.int64(7)
-MOST_CALLS = 20  # of a program: one of 145 takes three times as long to compile as eight of 20
+MAX_CALLS = 20  # of a program: one of 145 takes three times as long to compile as eight of 20
 
 
 class Draw:
@@ -191,8 +191,8 @@ def run_together(
 def check_bits(
     cases: Sequence[tuple[KernelCase, Sequence[np.ndarray | None]]], meshes: Sequence[dict[str, int]]
 ) -> None:
-    for i in range(0, len(cases), MOST_CALLS):
-        check_bits_of_some(cases[i : i + MOST_CALLS], meshes)
+    for i in range(0, len(cases), MAX_CALLS):
+        check_bits_of_some(cases[i : i + MAX_CALLS], meshes)
 
 
 def check_bits_of_some(

@@ -23,7 +23,7 @@ from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
 DECLARED = re.compile(r"gather|exchange parts|all-to-all|every device gets")
-LEAST_BYTES = 1 << 10
+MIN_BYTES = 1 << 10
 COLLECTIVE = re.compile(r" = (.*?) (all-gather|all-reduce|all-to-all)(?:-start)?\(.*?op_name=\"([^\"]*)\"")
 ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")
 LAYOUTS = [
@@ -99,7 +99,7 @@ def gathers(text: str, calls) -> Iterator[tuple[str, str]]:
             continue
         problem, size = calls[name].problem, size_of(result)
         for operand, spec in zip(problem.operands, problem.in_specs, strict=True):
-            if operand is None or spec is None or not any(spec) or operand.nbytes < LEAST_BYTES:
+            if operand is None or spec is None or not any(spec) or operand.nbytes < MIN_BYTES:
                 continue
             devices = problem.mesh.size([name for names in spec for name in names])
             if size >= operand.nbytes / (devices if collective == "all-to-all" else 1):

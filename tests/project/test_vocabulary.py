@@ -193,6 +193,15 @@ def test_a_class_name_has_one_meaning() -> None:
     assert not {name: files for name, files in defined.items() if len(files) > 1}
 
 
+def test_limits_are_called_max_and_min() -> None:
+    limits = {
+        (str(file), name)
+        for file in modules()
+        for name in re.findall(r"\b[A-Z_]*(?:MOST|LEAST)_?\w*", file.read_text())
+    }
+    assert not limits
+
+
 def test_no_docstring_opens_with_a_question_word() -> None:
     opening = re.compile(r"(What|How|Which|Who|Whose|Whether|Tells?|Where|When|That|Why)\b")
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef

@@ -9,7 +9,7 @@ from shardcall_server.frontend.access import tokens
 from shardcall_server.frontend.services import call_streams
 from shardcall_server.frontend.services.call_streams import CallStreams
 
-MOST_S = 1.0  # as call_stream.proto promises
+MAX_S = 1.0  # as call_stream.proto promises
 
 
 class Stream:
@@ -38,4 +38,4 @@ def test_the_tokens_of_streams_are_checked_again_and_again_without_items(monkeyp
 
 def test_the_intervals_of_the_checks_add_up_to_what_the_contract_promises():
     """The file is read, the stream is asked to end, and is ended if its client does not read."""
-    assert tokens._POLL_S + 2 * call_streams._CHECK_S <= MOST_S
+    assert tokens._POLL_S + 2 * call_streams._CHECK_S <= MAX_S

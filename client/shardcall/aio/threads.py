@@ -18,7 +18,7 @@ from shardcall_core.wire.forks import begin_anew_in_children
 
 _Value = TypeVar("_Value")
 
-_MOST_THREADS = 32
+_MAX_THREADS = 32
 _DROPPING_THREADS = 4  # apart from those of calls, behind which they would wait
 
 
@@ -33,7 +33,7 @@ class Threads:
             though the server may have produced it.
     """
 
-    def __init__(self, most_threads: int = _MOST_THREADS) -> None:
+    def __init__(self, most_threads: int = _MAX_THREADS) -> None:
         self._most_threads = most_threads
         self.find_dropped: Callable[[], object] | None = None
         self._closed = False

@@ -21,7 +21,7 @@ from shardcall_core.types import arrays
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.sizes import human
 
-_MOST_VALUES = 1000
+_MAX_VALUES = 1000
 
 Operands = Annotated[
     list[str] | None,
@@ -99,7 +99,7 @@ def _call(
 def _entry(result: Result[Any], values: list[NDArray], out: Path | None) -> dict[str, Any]:
     return {
         "results": [
-            {"type": arrays.type_of(value), "values": value if value.size <= _MOST_VALUES else None} for value in values
+            {"type": arrays.type_of(value), "values": value if value.size <= _MAX_VALUES else None} for value in values
         ],
         "file": out,
         "seconds": result.timing.round_trip,

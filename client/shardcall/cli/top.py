@@ -22,8 +22,8 @@ from shardcall_core.types.errors import AccessDeniedError, ShardcallError
 from shardcall_core.types.sizes import human
 from shardcall_core.types.usage import CallTotals
 
-_MOST_ROWS = 12
-_MOST_CALLERS = 4  # on a terminal, where kernels take the other lines
+_MAX_ROWS = 12
+_MAX_CALLERS = 4  # on a terminal, where kernels take the other lines
 _STATE_LINES, _TABLE_LINES = 7, 4  # of the table of the state, and of another one without its rows
 
 
@@ -128,9 +128,9 @@ class LiveRates:
             raise
         except ShardcallError as error:
             return Text(f"{as_options(str(error))}\n\nStill asking; Ctrl-C ends.")
-        kernel_rows = caller_rows = _MOST_ROWS
+        kernel_rows = caller_rows = _MAX_ROWS
         if lines is not None:
-            caller_rows = min(len(principals), _MOST_CALLERS)
+            caller_rows = min(len(principals), _MAX_CALLERS)
             callers_lines = _TABLE_LINES + caller_rows if principals else 0
             kernel_rows = max(lines - _STATE_LINES - callers_lines - _TABLE_LINES, 1)
         parts = [_state(self._address, now), _table("kernel", kernels, kernel_rows)]

@@ -22,7 +22,7 @@ from shardcall_core.types.errors import InvalidOperandError
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
 
-_MOST = 2**64 - 1  # of an operand
+_MAX = 2**64 - 1  # of an operand
 
 
 P = ParamSpec("P")
@@ -173,7 +173,7 @@ def _scalar(bound: OperandLike) -> Any:
 
 def _check_bound(name: str, bound: OperandLike, dtype: DType, beyond: int) -> None:
     value = _scalar(bound)
-    least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max) + beyond, _MOST)
+    least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max) + beyond, _MAX)
     if isinstance(value, int | np.integer) and not least <= value <= most:
         wider = ", or a wider dtype" if dtype.itemsize < 8 else ""
         raise InvalidOperandError(

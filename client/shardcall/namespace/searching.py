@@ -17,7 +17,7 @@ from shardcall.namespace.arithmetic import count_nonzero
 from shardcall.namespace.base import NamespaceBase, counted_axis, type_of
 from shardcall.namespace.shapes import moveaxis
 
-_LEAST = 64
+_MIN = 64
 """The least length, but 0, to which numbers of elements are rounded up."""
 
 
@@ -187,7 +187,7 @@ def _is_first(xp: NamespaceBase, ascending: Any, *, equal_nan: bool) -> Any:
 
 def _rounded(count: int, most: int) -> int:
     """Returns a number rounded up to one of 8 lengths a doubling, 64 at least unless ``most`` is less; 0 for 0."""
-    step = max(_LEAST, 1 << max(count - 1, 0).bit_length() >> 4)
+    step = max(_MIN, 1 << max(count - 1, 0).bit_length() >> 4)
     return min(-(-count // step) * step, most)
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from reprlib import repr as short_repr
 from typing import Any, NamedTuple, TypeAlias
 
-MOST_NODES = 256
+MAX_NODES = 256
 """The most nodes of a graph."""
 
-MOST_CHARACTERS = 1 << 15
+MAX_CHARACTERS = 1 << 15
 """The most characters of a text."""
 
-MOST_ITEMS = 64
+MAX_ITEMS = 64
 """The most operands, results, parameters and integers of one list."""
 
 BODIES = {"graph": ("graph",), "scan": ("graph",), "cond": ("then", "otherwise"), "vmap": ("graph",)}
@@ -143,16 +143,16 @@ def from_text(text: str) -> Graph:
     Raises:
         ValueError: if the text is not one that `to_text` returns.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"has {len(text)} characters; a graph has at most {MOST_CHARACTERS}")
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"has {len(text)} characters; a graph has at most {MAX_CHARACTERS}")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("is not JSON") from None
     if type(data) is not dict or set(data) != {"nodes", "results"}:
         raise ValueError('is not an object with "nodes" and "results"')
-    nodes = tuple(_node(i, item) for i, item in enumerate(_items(data["nodes"], "nodes", MOST_NODES)))
-    results = tuple(_value(len(nodes), item) for item in _items(data["results"], "results", MOST_ITEMS))
+    nodes = tuple(_node(i, item) for i, item in enumerate(_items(data["nodes"], "nodes", MAX_NODES)))
+    results = tuple(_value(len(nodes), item) for item in _items(data["results"], "results", MAX_ITEMS))
     if not results:
         raise ValueError("has no results")
     graph = Graph(nodes, results)
@@ -196,11 +196,11 @@ def _node(index: int, item: Any) -> Node:
         raise ValueError(f"has a node {index} that is not its kernel, operands, parameters and options")
     if not options.keys() <= {"strategy", "in_specs", "out_specs"} or type(options.get("strategy", "")) is not str:
         raise ValueError(f"has a node {index} with options other than strategy, in_specs and out_specs")
-    if len(parameters) > MOST_ITEMS:
-        raise ValueError(f"has a node {index} with {len(parameters)} parameters; at most {MOST_ITEMS} are allowed")
+    if len(parameters) > MAX_ITEMS:
+        raise ValueError(f"has a node {index} with {len(parameters)} parameters; at most {MAX_ITEMS} are allowed")
     return Node(
         kernel,
-        tuple(None if o is None else _value(index, o) for o in _items(operands, "operands", MOST_ITEMS)),
+        tuple(None if o is None else _value(index, o) for o in _items(operands, "operands", MAX_ITEMS)),
         tuple(sorted((name, _parameter(name, value)) for name, value in parameters.items())),
         options.get("strategy", ""),
         _specs(options.get("in_specs", [])),
@@ -211,16 +211,16 @@ def _node(index: int, item: Any) -> Node:
 def _value(before: int, item: Any) -> Value:
     """Returns the value of a reference in a node, or behind all of ``before`` nodes."""
     pair = item if type(item) is list and len(item) == 2 else [item, 0]
-    if any(type(each) is not int for each in pair) or not (0 <= pair[1] < MOST_ITEMS):
+    if any(type(each) is not int for each in pair) or not (0 <= pair[1] < MAX_ITEMS):
         raise ValueError("has a reference that is neither an integer nor a node and the index of its result")
-    if not -MOST_ITEMS <= pair[0] < before:
+    if not -MAX_ITEMS <= pair[0] < before:
         raise ValueError(f"refers to {pair[0]} where there are {before} nodes before")
     return Value(-1, -1 - pair[0]) if pair[0] < 0 else Value(pair[0], pair[1])
 
 
 def _parameter(name: str, value: Any) -> NodeParameter:
     if type(value) is list:
-        items = _items(value, f"integers of {short_repr(name)}", MOST_ITEMS)
+        items = _items(value, f"integers of {short_repr(name)}", MAX_ITEMS)
         if all(type(item) is int and item in _INT64 for item in items):
             return tuple(items)
     elif value is None or type(value) in (bool, float, str) or (type(value) is int and value in _INT64):
@@ -229,11 +229,11 @@ def _parameter(name: str, value: Any) -> NodeParameter:
 
 
 def _specs(value: Any) -> tuple[NodeSpec | None, ...]:
-    return tuple(None if item is None else _spec(item) for item in _items(value, "specs", MOST_ITEMS))
+    return tuple(None if item is None else _spec(item) for item in _items(value, "specs", MAX_ITEMS))
 
 
 def _spec(item: Any) -> NodeSpec:
-    entries = [_items(names, "an entry of a spec", MOST_ITEMS) for names in _items(item, "a spec", MOST_ITEMS)]
+    entries = [_items(names, "an entry of a spec", MAX_ITEMS) for names in _items(item, "a spec", MAX_ITEMS)]
     if any(type(name) is not str for names in entries for name in names):
         raise ValueError("has a spec whose entries are no lists of names")
     return tuple(map(tuple, entries))

@@ -8,8 +8,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from shardcall_core.markup.colours import STYLE, device_colour, phase_colour
 
-MOST_ROWS = 500
-_MOST_CHARACTERS = 2000
+MAX_ROWS = 500
+_MAX_CHARACTERS = 2000
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")  # which HTML does not have
 
 
@@ -27,7 +27,7 @@ def page(title: str, *parts: Element) -> str:
 def text(tag: str, content: str, style: str = "") -> Element:
     """Returns an element with a text, shortened if it is very long."""
     element = Element(tag, {"class": style} if style else {})
-    shown = content if len(content) <= _MOST_CHARACTERS else content[:_MOST_CHARACTERS] + "…"
+    shown = content if len(content) <= _MAX_CHARACTERS else content[:_MAX_CHARACTERS] + "…"
     element.text = _CONTROL.sub("�", shown)
     return element
 
@@ -70,12 +70,12 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Element:
     SubElement(SubElement(table, "thead"), "tr").extend(text("th", name) for name in columns)
     body = SubElement(table, "tbody")
     every = list(rows)
-    for first, *others in every[:MOST_ROWS]:
+    for first, *others in every[:MAX_ROWS]:
         line = SubElement(body, "tr")
         SubElement(line, "td").append(text("code", first))
         line.extend(text("td", content) for content in others)
-    if len(every) > MOST_ROWS:
-        SubElement(body, "tr").append(text("td", f"… {len(every) - MOST_ROWS:,} more …"))
+    if len(every) > MAX_ROWS:
+        SubElement(body, "tr").append(text("td", f"… {len(every) - MAX_ROWS:,} more …"))
     return table
 
 

@@ -13,7 +13,7 @@ from shardcall_core.types.errors import ShardingError
 from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec, axis_names
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def block_grid(shape: tuple[int, ...], spec: PartitionSpec, mesh: Mesh) -> Block
 
 def device_label(ids: tuple[int, ...]) -> str:
     """Returns the ids of the devices that hold a block, shortened if there are many."""
-    if len(ids) <= _MOST_NAMED:
+    if len(ids) <= _MAX_NAMED:
         return ",".join(map(str, ids))
     return f"{ids[0]},{ids[1]},…,{ids[-1]} ({len(ids)})"
 

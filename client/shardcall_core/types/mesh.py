@@ -19,7 +19,7 @@ from shardcall_core.types.tracebacks import shorten
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LARGEST = 2**63 - 1
 _USUAL_NAMES = "xyz"
-_MOST_SHOWN = 32  # devices in a row or a column of a display
+_MAX_SHOWN = 32  # devices in a row or a column of a display
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -91,8 +91,8 @@ class Mesh:
 
     def _repr_html_(self) -> str:
         """Returns a grid of the devices for a notebook: the last axis to the right, the others down."""
-        across = min(self.axes[-1][1], _MOST_SHOWN)
-        down = min(self.size // self.axes[-1][1], _MOST_SHOWN)
+        across = min(self.axes[-1][1], _MAX_SHOWN)
+        down = min(self.size // self.axes[-1][1], _MAX_SHOWN)
         ids = self.device_ids or range(self.size)
         rows = [ids[i * self.axes[-1][1] :][:across] for i in range(down)]
         *above, last = (f"{name} ({size})" for name, size in self.axes)

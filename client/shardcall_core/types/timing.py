@@ -11,7 +11,7 @@ from shardcall_core.markup import page
 
 PHASES = ("receive", "queue", "compile", "place", "execute", "gather", "send")
 _BAR_WIDTH = 24
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -50,7 +50,7 @@ class Timing:
 
     def __repr__(self) -> str:
         complete_s = self.round_trip or self.total
-        longest = sorted(_parts(self).items(), key=lambda part: -part[1])[:_MOST_NAMED]
+        longest = sorted(_parts(self).items(), key=lambda part: -part[1])[:_MAX_NAMED]
         parts = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in longest if seconds > 0)
         return f"<Timing {_milliseconds(complete_s)}{': ' if parts else ''}{parts}>"
 

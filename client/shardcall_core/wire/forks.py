@@ -14,8 +14,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-_MOST_PAUSE_S, _STEP_S = 0.3, 1e-3
-_MOST_WAIT_S = 1.0  # for a fork: other fork handlers may wait for the thread that waits here
+_MAX_PAUSE_S, _STEP_S = 0.3, 1e-3
+_MAX_WAIT_S = 1.0  # for a fork: other fork handlers may wait for the thread that waits here
 
 
 class BeginsAnew(Protocol):
@@ -52,7 +52,7 @@ class _ForkHandlers:
 
     def pause(self) -> None:
         self.forking.append(threading.get_ident())
-        until = time.monotonic() + _MOST_PAUSE_S
+        until = time.monotonic() + _MAX_PAUSE_S
         for reference in self.ending.valuerefs():
             if (one := reference()) is not None:
                 one.end_rpcs(max(until - time.monotonic(), 0.0))
@@ -118,7 +118,7 @@ class Rpc:
         until = None
         _forks.rpcs.add(self)
         while _forks.forking:
-            until = until or time.monotonic() + _MOST_WAIT_S
+            until = until or time.monotonic() + _MAX_WAIT_S
             if time.monotonic() >= until:
                 _forks.is_quiet = False
                 break

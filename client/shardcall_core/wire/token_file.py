@@ -25,8 +25,8 @@ _TOKEN_BYTES = 32
 _MAX_FILE_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _LETTER = re.compile(r"[A-Za-z0-9._~+/=-]")
-_LEAST = 16
-_TOKEN = re.compile(rf"{_LETTER.pattern}{{{_LEAST},512}}")
+_MIN = 16
+_TOKEN = re.compile(rf"{_LETTER.pattern}{{{_MIN},512}}")
 _HEADING = "# Who may call this user's shardcall servers: NAME SCOPES TOKEN, a principal a line. Keep it to yourself.\n"
 
 
@@ -88,7 +88,7 @@ def explain_invalid(token: object) -> str:
     if wrong:
         space = ", white space," if token[wrong[0]].isspace() else ""
         return f"character {wrong[0] + 1} of {len(token)}{space} is not allowed"
-    return f"it is too {'short' if len(token) < _LEAST else 'long'}, {len(token)} characters"
+    return f"it is too {'short' if len(token) < _MIN else 'long'}, {len(token)} characters"
 
 
 def own_name() -> str:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.graphs.graph import MOST_CHARACTERS
+from shardcall_core.graphs.graph import MAX_CHARACTERS
 from shardcall_core.layouts.layout import MAX_RANK, ArrayType, MeshAxes, Spec
 from shardcall_core.types.element_types import to_dtype, to_element_type
 from shardcall_core.types.errors import ProtocolError
@@ -33,7 +33,7 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
     specs = [*call.in_specs[: MAX_OPERANDS + 1], *call.out_specs[: MAX_OPERANDS + 1]]
     entries = [entry for s in specs for entry in s.spec.entries[: MAX_RANK + 1]]
     values = call.parameters.values() if len(call.parameters) <= _MAX_PARAMETERS else ()
-    max_text = MOST_CHARACTERS if call.kernel == "graph" else _MAX_TEXT  # its parameter is a graph
+    max_text = MAX_CHARACTERS if call.kernel == "graph" else _MAX_TEXT  # its parameter is a graph
     for field, noun, count, limit in (
         ("operands", "operands", operand_count, MAX_OPERANDS),
         ("in_specs", "specs", len(call.in_specs), MAX_OPERANDS),

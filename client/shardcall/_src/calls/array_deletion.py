@@ -11,7 +11,7 @@ from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_stream import CallStream
 from shardcall.v1 import array_service_pb2
 
-_MOST_HANDLES = 1024
+_MAX_HANDLES = 1024
 
 
 def delete(
@@ -35,14 +35,14 @@ def delete(
 
 def delete_on_stream(stream: CallStream, pending: PendingCalls, handles: Sequence[bytes]) -> None:
     """Deletes arrays after the calls that were sent on a call stream before, and stops loops that made only these."""
-    for begin in range(0, len(handles), _MOST_HANDLES):
-        stream.delete(handles[begin : begin + _MOST_HANDLES])
+    for begin in range(0, len(handles), _MAX_HANDLES):
+        stream.delete(handles[begin : begin + _MAX_HANDLES])
     pending.deleted(handles)
 
 
 def _delete_at_once(transport: Transport, handles: Sequence[bytes], until: Deadline) -> int:
     deleted = 0
-    for begin in range(0, len(handles), _MOST_HANDLES):
-        request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MOST_HANDLES])
+    for begin in range(0, len(handles), _MAX_HANDLES):
+        request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MAX_HANDLES])
         deleted += transport.unary(transport.stubs.arrays.DeleteArrays, request, until).deleted_count
     return deleted

@@ -11,7 +11,7 @@ from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec
 from shardcall_core.wire.forks import begin_anew_in_children
 
-_MOST = 512
+_MAX = 512
 
 # Equal values of these types are interchangeable; 0.0 and -0.0 are not, and a list may change.
 _PLAIN = frozenset({bool, int, str, type(None)})
@@ -46,7 +46,7 @@ class CallMemo:
             return
         with self._lock:
             self._messages[key] = message
-            while len(self._messages) > _MOST:
+            while len(self._messages) > _MAX:
                 del self._messages[next(iter(self._messages))]
 
 

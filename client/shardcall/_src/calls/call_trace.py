@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-_MOST = 256
+_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TraceBuffer:
     """Keeps the latest recorded calls of a client."""
 
     def __init__(self) -> None:
-        self._calls: deque[TracedCall] = deque(maxlen=_MOST)
+        self._calls: deque[TracedCall] = deque(maxlen=_MAX)
 
     def add(self, kernels: Sequence[str], results: int, ran_as: str, line: str) -> None:
         """Adds calls that were sent."""

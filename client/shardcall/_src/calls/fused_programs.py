@@ -11,8 +11,8 @@ from shardcall._src.calls.recorded_graph import RecordedNode
 from shardcall_core.graphs.canonical import canonical
 from shardcall_core.graphs.graph import Graph, Node, Value, to_text
 
-_MOST = 256
-_MOST_NEW = 16
+_MAX = 256
+_MAX_NEW = 16
 _USES_FOR_ANOTHER = 4
 
 
@@ -67,7 +67,7 @@ class FusedPrograms:
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = _program(nodes, results)
-            while len(self._programs) > _MOST:
+            while len(self._programs) > _MAX:
                 del self._programs[next(iter(self._programs))]
         return program
 
@@ -103,7 +103,7 @@ class FusedPrograms:
         if program.is_proven:
             self._uses += 1
             return True
-        if is_cut or self._new >= _MOST_NEW + self._uses // _USES_FOR_ANOTHER:
+        if is_cut or self._new >= _MAX_NEW + self._uses // _USES_FOR_ANOTHER:
             return False
         self._new += 1
         return True

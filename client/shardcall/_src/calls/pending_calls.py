@@ -25,8 +25,8 @@ from shardcall_core.wire.forks import begin_anew_in_children
 
 _HANDLE_BYTES = 16
 _READ_HANDLES = 256
-_MOST_ERRORS = 64
-_MOST_WAIT_S = 0.5  # a signal that arrives just before a wait does not interrupt it
+_MAX_ERRORS = 64
+_MAX_WAIT_S = 0.5  # a signal that arrives just before a wait does not interrupt it
 
 
 class PendingCalls:
@@ -136,7 +136,7 @@ class PendingCalls:
                         "timeout=…",
                         field="timeout",
                     )
-                waiting.wait(min(deadline.remaining_s(), _MOST_WAIT_S))
+                waiting.wait(min(deadline.remaining_s(), _MAX_WAIT_S))
         finally:
             call._waiting.discard(waiting)
 
@@ -256,9 +256,9 @@ class PendingCalls:
 
     def _add_failure(self, call: PendingCall) -> None:
         check_held(self._lock)
-        if len(self._failed) >= _MOST_ERRORS:
+        if len(self._failed) >= _MAX_ERRORS:
             self._failed = [failed for failed in self._failed if not failed.is_raised]
-        if len(self._failed) < _MOST_ERRORS:  # the first ones explain the others
+        if len(self._failed) < _MAX_ERRORS:  # the first ones explain the others
             self._failed.append(call)
 
     def _remove(self, call: PendingCall) -> None:

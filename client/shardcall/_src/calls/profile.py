@@ -22,8 +22,8 @@ from shardcall_core.types.tracebacks import shortened
 from shardcall_core.wire.metadata import new_request_id
 
 _TAKE_BACK_S = 2.0
-_MOST_PARTS = 8
-_MOST_FILES = 1000
+_MAX_PARTS = 8
+_MAX_FILES = 1000
 _FORBIDDEN = ("", ".", "..")
 _FORBIDDEN_CHARACTERS = frozenset('\\:\0<>"|?*')  # with a meaning in some operating system
 
@@ -98,7 +98,7 @@ class Profile:
         """Returns the files for a notebook, and the command that shows them."""
         if self.path is None:
             return page.page("Profile", page.text("div", f"for {self._directory}, recorded during a with block"))
-        files = sorted(file for file in self.path.rglob("*") if file.is_file())[: page.MOST_ROWS]
+        files = sorted(file for file in self.path.rglob("*") if file.is_file())[: page.MAX_ROWS]
         rows = ((str(file.relative_to(self.path)), human(file.stat().st_size)) for file in files)
         shown = page.text("pre", f"tensorboard --logdir {self._directory}")
         return page.page(f"Profile in {self.path}", page.listing(["file", "size"], rows), page.spaced(shown))
@@ -170,10 +170,10 @@ def _create(folder: Path, path: str, seen: set[str]) -> BinaryIO:
         ProtocolError: if the path leads out of the folder, or the file exists.
     """
     parts = path.split("/")
-    if len(parts) > _MOST_PARTS or any(part in _FORBIDDEN or _FORBIDDEN_CHARACTERS & set(part) for part in parts):
+    if len(parts) > _MAX_PARTS or any(part in _FORBIDDEN or _FORBIDDEN_CHARACTERS & set(part) for part in parts):
         raise ProtocolError(f"the server sent a file of a profile to {path[:200]!r}, which is not below its folder")
-    if len(seen) == _MOST_FILES:
-        raise ProtocolError(f"the server sent more than {_MOST_FILES} files for one profile")
+    if len(seen) == _MAX_FILES:
+        raise ProtocolError(f"the server sent more than {_MAX_FILES} files for one profile")
     seen.add(path)
     target = folder.joinpath(*parts)
     try:

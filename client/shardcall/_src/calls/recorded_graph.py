@@ -19,10 +19,10 @@ from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ShardcallError
 
-MOST_NODES = 64
+MAX_NODES = 64
 """The most calls that are recorded before they are sent."""
 
-MOST_INPUTS = 48
+MAX_INPUTS = 48
 """The most operands that they have together."""
 
 Location: TypeAlias = tuple[bool, Hashable]
@@ -132,7 +132,7 @@ class RecordedGraph:
             operands: its operands.
             location: the location of its result.
         """
-        if site in self.sites or len(self.nodes) >= MOST_NODES or len(self.inputs) + len(operands) > MOST_INPUTS:
+        if site in self.sites or len(self.nodes) >= MAX_NODES or len(self.inputs) + len(operands) > MAX_INPUTS:
             return False
         return self.location in (None, location)
 

@@ -66,8 +66,8 @@ _BY_COMPONENTS = frozenset(
 """The functions of complex numbers that compute no product: how one is rounded depends on the program."""
 
 _SMALL = (np.ndarray, np.generic, bool, int, float, complex)
-_MOST_OPERAND_BYTES = 4096
-_MOST_TEMPLATES = 1024
+_MAX_OPERAND_BYTES = 4096
+_MAX_TEMPLATES = 1024
 _IDLE_S = 0.02
 
 
@@ -115,7 +115,7 @@ class Recorder:
         with self._lock:
             if (template := self._templates.get(key)) is not None:
                 return template  # of another thread
-            while len(self._templates) >= _MOST_TEMPLATES:
+            while len(self._templates) >= _MAX_TEMPLATES:
                 del self._templates[next(iter(self._templates))]
             template = Template(
                 next(self._numbers),
@@ -275,7 +275,7 @@ def kind_of(
 
 def _copied(operand: Any) -> NDArray | None:
     """Returns a copy of a small operand, which the caller may change before it is sent; None for any other."""
-    if not isinstance(operand, _SMALL) or getattr(operand, "nbytes", 0) > _MOST_OPERAND_BYTES:
+    if not isinstance(operand, _SMALL) or getattr(operand, "nbytes", 0) > _MAX_OPERAND_BYTES:
         return None
     value = np.array(operand)
     return value if value.dtype in NATIVE_DTYPES and type(operand) is not np.ma.MaskedArray else None

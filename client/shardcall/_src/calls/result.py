@@ -38,8 +38,8 @@ else:
 """The class of a call's results: NumPy's, a `RemoteArray` with ``keep=True``, an `aio.AsyncRemoteArray` of `aio`."""
 
 _SHOWN = ("strategy", "transfers", "collectives", "program", "miss")
-_MOST_SHOWN_AXES = 3  # of arrays whose values are shown; of more axes there would be too many corners
-_MOST_VALUES = 24
+_MAX_SHOWN_AXES = 3  # of arrays whose values are shown; of more axes there would be too many corners
+_MAX_VALUES = 24
 _VALUES_WIDTH = 100
 
 
@@ -216,7 +216,7 @@ class Result(ArrayOperators, Generic[Item_co]):
         at = ".array" if len(self.arrays) == 1 else f".arrays, {len(self.arrays)} of them"
         rows = {"is at": at, **{label: row for label, row in plan.facts(self.plan).items() if label in _SHOWN}}
         parts = [page.facts(rows), page.beside(*self._pictures())]
-        if self.arrays and isinstance(self.arrays[0], np.ndarray) and self.arrays[0].ndim <= _MOST_SHOWN_AXES:
+        if self.arrays and isinstance(self.arrays[0], np.ndarray) and self.arrays[0].ndim <= _MAX_SHOWN_AXES:
             parts.append(page.spaced(page.text("pre", _values(self.arrays[0]))))
         return page.page(f"{self.plan.kernel} → {types}", *parts)
 
@@ -253,7 +253,7 @@ for _name in AUGMENTED:
 
 
 def _values(array: NDArray) -> str:
-    return np.array2string(array, threshold=_MOST_VALUES, edgeitems=2, max_line_width=_VALUES_WIDTH)
+    return np.array2string(array, threshold=_MAX_VALUES, edgeitems=2, max_line_width=_VALUES_WIDTH)
 
 
 def placement_of(index: int, answer: Answer) -> MeshPlacement:

@@ -11,7 +11,7 @@ from shardcall_core.types import parameters
 from shardcall_core.types.arrays import Array
 from shardcall_core.wire.forks import begin_anew_in_children
 
-_MOST = 256
+_MAX = 256
 
 
 class ResultTypes:
@@ -48,7 +48,7 @@ class ResultTypes:
     def _add(self, key: Hashable, types: tuple[Array, ...]) -> None:
         with self._lock:
             self._types[key] = types
-            while len(self._types) > _MOST:
+            while len(self._types) > _MAX:
                 del self._types[next(iter(self._types))]
 
 

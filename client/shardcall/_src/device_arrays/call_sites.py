@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import FrameType
 
 _PACKAGES = ("shardcall", "shardcall_core", "numpy")
-_MOST_FRAMES = 8
+_MAX_FRAMES = 8
 
 
 def line_of_caller() -> str:
@@ -23,7 +23,7 @@ def call_site() -> tuple[Hashable, tuple[str, int]]:
     line = frame.f_code.co_filename, frame.f_lineno
     site: list[int] = []
     outer: FrameType | None = frame
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         if outer is None:
             break
         site += (id(outer.f_code), outer.f_lasti)

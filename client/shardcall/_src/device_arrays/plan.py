@@ -24,9 +24,9 @@ from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.sizes import human
 
 _WIDTH = 100
-_MOST_DRAWN = 4
-_MOST_DRAWN_STEPS = 16
-_MOST_STEPS = 64
+_MAX_DRAWN = 4
+_MAX_DRAWN_STEPS = 16
+_MAX_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ class Plan(PlacedCall):
     def _repr_html_(self) -> str:
         """Returns the plan for a notebook, with the blocks of the first operands and results."""
         titles = [f"operand {i}" for i, item in enumerate(self.operands) if item is not None]
-        titles = [*titles[:_MOST_DRAWN], *(f"result {i}" for i in range(len(self.results[:_MOST_DRAWN])))]
+        titles = [*titles[:_MAX_DRAWN], *(f"result {i}" for i in range(len(self.results[:_MAX_DRAWN])))]
         drawings = page.beside(*(drawn(self.visualize(title)) for title in titles))
         parts = [page.facts(facts(self)), drawings]
         if self.steps:
             every = [*numbered(self.steps)]
             rows = [(number, str(step)) for number, step in every]
-            pictures = (drawn(step.visualize("result")) for _, step in every[:_MOST_DRAWN_STEPS])
+            pictures = (drawn(step.visualize("result")) for _, step in every[:_MAX_DRAWN_STEPS])
             parts += [page.listing(["step", "call"], rows), page.beside(*pictures)]
         return page.page(f"{self.kernel} on {self.mesh.short}", *parts)
 
@@ -171,8 +171,8 @@ def drawn(drawing: Drawing) -> Element:
 
 def _step_lines(steps: Sequence[PlanStep]) -> list[str]:
     every = [*numbered(steps)]
-    lines = [f"  {f'step {number}':<12} {step}" for number, step in every[:_MOST_STEPS]]
-    return [*lines, f"  {'':<12} {len(every) - _MOST_STEPS} more, in plan.steps"] if len(every) > _MOST_STEPS else lines
+    lines = [f"  {f'step {number}':<12} {step}" for number, step in every[:_MAX_STEPS]]
+    return [*lines, f"  {'':<12} {len(every) - _MAX_STEPS} more, in plan.steps"] if len(every) > _MAX_STEPS else lines
 
 
 def _bits(plan: Plan) -> str:

@@ -17,7 +17,7 @@ from shardcall_core.types.errors import InvalidOperandError, OperandOverflowErro
 
 _INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
 _NIBBLES = ("int4", "uint4")
-_MOST_DIGITS = 10**60
+_MAX_DIGITS = 10**60
 
 
 def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLike | None, ...]:
@@ -198,4 +198,4 @@ def _overflow(name: str, number: int, dtype: DType, where: str) -> OperandOverfl
 
 def _shortened(number: int) -> str:
     """Returns the digits of an integer, or its size if there are many."""
-    return str(number) if abs(number) < _MOST_DIGITS else f"of {number.bit_length()} bits"
+    return str(number) if abs(number) < _MAX_DIGITS else f"of {number.bit_length()} bits"

@@ -10,8 +10,8 @@ from shardcall._src.display import notebook
 from shardcall_core.types.blocks import BlockGrid, device_label
 
 _WIDEST = 110
-_MOST_ROWS = 64
-_MOST_LISTED = 128
+_MAX_ROWS = 64
+_MAX_LISTED = 128
 
 
 class _Printer(Protocol):
@@ -74,7 +74,7 @@ def draw(grid: BlockGrid) -> str:
 
 def _boxes(grid: BlockGrid) -> list[str]:
     """Returns the lines of a drawing in boxes; none if the array needs a table."""
-    if len(grid.shape) not in (1, 2) or max(grid.counts) > _MOST_ROWS:
+    if len(grid.shape) not in (1, 2) or max(grid.counts) > _MAX_ROWS:
         return []
     columns, rows, cells = notebook.labels(grid)
     width = max(len(text) for line in [columns, *cells] for text in line) + 2
@@ -109,7 +109,7 @@ def _listed(grid: BlockGrid) -> tuple[list[notebook.Row], int, list[notebook.Row
         (device_label(devices), tuple(grid.label(axis, i) for axis, i in enumerate(block)))
         for block, devices in grid.holders.items()
     ]
-    if len(rows) <= _MOST_LISTED:
+    if len(rows) <= _MAX_LISTED:
         return rows, 0, []
-    half = _MOST_LISTED // 2
-    return rows[:half], len(rows) - _MOST_LISTED, rows[-half:]
+    half = _MAX_LISTED // 2
+    return rows[:half], len(rows) - _MAX_LISTED, rows[-half:]

@@ -15,8 +15,8 @@ Row: TypeAlias = tuple[str, tuple[str, ...]]
 
 # In pixels; the drawing has a panel of its own colour, readable on light and dark pages.
 _FONT, _CHARACTER, _LINE, _MARGIN = 13, 8, 18, 12
-_WIDTH, _HEIGHT, _LEAST_HEIGHT, _RANK_1_HEIGHT = 288, 208, 26, 44
-_LEAST_TITLE = 60  # characters
+_WIDTH, _HEIGHT, _MIN_HEIGHT, _RANK_1_HEIGHT = 288, 208, 26, 44
+_MIN_TITLE = 60  # characters
 _STYLE = (
     ".shardcall-panel{fill:var(--jp-layout-color1,#fff)}.shardcall-label{fill:var(--jp-content-font-color1,#222)}"
     "@media (prefers-color-scheme:dark){.shardcall-panel{fill:var(--jp-layout-color1,#1c1c1e)}"
@@ -42,9 +42,9 @@ def picture(title: str, grid: BlockGrid) -> Element:
     columns, rows, cells = labels(grid)
     widest = max(len(text) for line in [columns, *cells] for text in line) + 2
     box = max(widest * _CHARACTER, _WIDTH // len(columns))
-    tall = max(_LEAST_HEIGHT, _HEIGHT // len(rows)) if len(grid.shape) > 1 else _RANK_1_HEIGHT
+    tall = max(_MIN_HEIGHT, _HEIGHT // len(rows)) if len(grid.shape) > 1 else _RANK_1_HEIGHT
     left = _MARGIN + (max(map(len, rows)) + 1) * _CHARACTER * (len(grid.shape) - 1)
-    lines = textwrap.wrap(title, max(_LEAST_TITLE, (left + box * len(columns)) // _CHARACTER))
+    lines = textwrap.wrap(title, max(_MIN_TITLE, (left + box * len(columns)) // _CHARACTER))
     top = _MARGIN + _LINE * (len(lines) + 1) + _LINE // 3
     width = max(left + box * len(columns), _MARGIN + max(map(len, lines)) * _CHARACTER) + _MARGIN
     svg = _canvas(title, grid, width, top + tall * len(rows) + _MARGIN)

@@ -13,10 +13,10 @@ from shardcall_core.types.errors import InvalidParameterError
 DEFAULT_TIMEOUT_S = 300.0
 """The timeout of a call by default, in seconds."""
 
-MOST_TIMEOUT_S = 1e9
+MAX_TIMEOUT_S = 1e9
 """The longest timeout, about 31 years; the system's clocks and gRPC fail with longer ones."""
 
-_MOST_SHOWN = 60
+_MAX_SHOWN = 60
 
 waited_s: ContextVar[float] = ContextVar("shardcall_waited_s", default=0.0)
 """Seconds that the present call waited for a thread, which count towards its timeout."""
@@ -59,15 +59,15 @@ def deadline(timeout: float | None, longest_s: float) -> Deadline:
         longest_s: the server's maximum in seconds; 0 if it has none.
 
     Raises:
-        InvalidParameterError: if ``timeout`` is not a positive number, or larger than ``MOST_TIMEOUT_S``.
+        InvalidParameterError: if ``timeout`` is not a positive number, or larger than ``MAX_TIMEOUT_S``.
     """
-    if type(timeout) is float and 0 < timeout <= MOST_TIMEOUT_S:  # usual, and much faster than `is_timeout`
+    if type(timeout) is float and 0 < timeout <= MAX_TIMEOUT_S:  # usual, and much faster than `is_timeout`
         return Deadline(timeout, time.monotonic() - waited_s.get())
     if timeout is None:
         return Deadline(longest_s or DEFAULT_TIMEOUT_S)
     if not is_timeout(timeout):
         raise InvalidParameterError(
-            f"timeout is {_shown(timeout)}; give seconds, more than 0 and at most {MOST_TIMEOUT_S:g}, or None for the "
+            f"timeout is {_shown(timeout)}; give seconds, more than 0 and at most {MAX_TIMEOUT_S:g}, or None for the "
             "server's maximum",
             field="timeout",
         )
@@ -75,14 +75,14 @@ def deadline(timeout: float | None, longest_s: float) -> Deadline:
 
 
 def is_timeout(value: object) -> TypeGuard[float]:
-    """Returns True for a valid timeout: seconds, more than 0 and at most ``MOST_TIMEOUT_S``."""
+    """Returns True for a valid timeout: seconds, more than 0 and at most ``MAX_TIMEOUT_S``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     try:
         timeout_s = float(value)
     except OverflowError:  # an integer or a fraction
         return False
-    return 0 < timeout_s <= MOST_TIMEOUT_S
+    return 0 < timeout_s <= MAX_TIMEOUT_S
 
 
 def _shown(value: object) -> str:
@@ -90,4 +90,4 @@ def _shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python prints integers of at most 4,300 digits
         text = "a number of too many digits"
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

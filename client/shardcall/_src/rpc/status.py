@@ -23,7 +23,7 @@ from shardcall_core.types.timing import Timing
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"
 _DETAILS_KEY = "grpc-status-details-bin"
-_LEAST_SHOWN_S = 0.001
+_MIN_SHOWN_S = 0.001
 _SERVERS_FAULT = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 _REASON_ALONE = re.compile(r" \(([A-Z_]+)\)$")  # the status of a call that stalled has no details
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -279,7 +279,7 @@ def _spent(spent: Timing | None, timeout_s: float) -> str:
     if spent is None:
         return ""
     phases = [(field.name, getattr(spent, field.name)) for field in fields(spent) if field.name in timing.PHASES]
-    shown = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in phases if seconds >= _LEAST_SHOWN_S)
+    shown = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in phases if seconds >= _MIN_SHOWN_S)
     parts = [f"the server's time: {shown}"] if shown else []
     # The server's message names the time left when the last attempt reached it, which may be close to 0.
     if spent.transport > timeout_s / 10:

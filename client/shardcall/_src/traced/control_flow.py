@@ -21,7 +21,7 @@ from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, TracingError
 from shardcall_core.types.pytrees import Structure, flatten
 
-MOST_ITERATIONS = 1024
+MAX_ITERATIONS = 1024
 """The most iterations of an outermost loop that is a part of a program; one of more runs in slices."""
 
 _ENDLESS = 1 << 62
@@ -108,7 +108,7 @@ class ControlFlow:
         operands, becomes = traced_body.bound(values, carried)
         parameters: dict[str, NodeParameter] = {"graph": traced_body.text, "carried": becomes}
         is_outermost = not isinstance(trace, InnerTrace)
-        if count is not None and not (is_outermost and (count > MOST_ITERATIONS or traced_body.has_loops)):
+        if count is not None and not (is_outermost and (count > MAX_ITERATIONS or traced_body.has_loops)):
             parameters["count"] = count
         else:
             operands.append(self._times(trace, lower, upper)._traced.value)

@@ -19,9 +19,9 @@ from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
 from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import (
-    MOST_CHARACTERS,
-    MOST_ITEMS,
-    MOST_NODES,
+    MAX_CHARACTERS,
+    MAX_ITEMS,
+    MAX_NODES,
     Graph,
     Node,
     Value,
@@ -34,7 +34,7 @@ from shardcall_core.types.errors import InvalidParameterError, ShardcallError, T
 from shardcall_core.types.pytrees import Structure
 from shardcall_core.types.sizes import human
 
-MOST_CONSTANT_BYTES = 1 << 20
+MAX_CONSTANT_BYTES = 1 << 20
 """The most bytes of the arrays of this process that a program takes beside its arguments."""
 
 
@@ -198,20 +198,20 @@ def check_limits(name: str, nodes: int, inputs: Sequence[Input], results: int, c
         TracingError: if it is too large.
     """
     smaller = "trace a smaller part of it"
-    if nodes > MOST_NODES or characters > MOST_CHARACTERS:
+    if nodes > MAX_NODES or characters > MAX_CHARACTERS:
         size = f"{nodes} calls of kernels, described by {characters:,} characters"
         raise TracingError(
-            f"{name} has {size}, and a program at most {MOST_NODES} and {MOST_CHARACTERS:,}; write a loop of Python "
+            f"{name} has {size}, and a program at most {MAX_NODES} and {MAX_CHARACTERS:,}; write a loop of Python "
             f"as xp.fori_loop, call .repeat, or {smaller}"
         )
-    if len(inputs) > MOST_ITEMS or results > MOST_ITEMS:
+    if len(inputs) > MAX_ITEMS or results > MAX_ITEMS:
         raise TracingError(
             f"{name} takes {len(inputs)} arrays and numbers, arguments, indices and constants together, and returns "
-            f"{results}; a program has at most {MOST_ITEMS} of each: join some, or {smaller}"
+            f"{results}; a program has at most {MAX_ITEMS} of each: join some, or {smaller}"
         )
     constant_bytes = sum(item.array.nbytes for item in inputs if item.array is not None)
-    if constant_bytes > MOST_CONSTANT_BYTES:
+    if constant_bytes > MAX_CONSTANT_BYTES:
         raise TracingError(
             f"{name} refers to {human(constant_bytes)} of arrays of this process, which every call would send; at most "
-            f"{human(MOST_CONSTANT_BYTES)} are allowed: pass them as arguments, or put them on the mesh with client.put"
+            f"{human(MAX_CONSTANT_BYTES)} are allowed: pass them as arguments, or put them on the mesh with client.put"
         )

@@ -54,8 +54,8 @@ _PADDING = frozenset(("CACHE", "NOP", "EXTENDED_ARG", "PUSH_NULL"))
 _CODE = (types.ModuleType, types.BuiltinFunctionType, type, np.ufunc, type(np.roll))
 _serials: weakref.WeakKeyDictionary[ArrayVersion, int] = weakref.WeakKeyDictionary()
 _numbers = itertools.count()
-_MOST_ARRAY_BYTES = 1 << 16
-_MOST_ITEMS = 1024
+_MAX_ARRAY_BYTES = 1 << 16
+_MAX_ITEMS = 1024
 
 
 class References:
@@ -86,7 +86,7 @@ class References:
     def _of(self, value: Any) -> Hashable:
         kind = type(value)
         self._items += 1
-        if self._items > _MOST_ITEMS:
+        if self._items > _MAX_ITEMS:
             return self._opaque()
         if kind in _PLAIN or issubclass(kind, np.generic | np.dtype):
             return kind, repr(value)  # 0.0 is equal to -0.0, and 1 to True
@@ -97,7 +97,7 @@ class References:
         self._seen[id(value)] = len(self._seen), value
         if kind is types.FunctionType:
             return self._function(value)
-        if kind is np.ndarray and value.nbytes <= _MOST_ARRAY_BYTES and not value.dtype.hasobject:
+        if kind is np.ndarray and value.nbytes <= _MAX_ARRAY_BYTES and not value.dtype.hasobject:
             return kind, value.dtype, value.shape, value.tobytes()
         if kind in (tuple, list):
             return kind, *map(self._of, value)

@@ -30,7 +30,7 @@ from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
 from shardcall_core.types.specs import axis_names
 
-_MOST_CALLS = 4096  # of which a program has fewer: those that results need
+_MAX_CALLS = 4096  # of which a program has fewer: those that results need
 _SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
 _OWN_AXES = ("stack", "expand_dims")  # their axes count from the last of the result
 
@@ -129,8 +129,8 @@ class Trace:
                 f"mesh= was given to {name} in {self.name}, and a program runs on the devices of its arguments; "
                 "leave it out"
             )
-        if len(self.nodes) >= _MOST_CALLS:
-            raise TracingError(f"{self.name} makes more than {_MOST_CALLS} calls; trace a smaller part of it")
+        if len(self.nodes) >= _MAX_CALLS:
+            raise TracingError(f"{self.name} makes more than {_MAX_CALLS} calls; trace a smaller part of it")
         made = None
         if in_specs is None and out_specs is None and strategy == AUTO and _is_plain_call(name, keywords):
             values = self._operands(name, operands)
@@ -288,7 +288,7 @@ def _is_plain_call(name: str, keywords: Mapping[str, Any]) -> bool:
     return function is not None and keywords.keys() <= function.parameters.keys() and are_plain(keywords.values())
 
 
-@lru_cache(maxsize=_MOST_CALLS)
+@lru_cache(maxsize=_MAX_CALLS)
 def _plain_call(
     name: str,
     operands: tuple[Array | None, ...],

@@ -13,7 +13,7 @@ from shardcall_core.graphs.graph import Value
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.errors import ShardcallError, TracingError
 
-MOST_ROWS = 64
+MAX_ROWS = 64
 """The most iterations of a loop over an array, each of which becomes part of the program."""
 
 _PACKAGE = __name__.partition(".")[0]
@@ -182,10 +182,10 @@ class TracedArray(RemoteArray):
         self._traced.trace.add_update(self, base, line_of_caller())
 
     def __iter__(self) -> Iterator[Any]:
-        if len(self) > MOST_ROWS:
+        if len(self) > MAX_ROWS:
             raise TracingError(
                 f"a loop over the {len(self)} rows of an array would make each a part of the program of "
-                f"{self._traced.trace.name}; loop over at most {MOST_ROWS}, or compute with complete arrays"
+                f"{self._traced.trace.name}; loop over at most {MAX_ROWS}, or compute with complete arrays"
             )
         return super().__iter__()
 

@@ -26,7 +26,7 @@ from shardcall_core.types.pytrees import Structure, flatten
 from shardcall_core.types.specs import PartitionSpec, SpecLike, as_specs
 from shardcall_core.types.tracebacks import shorten, shortened
 
-_MOST_PROGRAMS = 64
+_MAX_PROGRAMS = 64
 
 Names = str | int | Iterable[str | int]
 
@@ -224,7 +224,7 @@ class TracedFunction:
         program, trace = self._tracing.program(leaves, structure, references, is_body=is_body)
         if key is not None:
             self._programs[key] = program
-            while len(self._programs) > _MOST_PROGRAMS:
+            while len(self._programs) > _MAX_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)), None)
         operands = program.operands(leaves)
         assert operands is not None  # of the arguments that were traced

@@ -30,8 +30,8 @@ from shardcall_core.wire.metadata import new_request_id, trace
 _REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY")
 _REFUSED_S = 10.0  # without a stream after the server refused one
 _CLOSE_TIMEOUT_S = 2.0
-_LEAST_TIMEOUT_S = 1e-3  # the server refuses 0
-_MOST_WAIT_S = 0.5
+_MIN_TIMEOUT_S = 1e-3  # the server refuses 0
+_MAX_WAIT_S = 0.5
 
 
 class CallStream:
@@ -108,7 +108,7 @@ class CallStream:
                 if self.is_refused or self._closing.is_set():
                     return not self.is_refused
                 current = self._current or self._open()
-            while not current.begun.wait(min(deadline.remaining_s(), _MOST_WAIT_S)) and not deadline.is_over():
+            while not current.begun.wait(min(deadline.remaining_s(), _MAX_WAIT_S)) and not deadline.is_over():
                 cancellation.check()
         return not self.is_refused
 
@@ -142,7 +142,7 @@ class CallStream:
         """
         request = call_stream_pb2.CallStreamRequest()
         item = request.items.add().call
-        item.timeout_seconds = max(deadline.remaining_s(), _LEAST_TIMEOUT_S)
+        item.timeout_seconds = max(deadline.remaining_s(), _MIN_TIMEOUT_S)
         item.request_id = request_id or new_request_id()
         if result_handles:
             item.result_handles.extend(result_handles)
@@ -256,7 +256,7 @@ class CallStream:
                     waiter.event.clear()
                 cancellation.check()
                 # An interrupted call may have left without waking this one.
-                if not waiter.event.wait(min(call.deadline.remaining_s(), _MOST_WAIT_S)) and call.deadline.is_over():
+                if not waiter.event.wait(min(call.deadline.remaining_s(), _MAX_WAIT_S)) and call.deadline.is_over():
                     raise window_full(call.deadline, self._most_calls, self._most_bytes)
         finally:
             waiter.abandoned = True  # a KeyboardInterrupt may end the wait for the lock
@@ -388,7 +388,7 @@ class CallStream:
         for call in calls:
             while deletions and deletions[0][0] <= call.number:
                 current.delete(deletions.popleft()[1])
-            call.request.items[0].call.timeout_seconds = max(call.deadline.remaining_s(), _LEAST_TIMEOUT_S)
+            call.request.items[0].call.timeout_seconds = max(call.deadline.remaining_s(), _MIN_TIMEOUT_S)
             current.add(call)
         for _, handles in deletions:
             current.delete(handles)

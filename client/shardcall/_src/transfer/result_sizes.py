@@ -12,7 +12,7 @@ from shardcall.v1 import kernel_pb2
 from shardcall_core.functions.element_types import DType
 from shardcall_core.wire.forks import begin_anew_in_children
 
-_MOST = 256
+_MAX = 256
 
 Signature: TypeAlias = tuple[bytes, tuple[tuple[tuple[int, ...], DType] | None, ...]]
 
@@ -47,7 +47,7 @@ class ResultSizes:
         with self._lock:
             self._sizes.pop(signature, None)
             self._sizes[signature] = size
-            while len(self._sizes) > _MOST:
+            while len(self._sizes) > _MAX:
                 del self._sizes[next(iter(self._sizes))]
 
 

@@ -15,10 +15,10 @@ from shardcall.v1 import call_stream_pb2, kernel_pb2
 from shardcall_core.locks import check_held
 
 _FRAME_BYTES = 2**18
-_MOST_FRAMES = 1024
-_MOST_HANDLES = 1024
+_MAX_FRAMES = 1024
+_MAX_HANDLES = 1024
 _PAUSE_S = 5e-5
-_MOST_SHARED = 64  # calls that a pause waits for
+_MAX_SHARED = 64  # calls that a pause waits for
 
 
 class StreamConnection:
@@ -93,8 +93,8 @@ class StreamConnection:
     def delete(self, handles: Sequence[bytes]) -> None:
         """Sends a deletion."""
         check_held(self._lock)
-        for begin in range(0, len(handles), _MOST_HANDLES):
-            part = handles[begin : begin + _MOST_HANDLES]
+        for begin in range(0, len(handles), _MAX_HANDLES):
+            part = handles[begin : begin + _MAX_HANDLES]
             self.deletions.append((self._next_number, part))
             deletion = call_stream_pb2.DeleteStreamedArrays(handles=part)
             self._send(call_stream_pb2.CallStreamItem(delete=deletion))
@@ -148,7 +148,7 @@ class StreamConnection:
             # Concatenated messages are one message with the items of all.
             if outgoing.qsize():
                 frames, size = [frame], len(frame)
-                while size < _FRAME_BYTES and len(frames) < _MOST_FRAMES and outgoing.qsize():
+                while size < _FRAME_BYTES and len(frames) < _MAX_FRAMES and outgoing.qsize():
                     following = outgoing.get()
                     if following is None:
                         yield b"".join(frames)
@@ -161,7 +161,7 @@ class StreamConnection:
     def _wait_for_returning(self) -> None:
         """Waits while threads that have just been answered call again, so that their calls share a frame."""
         size = -1
-        while self._returning > 0 and size < self.outgoing.qsize() < _MOST_SHARED:
+        while self._returning > 0 and size < self.outgoing.qsize() < _MAX_SHARED:
             size = self.outgoing.qsize()
             time.sleep(_PAUSE_S)
         self._returning = 0

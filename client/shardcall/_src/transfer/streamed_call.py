@@ -17,7 +17,7 @@ from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 from shardcall_core.types.errors import CallCancelledError, DeadlineExceededError, ShardcallError
 
 # A signal that arrives just before a wait does not interrupt it.
-_MOST_WAIT_S = 0.5
+_MAX_WAIT_S = 0.5
 
 
 class StreamOfCall(Protocol):
@@ -125,8 +125,8 @@ class StreamedCall:
         try:
             cancellation.watch(self)
             left_s = deadline.remaining_s() + GRACE_S
-            while not self._latch.acquire(timeout=min(left_s, _MOST_WAIT_S)):
-                left_s -= _MOST_WAIT_S
+            while not self._latch.acquire(timeout=min(left_s, _MAX_WAIT_S)):
+                left_s -= _MAX_WAIT_S
                 if self.done or left_s <= 0:  # `notify` may have been interrupted
                     break
             else:

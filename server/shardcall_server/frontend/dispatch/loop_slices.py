@@ -9,8 +9,8 @@ from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2, loop_pb2
 
-_MOST_ITERATIONS = 1 << 62
-_MOST_GROWTH = 16  # from one slice to the next: the first iterations may be quicker than others
+_MAX_ITERATIONS = 1 << 62
+_MAX_GROWTH = 16  # from one slice to the next: the first iterations may be quicker than others
 _SHARE_BESIDE_OTHERS = 0.02  # of the time of a slice, from another launch on for as long as a slice
 _ids = itertools.count(1)
 
@@ -65,7 +65,7 @@ class LoopSlices:
         return loop_pb2.LoopSlice(
             loop_id=self._id,
             resumes=True,
-            max_iterations=min(self._fitting(1 if is_alone else _SHARE_BESIDE_OTHERS), _MOST_GROWTH * max(1, ran)),
+            max_iterations=min(self._fitting(1 if is_alone else _SHARE_BESIDE_OTHERS), _MAX_GROWTH * max(1, ran)),
         )
 
     def drop(self, session: MeshSession) -> None:
@@ -73,4 +73,4 @@ class LoopSlices:
         session.notify(link_pb2.FrontEndMessage(drop_loop=loop_pb2.DropLoop(loop_id=self._id)))
 
     def _fitting(self, share: float = 1.0) -> int:
-        return max(1, min(_MOST_ITERATIONS, int(share * self._slice_s / max(self._program.iteration_s, 1e-9))))
+        return max(1, min(_MAX_ITERATIONS, int(share * self._slice_s / max(self._program.iteration_s, 1e-9))))

@@ -13,7 +13,7 @@ from shardcall_core.types import mesh
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_worker.v1 import link_pb2
 
-_MOST_SHOWN = 150  # characters of a placement
+_MAX_SHOWN = 150  # characters of a placement
 
 
 def find_transfers(
@@ -61,4 +61,4 @@ def _transfers(program: kernel_pb2.Plan, operands: Sequence[OperandSource], read
 
 
 def _shown(over: mesh.Mesh, spec: object) -> str:
-    return shorten(f"{spec} on {over}", _MOST_SHOWN)
+    return shorten(f"{spec} on {over}", _MAX_SHOWN)

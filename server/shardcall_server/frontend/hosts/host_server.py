@@ -32,7 +32,7 @@ SERVICE = "shardcall_worker.v1.HostService"
 _METHOD = f"/{SERVICE}/Join"
 _HELLO_S = 10.0
 _SPARE_HOSTS = 8  # on standby, or joining again while their last call still ends
-_MOST_IDLE_MS = 30_000
+_MAX_IDLE_MS = 30_000
 _CONNECTION_LOST = "its connection was lost"
 _NONSENSE = "it sent bytes that are no message of this method"
 _CARRIER: Any = host_service_pb2.JoinRequest
@@ -72,7 +72,7 @@ class HostServer:
                 ("grpc.max_receive_message_length", MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MESSAGE_BYTES),
                 # An agent always has a call; other connections must make way for agents.
-                ("grpc.max_connection_idle_ms", _MOST_IDLE_MS),
+                ("grpc.max_connection_idle_ms", _MAX_IDLE_MS),
                 ("grpc.max_allowed_incoming_connections", max(settings.max_connections, 2 * most)),
             ],
             maximum_concurrent_rpcs=most,

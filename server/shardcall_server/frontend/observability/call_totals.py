@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_MOST_NAMES = 1024  # kernels are those of the mesh, and principals have a token each
+_MAX_NAMES = 1024  # kernels are those of the mesh, and principals have a token each
 
 
 @dataclass
@@ -45,7 +45,7 @@ class TotalsByName:
         max_names: the most kernels, and the most principals, that are counted.
     """
 
-    def __init__(self, max_names: int = _MOST_NAMES) -> None:
+    def __init__(self, max_names: int = _MAX_NAMES) -> None:
         self._max_names = max_names
         self._lock = threading.Lock()  # guards the totals
         self._by_kernel: dict[str, Total] = {}

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from shardcall_core.call_error import CallError, Reason
 
-_MOST_DEATHS = 3
+_MAX_DEATHS = 3
 _MAX_KEYS = 1024
 
 
@@ -35,14 +35,14 @@ class Quarantine:
         Raises:
             CallError: PROGRAM_REFUSED.
         """
-        if self._deaths.get(key, 0) < _MOST_DEATHS:
+        if self._deaths.get(key, 0) < _MAX_DEATHS:
             return
         with self._lock:
             if key in self._deaths:
                 self._deaths.move_to_end(key)
         raise CallError(
             Reason.PROGRAM_REFUSED,
-            f"the mesh ended {_MOST_DEATHS} times because of this program, which is not run again until the server is "
+            f"the mesh ended {_MAX_DEATHS} times because of this program, which is not run again until the server is "
             "restarted; name another strategy, change the shapes or the mesh, and inform the server's administrator",
-            metadata={"deaths": str(_MOST_DEATHS)},
+            metadata={"deaths": str(_MAX_DEATHS)},
         )

@@ -13,7 +13,7 @@ from shardcall_server.frontend.workers.merging import failed_alone
 from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 from shardcall_worker.v1 import link_pb2
 
-_LEAST_SPAN_S = 3.0  # heartbeats report lateness once a second
+_MIN_SPAN_S = 3.0  # heartbeats report lateness once a second
 _ENOUGH = 1 - math.exp(-1)  # of the span: the decayed sum of as much time
 _STARVATION_SHARE = 0.35  # of the counted time; with a hundredth of a CPU, lateness is half of it or more
 _MAX_PAUSE_S = 1.5  # a single pause, such as a live migration, is too little; a long one counts as silence
@@ -46,7 +46,7 @@ class StragglerDetector:
         self._patience_s = self._behind_s = 0.0
         self._head: Command | None = None
         self._head_s = 0.0
-        self._cpu_starvation = _CpuStarvationDetector(connections, max(limit_s, _LEAST_SPAN_S))
+        self._cpu_starvation = _CpuStarvationDetector(connections, max(limit_s, _MIN_SPAN_S))
 
     def check(self, commands: Sequence[Command], passed_s: float) -> StopRequest | None:
         """Checks once; returns the request to stop the mesh if a worker holds it up.

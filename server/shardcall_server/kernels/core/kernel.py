@@ -29,7 +29,7 @@ from shardcall_server.kernels.core.reproducibility import Reproducibility, all_i
 ValueT = TypeVar("ValueT")
 
 _PRODUCTS_PER_BYTE = 4  # in the same time, on a processor
-_LEAST_WORK_BYTES = 1 << 16  # of a call without elements: its start takes as long as that
+_MIN_WORK_BYTES = 1 << 16  # of a call without elements: its start takes as long as that
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Kernel(ABC, Generic[ParametersT]):
     def work_bytes(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
         """Returns an estimate of the bytes that are read and written in the time that a call takes at least."""
         nbytes = sum(array.nbytes for array in (*operands, *signature.results) if array is not None)
-        return nbytes + self.product_count(operands, signature) // _PRODUCTS_PER_BYTE + _LEAST_WORK_BYTES
+        return nbytes + self.product_count(operands, signature) // _PRODUCTS_PER_BYTE + _MIN_WORK_BYTES
 
     def product_count(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
         """Returns an estimate of the multiplications of a call; 0, the default, if there are few for each element."""

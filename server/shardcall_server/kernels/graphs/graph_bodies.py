@@ -28,7 +28,7 @@ from shardcall_server.kernels.graphs.graph_plan import (
 )
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
 
-_MOST_PLANS = 64
+_MAX_PLANS = 64
 
 
 class GraphBodies:
@@ -40,8 +40,8 @@ class GraphBodies:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self.types = lru_cache(maxsize=_MOST_PLANS)(self._types)
-        self.plan = lru_cache(maxsize=_MOST_PLANS)(self._plan)
+        self.types = lru_cache(maxsize=_MAX_PLANS)(self._types)
+        self.plan = lru_cache(maxsize=_MAX_PLANS)(self._plan)
 
     def results(self, written: str, inputs: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:
         """Returns the types of a graph's results.

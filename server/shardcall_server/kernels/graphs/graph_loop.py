@@ -16,9 +16,9 @@ from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shap
 from shardcall_core.layouts.signature import ValueCheck
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Program
-from shardcall_server.kernels.graphs.graph_plan import MOST_WORK_BYTES
+from shardcall_server.kernels.graphs.graph_plan import MAX_WORK_BYTES
 
-MOST_ITERATIONS = 1024
+MAX_ITERATIONS = 1024
 """The most iterations, in one launch, of a loop whose number of iterations is not known before."""
 
 _State = tuple[jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]
@@ -50,7 +50,7 @@ def most_iterations(work_bytes: int) -> int:
     Args:
         work_bytes: the bytes that an iteration reads and writes.
     """
-    return max(1, min(MOST_ITERATIONS, MOST_WORK_BYTES // max(1, work_bytes)))
+    return max(1, min(MAX_ITERATIONS, MAX_WORK_BYTES // max(1, work_bytes)))
 
 
 def times_check(loop: GraphLoop, work_bytes: int) -> ValueCheck:

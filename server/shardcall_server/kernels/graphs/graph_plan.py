@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
 from shardcall_core.functions.element_types import is_inexact
 from shardcall_core.graphs.canonical import canonical
-from shardcall_core.graphs.graph import MOST_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
+from shardcall_core.graphs.graph import MAX_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
 from shardcall_core.graphs.node_names import with_node
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
 from shardcall_core.layouts.signature import Signature, ValueCheck
@@ -19,14 +19,14 @@ from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy, requ
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
-_MOST_SPAN_BYTES = 1 << 50
-_MOST_GRAPHS = 64
-_MOST_IN_A_CHAIN = 64
+_MAX_SPAN_BYTES = 1 << 50
+_MAX_GRAPHS = 64
+_MAX_IN_A_CHAIN = 64
 
 _CHAINED = frozenset(("shift", "pad"))
 """The kernels of which XLA cannot compile long chains: it ends the process, or takes minutes (jaxlib 0.10.1)."""
 
-MOST_WORK_BYTES = 1 << 38
+MAX_WORK_BYTES = 1 << 38
 """The most bytes of work (`Kernel.work_bytes`) of the calls of a loop in one launch, which nothing can interrupt."""
 
 Kernels = Mapping[str, Kernel]
@@ -93,7 +93,7 @@ class GraphPlan:
     results: tuple[ArrayType, ...]
 
 
-@lru_cache(maxsize=_MOST_GRAPHS)
+@lru_cache(maxsize=_MAX_GRAPHS)
 def graph_of(written: str) -> Graph:
     """Returns the graph of a text.
 
@@ -105,8 +105,8 @@ def graph_of(written: str) -> Graph:
         count = node_count(graph)
     except ValueError as error:
         raise _refused(str(error)) from None
-    if count > MOST_NODES:
-        raise _refused(f"has {count} nodes, those of loops and branches included; at most {MOST_NODES} are allowed")
+    if count > MAX_NODES:
+        raise _refused(f"has {count} nodes, those of loops and branches included; at most {MAX_NODES} are allowed")
     form, inputs = canonical(graph)
     if form != graph or inputs != sorted(inputs):
         raise _refused(
@@ -137,7 +137,7 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
         except CallError as error:
             raise _of_node(i, node.kernel, error) from None
         for index, result in enumerate(signature.results):
-            if result.span_bytes > _MOST_SPAN_BYTES:
+            if result.span_bytes > _MAX_SPAN_BYTES:
                 too_large = CallError(Reason.INVALID_PARAMETER, f"the result, {shorten(str(result))}, is too large")
                 raise _of_node(i, node.kernel, too_large)
             types[Value(i, index)] = result
@@ -152,10 +152,10 @@ def _check_chains(graph: Graph) -> None:
     for i, node in enumerate(graph.nodes):
         before = max((lengths[value.node] for value in node.operands if value and 0 <= value.node < i), default=0)
         lengths.append(before + 1 if node.kernel in _CHAINED else 0)
-        if lengths[i] > _MOST_IN_A_CHAIN:
+        if lengths[i] > _MAX_IN_A_CHAIN:
             why = (
                 f"{lengths[i]} calls of {' and '.join(sorted(_CHAINED))} take each other's results, and at most "
-                f"{_MOST_IN_A_CHAIN} are allowed, since the compiler does not end with more; write a loop, such as "
+                f"{_MAX_IN_A_CHAIN} are allowed, since the compiler does not end with more; write a loop, such as "
                 "xp.fori_loop, or call the parts one by one"
             )
             raise _of_node(i, node.kernel, CallError(Reason.NOT_SUPPORTED, why))
@@ -164,11 +164,11 @@ def _check_chains(graph: Graph) -> None:
 def _checked_work(kernel: Kernel, node: Node, operands: OperandTypes, signature: Signature) -> int:
     work_bytes = kernel.work_bytes(operands, signature)
     is_batched_loop = node.kernel == VMAP and has_loops([node])
-    if (is_loop(node) or is_batched_loop) and work_bytes > MOST_WORK_BYTES:
+    if (is_loop(node) or is_batched_loop) and work_bytes > MAX_WORK_BYTES:
         raise CallError(
             Reason.NOT_SUPPORTED,
             f"the loop would take about as long as reading and writing {work_bytes:,} bytes in one launch, and at most "
-            f"{MOST_WORK_BYTES:,} are allowed; make it the outermost loop, which runs in slices, or compute less in an "
+            f"{MAX_WORK_BYTES:,} are allowed; make it the outermost loop, which runs in slices, or compute less in an "
             "iteration",
             field="graph",
         )
