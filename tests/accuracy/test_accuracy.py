@@ -41,7 +41,7 @@ CREATED = {
     "linspace",
     "eye",
     "nextafter",
-}  # tests/kernels/test_table_creation.py compares every bit
+}  # tests/kernels/test_creation.py compares every bit
 MOVED = {
     "setitem",
     "take_at",
@@ -53,7 +53,7 @@ MOVED = {
 }  # they move elements, or run other kernels
 SOLVED = {
     *("cholesky", "inv", "solve", "det", "slogdet", "eigh", "eigvalsh", "svd", "svdvals", "qr")
-}  # tests/kernels/test_table_linalg.py
+}  # tests/kernels/test_linalg.py
 
 
 def check(cases):

@@ -11,7 +11,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.graphs.graph import to_text
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.call_checks import check_parameters
-from shardcall_server.kernels.graphs.graph_loop import MAX_ITERATIONS
+from shardcall_server.kernels.graphs.loop import MAX_ITERATIONS
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}

@@ -19,7 +19,7 @@ from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.elementwise.elementwise import elementwise
 from shardcall_server.kernels.elementwise.random import Normal, Permutation, RandInt, Uniform
 from shardcall_server.kernels.elementwise.reductions import reductions
-from shardcall_server.kernels.graphs.graph import GraphKernel
+from shardcall_server.kernels.graphs.graph_kernel import GraphKernel
 from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.products.einsum import Einsum
 from shardcall_server.kernels.products.matmul import MatMul

@@ -14,7 +14,7 @@ from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.graphs.graph_plan import GraphPlan, PlannedNode, plans_within
+from shardcall_server.kernels.graphs.plan import GraphPlan, PlannedNode, plans_within
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_server.mesh.requests import encode_parameter
 

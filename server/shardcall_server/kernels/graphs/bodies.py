@@ -17,7 +17,7 @@ from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.differentiation import is_differentiated
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, required
 from shardcall_server.kernels.graphs.derivatives import differentiable
-from shardcall_server.kernels.graphs.graph_plan import (
+from shardcall_server.kernels.graphs.plan import (
     GraphPlan,
     GraphTypes,
     Kernels,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from kernels.table_cases import expected
-from kernels.test_table_layouts import assert_same_bits
+from kernels.test_movement import assert_same_bits
 from pairs import pairs_of
 
 from shardcall_server.kernels.library import kernels

@@ -16,7 +16,7 @@ from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shap
 from shardcall_core.layouts.signature import ValueCheck
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Program
-from shardcall_server.kernels.graphs.graph_plan import MAX_WORK_BYTES
+from shardcall_server.kernels.graphs.plan import MAX_WORK_BYTES
 
 MAX_ITERATIONS = 1024
 """The most iterations, in one launch, of a loop whose number of iterations is not known before."""

@@ -15,8 +15,8 @@ from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, Paramet
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.core.parameters import integer, integers, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded, resharded
-from shardcall_server.kernels.graphs.graph_plan import GraphPlan, graph_of, nodes_of
+from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded, resharded
+from shardcall_server.kernels.graphs.plan import GraphPlan, graph_of, nodes_of
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 _Item = TypeVar("_Item")

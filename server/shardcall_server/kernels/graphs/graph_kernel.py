@@ -14,9 +14,9 @@ from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, Paramet
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.core.parameters import integer, integers, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded
-from shardcall_server.kernels.graphs.graph_cond import CondKernel
-from shardcall_server.kernels.graphs.graph_loop import (
+from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded
+from shardcall_server.kernels.graphs.cond import CondKernel
+from shardcall_server.kernels.graphs.loop import (
     GraphLoop,
     check_carried,
     check_count,
@@ -25,9 +25,9 @@ from shardcall_server.kernels.graphs.graph_loop import (
     most_iterations,
     times_check,
 )
-from shardcall_server.kernels.graphs.graph_plan import GraphPlan, check_derivatives, graph_of
-from shardcall_server.kernels.graphs.graph_scan import ScanKernel
-from shardcall_server.kernels.graphs.graph_transforms import (
+from shardcall_server.kernels.graphs.plan import GraphPlan, check_derivatives, graph_of
+from shardcall_server.kernels.graphs.scan import ScanKernel
+from shardcall_server.kernels.graphs.transforms import (
     TRANSFORMS,
     check_dual_operands,
     check_transform,
@@ -35,7 +35,7 @@ from shardcall_server.kernels.graphs.graph_transforms import (
     transformed_specs,
     transformed_types,
 )
-from shardcall_server.kernels.graphs.graph_vmap import VmapKernel
+from shardcall_server.kernels.graphs.vmap import VmapKernel
 
 _WORK_OF_DERIVATIVES = 4  # times that of the graph
 

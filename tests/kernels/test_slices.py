@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from kernels.test_table_layouts import assert_same_bits
+from kernels.test_movement import assert_same_bits
 
 from shardcall_core.functions.indexing import basic_index
 from shardcall_core.layouts.layout import ArrayType

@@ -18,8 +18,8 @@ from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.core.parameters import integers, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded
-from shardcall_server.kernels.graphs.graph_plan import GraphPlan, graph_of
+from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded
+from shardcall_server.kernels.graphs.plan import GraphPlan, graph_of
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.core.parameters import boolean, integer, integers, text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.graphs.graph_bodies import GraphBodies, all_resharded, resharded
-from shardcall_server.kernels.graphs.graph_loop import GraphLoop, check_carried
-from shardcall_server.kernels.graphs.graph_plan import GraphPlan, graph_of
-from shardcall_server.kernels.graphs.graph_vmap import without_axis
+from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded, resharded
+from shardcall_server.kernels.graphs.loop import GraphLoop, check_carried
+from shardcall_server.kernels.graphs.plan import GraphPlan, graph_of
+from shardcall_server.kernels.graphs.vmap import without_axis
 
 
 @dataclass(frozen=True)
