@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from shardcall_server.settings import ENVIRONMENT_ONLY
 from shardcall_server.settings_sources import load_settings, sources_of
 
 
-def settings_of(arguments: list[str], file: Path | None) -> Iterator[tuple[str, Any, bool, tuple[str, str]]]:
-    """Yields the name of each setting, its value, whether that is a secret, and its source.
+def settings_of(arguments: list[str], file: Path | None) -> list[tuple[str, Any, bool, tuple[str, str]]]:
+    """Returns the name of each setting, its value, whether that is a secret, and its source.
 
     Args:
         arguments: flags of `shardcall serve`.
@@ -26,12 +25,13 @@ def settings_of(arguments: list[str], file: Path | None) -> Iterator[tuple[str, 
     flags = _flags_of(arguments)
     settings = load_settings(flags, file)
     sources = sources_of(flags, file)
+    entries = []
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if name in ENVIRONMENT_ONLY:
-            yield name, value.get_secret_value(), bool(value.get_secret_value()), sources[name]
-        else:
-            yield name, value, False, sources[name]
+            value = value.get_secret_value()
+        entries.append((name, value, name in ENVIRONMENT_ONLY and bool(value), sources[name]))
+    return entries
 
 
 def _flags_of(arguments: list[str]) -> dict[str, Any]:
