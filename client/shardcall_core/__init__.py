@@ -1,1 +1,1 @@
-"""What the client and the server share: the wire, tables of functions, graphs, types and access; no JAX."""
+"""The wire, tables of functions, graphs, types and access that client and server share; no JAX."""

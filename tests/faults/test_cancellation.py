@@ -34,7 +34,7 @@ ROWS = itertools.count(100)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is the server's: its log, and the file that compilations of its kernel ``slow_to_compile`` wait for."""
+    """A folder for the server's log and the file that compilations of its kernel ``slow_to_compile`` wait for."""
     return tmp_path_factory.mktemp("leaving")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = [ROOT / "client/shardcall", ROOT / "server/shardcall_server"]
+SOURCES = [ROOT / folder for folder in ("client/shardcall", "client/shardcall_core", "server/shardcall_server")]
 OTHER_SOURCES = [ROOT / folder for folder in ("tests", "benchmarks", "examples", "deploy")]
 REPLACED = {
     "alarm": "deadline timer",

@@ -37,7 +37,7 @@ def session() -> Session:
 
 @pytest.fixture
 def released(session) -> list[bool]:
-    """Whether the launch lock was held as the grant was released, when other calls may continue."""
+    """True if the launch lock was held as the grant was released, when other calls may continue."""
     return []
 
 
