@@ -1,6 +1,5 @@
 """The wheel is a client that needs neither JAX nor the sources, and ships what type checkers need."""
 
-import re
 import sys
 import zipfile
 from collections.abc import Callable
@@ -31,11 +30,9 @@ def client_environment(run: Run, wheel: Path, lock: Path, target: Path) -> RunCl
     """Makes an environment of a locked client and the wheel alone; returns how to run code in it."""
     run(sys.executable, "-m", "venv", "--without-pip", target)
     python = target / "bin/python"
-    uv = (Path(sys.executable).parent / "uv", "pip", "install", "--quiet", "--python", python)
-    # uv does not read pip's configuration.
-    index = re.search(r"^(?::env:|global)\.index-url='(.*)'", run(sys.executable, "-m", "pip", "config", "list"), re.M)
-    run(*uv, *(["--default-index", index[1]] if index else []), "--require-hashes", "--requirement", lock)
-    run(*uv, "--no-deps", "--no-index", wheel)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
+    run(*pip, "--require-hashes", "--requirement", lock)
+    run(*pip, "--no-deps", "--no-index", wheel)
     return lambda code: run(python, "-I", "-W", "error", "-c", code, cwd=target, timeout_s=60)
 
 
