@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 import os
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property
@@ -67,7 +68,7 @@ from shardcall_core.types.parameters import ParameterLike
 from shardcall_core.types.pytrees import flatten
 from shardcall_core.types.server_info import ServerInfo
 from shardcall_core.types.specs import PartitionSpec, SpecLike
-from shardcall_core.types.tracebacks import shorten, shortened
+from shardcall_core.types.tracebacks import shortened
 from shardcall_core.types.usage import Usage
 
 _HINT_TIMEOUT_S = 1.0
@@ -75,6 +76,7 @@ _HINT_TIMEOUT_S = 1.0
 Specs = Sequence[SpecLike | None] | None
 
 
+@shortened
 class Client(KernelMethods[Result[Any]]):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
@@ -112,7 +114,7 @@ class Client(KernelMethods[Result[Any]]):
         )
         self._tracer = CallTracer(self._submitter, self._memo)
         self._implicit_gets = ImplicitGets(implicit_get)
-        self._on_close: Callable[[], object] | None = None
+        self._stop_server: weakref.finalize[..., Client] | None = None
 
     @property
     def xp(self) -> Namespace:
@@ -156,15 +158,11 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             ShardcallError: of the class that fits.
         """
-        try:
-            how: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
-            if self._tracer.is_tracing(operands):
-                return self._tracer.result(name, operands, {**parameters, **how})
-            call = prepare(name, operands, parameters, **how, memo=self._memo)
-            return self._run(call, call.values, timeout, keep=keep)
-        except Exception as error:
-            shorten(error)
-            raise
+        how: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
+        if self._tracer.is_tracing(operands):
+            return self._tracer.result(name, operands, {**parameters, **how})
+        call = prepare(name, operands, parameters, **how, memo=self._memo)
+        return self._run(call, call.values, timeout, keep=keep)
 
     def submit(
         self,
@@ -205,28 +203,23 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             ShardcallError: of the class that fits, for invalid arguments, or if the call cannot be sent in time.
         """
-        try:
-            if self._tracer.is_tracing(operands):
-                how = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
-                arrays: tuple[RemoteArray, ...] = self._tracer.add(name, operands, {**parameters, **how})
-            else:
-                arrays = self._submitter.submit(
-                    self,
-                    name,
-                    operands,
-                    parameters,
-                    mesh=mesh,
-                    in_specs=in_specs,
-                    out_specs=out_specs,
-                    strategy=strategy,
-                    timeout=timeout,
-                )
-            return arrays[0] if len(arrays) == 1 else arrays
-        except Exception as error:
-            shorten(error)
-            raise
+        if self._tracer.is_tracing(operands):
+            how = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
+            arrays: tuple[RemoteArray, ...] = self._tracer.add(name, operands, {**parameters, **how})
+        else:
+            arrays = self._submitter.submit(
+                self,
+                name,
+                operands,
+                parameters,
+                mesh=mesh,
+                in_specs=in_specs,
+                out_specs=out_specs,
+                strategy=strategy,
+                timeout=timeout,
+            )
+        return arrays[0] if len(arrays) == 1 else arrays
 
-    @shortened
     def synchronize(self, *, timeout: float | None = None) -> None:
         """Waits for all calls that were submitted before.
 
@@ -246,7 +239,6 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._submitter.trace()
 
-    @shortened
     def plan(
         self,
         name: str,
@@ -285,7 +277,6 @@ class Client(KernelMethods[Result[Any]]):
             )
         return plan.from_proto(response.plan, response.cache)
 
-    @shortened
     def compile(
         self,
         name: str,
@@ -348,7 +339,6 @@ class Client(KernelMethods[Result[Any]]):
             call, compiled_plan, lambda timeout: compiled(timeout, text=True).compiled_text, run, reshard=reshard
         )
 
-    @shortened
     def jit(
         self,
         function: Callable[..., Any] | None = None,
@@ -384,7 +374,6 @@ class Client(KernelMethods[Result[Any]]):
             return lambda each: self.jit(each, static=static, donate=donate, out_specs=out_specs)
         return TracedFunction(self, self._tracer.active, function, static=static, donate=donate, out_specs=out_specs)
 
-    @shortened
     def value_and_grad(
         self, function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False
     ) -> Callable[..., Any]:
@@ -407,7 +396,6 @@ class Client(KernelMethods[Result[Any]]):
             FunctionGradient(self._tracer.active, function, argnums, has_value=True, has_aux=has_aux)
         )
 
-    @shortened
     def grad(self, function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False) -> Callable[..., Any]:
         """Returns a function that returns the gradient of a function, as one program.
 
@@ -423,7 +411,6 @@ class Client(KernelMethods[Result[Any]]):
             FunctionGradient(self._tracer.active, function, argnums, has_value=False, has_aux=has_aux)
         )
 
-    @shortened
     def jvp(self, function: Callable[..., Any], primals: Any, tangents: Any) -> Any:
         """Returns the results of a function, and their derivatives along tangents.
 
@@ -437,7 +424,6 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._transformed(ForwardDerivative(self._tracer.active, function))(tuple(primals), tuple(tangents))
 
-    @shortened
     def vjp(self, function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
         """Returns the results of a function, and a function of their cotangents.
 
@@ -457,7 +443,6 @@ class Client(KernelMethods[Result[Any]]):
         kept = structure.with_leaves([copy.copy(leaf) for leaf in leaves])
         return self.jit(function)(*kept), lambda cotangents: product(kept, cotangents)
 
-    @shortened
     def checkpoint(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function whose intermediate results are computed again for derivatives, not kept in memory.
 
@@ -469,7 +454,6 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._transformed(Checkpoint(self._tracer.active, function))
 
-    @shortened
     def vmap(self, function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
         """Returns a function that is computed for every index of an axis of its arguments at once, as one program.
 
@@ -492,7 +476,6 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._transformed(Vectorized(self._tracer.active, function, in_axes, out_axes))
 
-    @shortened
     def put(
         self,
         x: OperandLike,
@@ -558,13 +541,8 @@ class Client(KernelMethods[Result[Any]]):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        try:
-            return self._remote_arrays.get(array, self._deadline(timeout))
-        except Exception as error:
-            shorten(error)
-            raise
+        return self._remote_arrays.get(array, self._deadline(timeout))
 
-    @shortened
     def describe(self, array: Handle, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
         """Returns an array as the server describes it.
 
@@ -578,7 +556,6 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._remote_arrays.describe(self, array, self._deadline(timeout))
 
-    @shortened
     def delete(self, /, *arrays: Handle, timeout: float | None = SHORT_TIMEOUT_S) -> int:
         """Deletes arrays from the mesh; those that are not there are ignored.
 
@@ -597,7 +574,6 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
-    @shortened
     def list(
         self, *, of_all_clients: bool = False, timeout: float | None = SHORT_TIMEOUT_S
     ) -> builtins.list[RemoteArray]:
@@ -614,7 +590,6 @@ class Client(KernelMethods[Result[Any]]):
             return self._remote_arrays.of_principal(self, self._deadline(timeout))
         return self._remote_arrays.all(self, self._deadline(timeout))
 
-    @shortened
     def empty(self, shape: int | Iterable[int], dtype: npt.DTypeLike = np.float64) -> NDArray:
         """Returns an uninitialized array, as ``numpy.empty``, that calls use as an operand without a copy.
 
@@ -638,26 +613,22 @@ class Client(KernelMethods[Result[Any]]):
         """Returns the counts of this client since it connected."""
         return self._implicit_gets.statistics()
 
-    @shortened
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
         """Returns the descriptions of the server's kernels; ``print`` shows them in 80 columns."""
         request = kernel_service_pb2.ListKernelsRequest()
         response = self._transport.unary(self._transport.stubs.kernels.ListKernels, request, self._deadline(timeout))
         return KernelTable(map(kernels.from_proto, response.kernels))
 
-    @shortened
     def kernel(self, name: str, *, timeout: float | None = 10.0) -> KernelDescription:
         """Returns the description of a kernel."""
         request = kernel_service_pb2.DescribeKernelRequest(kernel=name)
         response = self._transport.unary(self._transport.stubs.kernels.DescribeKernel, request, self._deadline(timeout))
         return kernels.from_proto(response.kernel)
 
-    @shortened
     def server_info(self, *, timeout: float | None = 10.0) -> ServerInfo:
         """Returns the server's version, devices and limits."""
         return ask_server_info(self._transport, self._deadline(timeout))
 
-    @shortened
     def usage(self, *, timeout: float | None = 10.0) -> Usage:
         """Returns the server's present use of memory, programs and arrays."""
         request = server_info_service_pb2.GetUsageRequest()
@@ -665,7 +636,6 @@ class Client(KernelMethods[Result[Any]]):
             self._transport.unary(self._transport.stubs.server.GetUsage, request, self._deadline(timeout))
         )
 
-    @shortened
     def profile(
         self, directory: str | os.PathLike[str], *, max_seconds: float = 0.0, timeout: float | None = DEFAULT_TIMEOUT_S
     ) -> Profile:
@@ -691,7 +661,6 @@ class Client(KernelMethods[Result[Any]]):
         """
         return Profile(self._transport, directory, max_seconds, lambda: self._deadline(timeout))
 
-    @shortened
     def close(self) -> None:
         """Deletes this client's arrays from the mesh and closes the connection; may be called again.
 
@@ -703,8 +672,12 @@ class Client(KernelMethods[Result[Any]]):
         if self._call_stream is not None:
             self._call_stream.close()
         self._transport.close()
-        if self._on_close is not None:
-            self._on_close()
+        if self._stop_server is not None:
+            self._stop_server()
+
+    def _stop_at_close(self, stop: Callable[[], object]) -> None:
+        """Makes `close` call a function, which must not refer to the client: also a collected client's, and at exit."""
+        self._stop_server = weakref.finalize(self, stop)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

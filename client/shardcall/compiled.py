@@ -21,12 +21,13 @@ from shardcall_core.placements.resharding import Transfer, find_transfer
 from shardcall_core.types import mesh, specs
 from shardcall_core.types.arrays import Array, NDArray, type_of
 from shardcall_core.types.errors import InvalidOperandError, OperandTypeError, ShardingError
-from shardcall_core.types.tracebacks import shorten, shortened
+from shardcall_core.types.tracebacks import shortened
 
 Runner = Callable[[CallRequest, tuple[Value, ...], float | None, bool, bool], Result[Any]]
 """Runs a call: its message, its operands, ``timeout``, ``keep``, ``reshard``."""
 
 
+@shortened
 class CompiledKernel:
     """A kernel compiled for operands of fixed types; call it with arrays of exactly those.
 
@@ -71,7 +72,6 @@ class CompiledKernel:
         """The types of the arrays that a call takes."""
         return tuple(kind for _, _, kind in self._open)
 
-    @shortened
     def as_text(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> str:
         """Returns the compiled program as the compiler prints it, which may be megabytes.
 
@@ -133,20 +133,16 @@ class CompiledKernel:
             ShardingError: for an array on the mesh with another spec, other devices or another order of them, unless
                 ``reshard`` allows to move it.
         """
-        try:
-            if named or len(operands) != len(self._open):
-                raise self._refusal(len(operands), named)
-            may_move = self._reshard if reshard is None else reshard
-            values = list(self._values)
-            for (index, name, expected), value in zip(self._open, operands, strict=True):
-                array = values[index] = _checked(name, value, expected)
-                if not may_move and (transfer := self._transfer(index, array)) is not None:
-                    raise _transfer_refused(name, transfer)
-            on_mesh = any(isinstance(value, RemoteArray) for value in values)
-            return self._runner(self._pinned if on_mesh else self._call, tuple(values), timeout, keep, may_move)
-        except Exception as error:
-            shorten(error)
-            raise
+        if named or len(operands) != len(self._open):
+            raise self._refusal(len(operands), named)
+        may_move = self._reshard if reshard is None else reshard
+        values = list(self._values)
+        for (index, name, expected), value in zip(self._open, operands, strict=True):
+            array = values[index] = _checked(name, value, expected)
+            if not may_move and (transfer := self._transfer(index, array)) is not None:
+                raise _transfer_refused(name, transfer)
+        on_mesh = any(isinstance(value, RemoteArray) for value in values)
+        return self._runner(self._pinned if on_mesh else self._call, tuple(values), timeout, keep, may_move)
 
     def _transfer(self, index: int, array: NDArray | RemoteArray) -> Transfer | None:
         """Returns the transfer of an array to the placement that the program takes; None if it is there."""

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-import weakref
 from collections.abc import Mapping
 from typing import IO
 
@@ -98,8 +97,7 @@ def local(
     except BaseException:
         server.stop()
         raise
-    # Has no reference to the client, so it also runs when the client is collected, and at exit.
-    client._on_close = weakref.finalize(client, server.stop)
+    client._stop_at_close(server.stop)
     return client
 
 

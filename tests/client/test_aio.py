@@ -17,8 +17,8 @@ from rows import rows
 import shardcall
 from shardcall import aio
 from shardcall._src.device_arrays.array_operators import ArrayOperators
+from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
-from shardcall._src.device_arrays.standard_methods import StandardMethods
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall.aio import connecting
 from shardcall.aio.threads import Threads
@@ -40,7 +40,7 @@ COMPUTING = {
     "bucket",
     *(
         name
-        for kind in (ArrayOperators, NumPyMethods, StandardMethods)
+        for kind in (ArrayProtocols, ArrayOperators, NumPyMethods)
         for name in vars(kind)
         if not name.startswith("_")
     ),

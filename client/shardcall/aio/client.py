@@ -44,7 +44,7 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
     def __init__(self, wrapped: Client, threads: Threads) -> None:
         super().__init__(wrapped, threads)
         wrapped._submitter.stop_recording()  # the first run of a program would block the event loop
-        threads.find_dropped = partial(_find_unseen, wrapped)
+        threads.search_with(partial(_find_unseen, wrapped))
 
     call = kernel_method(running(Client.call))
     submit = submit

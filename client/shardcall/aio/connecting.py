@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable, Generator
 from types import TracebackType
@@ -12,7 +11,7 @@ from shardcall import connection, local_server
 from shardcall.aio.client import AsyncClient
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
-from shardcall_core.types.tracebacks import shorten
+from shardcall_core.types.tracebacks import shortened
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -50,15 +49,12 @@ class Connecting:
         assert self._client is not None
         await self._client.close()
 
+    @shortened
     async def _open(self) -> AsyncClient:
         threads = Threads()
         try:
             return AsyncClient(await threads.run(self._connect, dropped=Client.close), threads)
-        except Exception as error:
-            await threads.close(lambda: None)
-            shorten(error)
-            raise
-        except asyncio.CancelledError:
+        except BaseException:
             await threads.close(lambda: None)
             raise
 

@@ -13,7 +13,7 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall.aio.threads import Threads
 from shardcall.aio.wrapper import AsyncWrapper
 from shardcall.client import Client
-from shardcall_core.types.tracebacks import shorten
+from shardcall_core.types.tracebacks import shortened
 
 
 class AsyncProfile(AsyncWrapper[Profile]):
@@ -24,22 +24,16 @@ class AsyncProfile(AsyncWrapper[Profile]):
         """The folder of the files; None before the end of the block."""
         return self._wrapped.path
 
+    @shortened
     async def __aenter__(self) -> Self:
-        try:
-            await self._threads.run(self._wrapped.start, dropped=lambda _: self._wrapped.discard())
-        except Exception as error:
-            shorten(error)
-            raise
+        await self._threads.run(self._wrapped.start, dropped=lambda _: self._wrapped.discard())
         return self
 
+    @shortened
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self._threads.run(functools.partial(self._wrapped.__exit__, kind, error, trace))
-        except Exception as failure:
-            shorten(failure)
-            raise
+        await self._threads.run(functools.partial(self._wrapped.__exit__, kind, error, trace))
 
 
 @functools.wraps(Client.profile)

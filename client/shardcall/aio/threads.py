@@ -27,18 +27,22 @@ class Threads:
 
     Args:
         most_threads: the most calls that run at once.
-
-    Attributes:
-        find_dropped: called in a thread after a task with ``dropped`` was cancelled and its value did not arrive,
-            though the server may have produced it.
     """
 
     def __init__(self, most_threads: int = _MAX_THREADS) -> None:
         self._most_threads = most_threads
-        self.find_dropped: Callable[[], object] | None = None
+        self._find_dropped: Callable[[], object] | None = None
         self._closed = False
         self.begin_anew()
         begin_anew_in_children(self)
+
+    def search_with(self, find_dropped: Callable[[], object]) -> None:
+        """Sets the search for dropped values, which are those of cancelled tasks that the server may have produced.
+
+        Args:
+            find_dropped: called in a thread after a task with ``dropped`` was cancelled and its value did not arrive.
+        """
+        self._find_dropped = find_dropped
 
     def begin_anew(self) -> None:
         """Resets the object in a forked child, which has threads of its own."""
@@ -125,9 +129,9 @@ class Threads:
         with contextlib.suppress(RuntimeError):  # closed meanwhile, with all that the client had
             if error is None:
                 await _ended(asyncio.wrap_future(self._dropping.submit(dropped, value.result())))
-            elif self.find_dropped is not None and not self._is_to_find:
+            elif self._find_dropped is not None and not self._is_to_find:
                 self._is_to_find = True  # a search that has not started finds these too
-                self._dropping.submit(self._find, self.find_dropped)  # not waited for
+                self._dropping.submit(self._find, self._find_dropped)  # not waited for
 
     def _find(self, find_dropped: Callable[[], object]) -> None:
         self._is_to_find = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from shardcall.aio.threads import Threads
-from shardcall_core.types.tracebacks import shorten
+from shardcall_core.types.tracebacks import shortened
 
 _Arguments = ParamSpec("_Arguments")
 _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)
@@ -59,16 +59,13 @@ def awaited_as(
     usual = options["timeout"].default if "timeout" in options else None
 
     @functools.wraps(method)
+    @shortened
     async def run(
         self: AsyncWrapper[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs
     ) -> _Converted:
         drop = dropped if not only_with or keywords.get(only_with) else None
         work = functools.partial(method, self._wrapped, *args, **keywords)
-        try:
-            value = await self._threads.run(work, drop, keywords.get("timeout", usual))
-        except Exception as error:
-            shorten(error)
-            raise
+        value = await self._threads.run(work, drop, keywords.get("timeout", usual))
         return convert(value, self._threads)
 
     return run

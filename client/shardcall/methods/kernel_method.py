@@ -26,7 +26,7 @@ from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.arguments import check_required, similar_specs
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.specs import SpecLike
-from shardcall_core.types.tracebacks import shorten
+from shardcall_core.types.tracebacks import shortened
 
 if TYPE_CHECKING:
     from shardcall._src.calls.result import Result
@@ -150,6 +150,7 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
         """Returns the names of the server's kernels; none if the server does not answer soon."""
         return ()
 
+    @shortened
     def _named(self, kernel: str, *operands: OperandLike | None, options: Options, **parameters: Any) -> Outcome:
         """Runs the kernel of a method.
 
@@ -157,20 +158,16 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
             TypeError: for an unknown option; the message names similar ones.
             OperandCountError: if a required operand is None.
         """
-        try:
-            allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords} if options else ()
-            for name in options:
-                if name not in allowed:
-                    near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)
-                    meant = " or ".join(map(repr, near))
-                    hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
-                    raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
-            check_required(kernel, operands)
-            # Its type is that of the subclass.
-            return self.call(kernel, *operands, **parameters, **options)  # type: ignore[arg-type,no-any-return]
-        except Exception as error:
-            shorten(error)
-            raise
+        allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords} if options else ()
+        for name in options:
+            if name not in allowed:
+                near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)
+                meant = " or ".join(map(repr, near))
+                hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
+                raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
+        check_required(kernel, operands)
+        # Its type is that of the subclass.
+        return self.call(kernel, *operands, **parameters, **options)  # type: ignore[arg-type,no-any-return]
 
     if not TYPE_CHECKING:  # a type checker that saw it would accept every misspelt name
 

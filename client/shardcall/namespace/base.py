@@ -23,7 +23,7 @@ from shardcall_core.types import arrays
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.specs import SpecLike
-from shardcall_core.types.tracebacks import shorten_methods
+from shardcall_core.types.tracebacks import shortened
 
 
 class Submits(Protocol):
@@ -41,7 +41,7 @@ class NamespaceBase(KernelMethods[Submitted]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        shorten_methods(cls)
+        shortened(cls)
 
     def __init__(self, client: Submits) -> None:
         self._client = client

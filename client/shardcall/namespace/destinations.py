@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypedDict, TypeVar
 
-from shardcall._src.device_arrays.standard_methods import DEVICE
+from shardcall._src.device_arrays.array_protocols import DEVICE
 from shardcall.namespace.base import NamespaceBase
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.specs import SpecLike

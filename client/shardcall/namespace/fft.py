@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import type_of
-from shardcall_core.types.tracebacks import shorten_methods
+from shardcall_core.types.tracebacks import shortened
 
 Norm = str | None
 Sizes = Sequence[int | None] | None
@@ -21,7 +21,7 @@ Step = tuple[str, int | None, int]
 _INVERSES = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
-@shorten_methods
+@shortened
 class FftNamespace:
     """Fourier transforms with the names and arguments of ``numpy.fft``.
 

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.array_protocols import DEVICE, VERSIONS
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall._src.device_arrays.standard_methods import DEVICE, VERSIONS
 from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.destinations import check_device
 from shardcall_core.functions.element_types import NAMED, DType, is_float

@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import part_of, type_of
-from shardcall_core.types.tracebacks import shorten_methods
+from shardcall_core.types.tracebacks import shortened
 
 
 class EighResult(NamedTuple):
@@ -45,7 +45,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
-@shorten_methods
+@shortened
 class LinalgNamespace:
     """Linear algebra with the names and arguments of ``numpy.linalg``.
 

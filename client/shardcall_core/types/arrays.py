@@ -16,7 +16,7 @@ from shardcall.v1 import array_pb2
 from shardcall_core.functions.element_types import DType
 from shardcall_core.types.element_types import parse_dtype, to_dtype, to_element_type
 from shardcall_core.types.errors import InvalidOperandError
-from shardcall_core.types.tracebacks import shorten
+from shardcall_core.types.tracebacks import shortened
 
 NDArray: TypeAlias = npt.NDArray[Any]
 
@@ -49,13 +49,10 @@ class Array:
     shape: tuple[int, ...]
     dtype: DType
 
+    @shortened
     def __init__(self, shape: int | Iterable[int], dtype: npt.DTypeLike) -> None:
-        try:
-            object.__setattr__(self, "shape", _checked(_sizes(shape)))
-            object.__setattr__(self, "dtype", parse_dtype(dtype))
-        except Exception as error:
-            shorten(error)
-            raise
+        object.__setattr__(self, "shape", _checked(_sizes(shape)))
+        object.__setattr__(self, "dtype", parse_dtype(dtype))
 
     @property
     def ndim(self) -> int:

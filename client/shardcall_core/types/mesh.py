@@ -14,7 +14,7 @@ from typing import TypeAlias
 from shardcall.v1 import mesh_pb2
 from shardcall_core.markup import page
 from shardcall_core.types.errors import ProtocolError, ShardingError
-from shardcall_core.types.tracebacks import shorten
+from shardcall_core.types.tracebacks import shortened
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LARGEST = 2**63 - 1
@@ -39,6 +39,7 @@ class Mesh:
     axes: tuple[tuple[str, int], ...]
     device_ids: tuple[int, ...] | None
 
+    @shortened
     def __init__(
         self,
         axes: Mapping[str, int] | Sequence[int] | None = None,
@@ -47,20 +48,16 @@ class Mesh:
         device_ids: Sequence[int] | None = None,
         **sizes: int,
     ) -> None:
-        try:
-            by_name = _by_name(axes)
-            if by_name and sizes:
-                raise _refusal("a mesh is given both by position and by keywords; give its axes one way")
-            checked = tuple((_name(name), _size(name, size)) for name, size in (by_name or sizes).items())
-            if not checked:
-                raise _refusal("a mesh needs an axis; give one, such as Mesh(x=1) for one device")
-            object.__setattr__(self, "axes", checked)
-            object.__setattr__(self, "device_ids", None)
-            if device_ids is not None:
-                object.__setattr__(self, "device_ids", _ids(device_ids, self))
-        except Exception as error:
-            shorten(error)
-            raise
+        by_name = _by_name(axes)
+        if by_name and sizes:
+            raise _refusal("a mesh is given both by position and by keywords; give its axes one way")
+        checked = tuple((_name(name), _size(name, size)) for name, size in (by_name or sizes).items())
+        if not checked:
+            raise _refusal("a mesh needs an axis; give one, such as Mesh(x=1) for one device")
+        object.__setattr__(self, "axes", checked)
+        object.__setattr__(self, "device_ids", None)
+        if device_ids is not None:
+            object.__setattr__(self, "device_ids", _ids(device_ids, self))
 
     @property
     def axis_names(self) -> tuple[str, ...]:

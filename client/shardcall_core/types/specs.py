@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from shardcall.v1 import mesh_pb2
 from shardcall_core.types.errors import ShardingError
-from shardcall_core.types.tracebacks import shorten
+from shardcall_core.types.tracebacks import shortened
 
 Entry: TypeAlias = str | tuple[str, ...] | None
 """The mesh axes of one array axis: none, one, or several, outermost first."""
@@ -31,21 +31,18 @@ class PartitionSpec(tuple[Entry, ...]):
 
     __slots__ = ()
 
+    @shortened
     def __new__(cls, *entries: Entry | Sequence[str]) -> PartitionSpec:
         """Checks the entries, which a tuple takes at construction."""
-        try:
-            canonical = tuple(_canonical(entry) for entry in entries)
-            names = [name for entry in canonical for name in axis_names(entry)]
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise ShardingError(
-                    f"{_text(canonical)} names mesh axis {twice[0]!r} twice; a mesh axis can shard only one array axis",
-                    reason="MESH_AXIS_REUSED",
-                    field="spec",
-                )
-            return super().__new__(cls, canonical)
-        except Exception as error:
-            shorten(error)
-            raise
+        canonical = tuple(_canonical(entry) for entry in entries)
+        names = [name for entry in canonical for name in axis_names(entry)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ShardingError(
+                f"{_text(canonical)} names mesh axis {twice[0]!r} twice; a mesh axis can shard only one array axis",
+                reason="MESH_AXIS_REUSED",
+                field="spec",
+            )
+        return super().__new__(cls, canonical)
 
     def __getnewargs__(self) -> tuple[Entry, ...]:
         return tuple(self)

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
@@ -19,57 +20,61 @@ _HIDDEN = _PACKAGES | frozenset({"google", "grpc", "ml_dtypes", "numpy"}) | sys.
 # Errors that no caller causes: whoever reports one needs all frames.
 _FAULTS = (AssertionError, AttributeError, KeyError, NameError, RecursionError)
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_Class = TypeVar("_Class", bound=type)
+# Special methods that are called often, and raise no errors of calls.
+_UNCHANGED = frozenset({"__getattr__", "__setattr__", "__hash__", "__remote_array__", "__repr__", "__str__"})
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 
-def shorten(error: Exception, skipped: int = 0) -> None:
-    """Removes from an error's traceback the frames that a public function called; for an ``except`` that raises again.
+def shortened(decorated: _Decorated) -> _Decorated:
+    """Makes errors leave a public function, or each public or special method of a class, with a short traceback.
 
-        except Exception as error:
-            shorten(error)
-            raise
-
-    ``raise`` alone adds no entry for its own frame. So what is left is the frame of the function, if its caller is not
-    of this package, and frames of the caller's code that the function called. Of the frames between two of the caller's
-    the first is left. Errors of gRPC and of Python that led to this one are not shown; ``__context__`` is the last one.
-
-    Args:
-        error: the error that is handled.
-        skipped: the number of frames of wrappers around the function.
+    The traceback then has the frame of the function, if its caller is not of this package, and frames of the caller's
+    code that the function called. Of the frames between two of the caller's the first is left. Errors of gRPC and of
+    Python that led to the error are not shown; ``__context__`` is the last one.
     """
-    trace = error.__traceback__
-    if trace is None or isinstance(error, _FAULTS) or os.environ.get(VARIABLE) == "full":
-        return
-    entries = list(_entries(trace))
-    shown = _shown(entries[min(skipped, len(entries) - 1) :])
-    if _is_ours(entries[0].tb_frame.f_back):
-        del shown[0]  # the frame of its caller is shown instead
-    error.__traceback__ = _chained(shown)
-    if _is_hidden(entries[-1]):
-        _hide_causes(error)
+    if isinstance(decorated, type):
+        for name, method in list(vars(decorated).items()):
+            if isinstance(method, FunctionType) and (name[0] != "_" or (name[:2] == "__" and name not in _UNCHANGED)):
+                setattr(decorated, name, shortened(method))
+        return decorated
+    function: Callable[..., Any] = decorated
+    if iscoroutinefunction(function):
 
+        @functools.wraps(function)
+        async def run_async(*args: Any, **keywords: Any) -> Any:
+            try:
+                return await function(*args, **keywords)
+            except Exception as error:
+                _shorten(error)
+                raise
 
-def shortened(function: _Function) -> _Function:
-    """Returns a function whose errors have a short traceback; for functions that are not called often."""
+        return run_async  # type: ignore[return-value]
 
     @functools.wraps(function)
     def run(*args: Any, **keywords: Any) -> Any:
         try:
             return function(*args, **keywords)
         except Exception as error:
-            shorten(error, skipped=1)
-            raise
+            _shorten(error)
+            raise  # which adds no entry for this frame
 
     return run  # type: ignore[return-value]
 
 
-def shorten_methods(kind: _Class) -> _Class:
-    """Makes the errors of all public methods of a class have a short traceback; returns the class."""
-    for name, method in list(vars(kind).items()):
-        if isinstance(method, FunctionType) and not name.startswith("_"):
-            setattr(kind, name, shortened(method))
-    return kind
+def _shorten(error: Exception) -> None:
+    trace = error.__traceback__
+    if trace is None or isinstance(error, _FAULTS) or os.environ.get(VARIABLE) == "full":
+        return
+    wrapper, *entries = _entries(trace)
+    if not entries:  # the arguments do not fit the function's signature
+        return
+    shown = _shown(entries)
+    if _is_ours(wrapper.tb_frame.f_back):
+        del shown[0]  # the frame of its caller is shown instead
+    error.__traceback__ = _chained(shown)
+    if _is_hidden(entries[-1]):
+        _hide_causes(error)
 
 
 def level_of_caller() -> int:

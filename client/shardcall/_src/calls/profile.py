@@ -28,6 +28,7 @@ _FORBIDDEN = ("", ".", "..")
 _FORBIDDEN_CHARACTERS = frozenset('\\:\0<>"|?*')  # with a meaning in some operating system
 
 
+@shortened
 class Profile:
     """A profile, recorded during a ``with`` block. Made by `Client.profile`.
 
@@ -52,7 +53,6 @@ class Profile:
         self._max_seconds = float(max_seconds)
         self._deadline = deadline
 
-    @shortened
     def start(self) -> None:
         """Starts recording.
 
@@ -74,7 +74,6 @@ class Profile:
         with contextlib.suppress(ShardcallError):
             self._transport.stop_profile(_count, Deadline(_TAKE_BACK_S))
 
-    @shortened
     def stop(self) -> Path:
         """Stops the recording and fetches its files; returns their folder.
 

@@ -27,7 +27,7 @@ from shardcall_core.types import arrays, mesh, timing
 from shardcall_core.types.arrays import HasType, NDArray
 from shardcall_core.types.errors import InvalidOperandError
 from shardcall_core.types.timing import Timing
-from shardcall_core.types.tracebacks import shorten, shortened
+from shardcall_core.types.tracebacks import shortened
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -49,12 +49,9 @@ class _NumPy:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = getattr(np, name)
 
+        @shortened
         def run(*operands: Any, **options: Any) -> Any:
-            try:
-                return function(*map(_array_of, operands), **options)
-            except Exception as error:
-                shorten(error)
-                raise
+            return function(*map(_array_of, operands), **options)
 
         return run
 
@@ -70,6 +67,7 @@ def _array_of(value: Any) -> Any:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+@shortened
 class Result(ArrayOperators, Generic[Item_co]):
     """The result of a call: ``.array`` is its array; ``numpy.asarray(result)`` works too.
 
@@ -133,24 +131,20 @@ class Result(ArrayOperators, Generic[Item_co]):
         """The number of elements of the only result."""
         return self._single.size  # type: ignore[no-any-return]
 
-    @shortened
     def get(self) -> NDArray:
         """Returns the values of the only result, which are copied from the mesh if it stays there."""
         array = self._single
         return array if find_remote_array(array) is None else array.get()  # type: ignore[no-any-return]
 
-    @shortened
     def __getitem__(self, key: Any) -> Any:
         return self._single[key]
 
-    @shortened
     def __setitem__(self, key: Any, value: Any) -> None:
         self._single[key] = _array_of(value)
 
     def __len__(self) -> int:
         return len(self._single)
 
-    @shortened
     def __contains__(self, value: object) -> bool:
         return value in self._single
 
@@ -161,11 +155,9 @@ class Result(ArrayOperators, Generic[Item_co]):
         """Returns the namespace of the only result: NumPy, or that of the client of an array on the mesh."""
         return self._single.__array_namespace__(api_version=api_version)
 
-    @shortened
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
         return getattr(ufunc, method)(*map(_array_of, inputs), **{name: _array_of(v) for name, v in kwargs.items()})
 
-    @shortened
     def __array_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
@@ -179,12 +171,10 @@ class Result(ArrayOperators, Generic[Item_co]):
         """Yields the results: ``by_row, by_column = client.gradient(x)``."""
         return iter(self.arrays)
 
-    @shortened
     def flatten(self, order: str = "C") -> Any:
         """Returns the elements of the only result in one axis, as a copy."""
         return self._single.flatten(order)
 
-    @shortened
     def item(self, *args: Any) -> Any:
         """Returns an element of the only result as a Python number, as ``numpy.ndarray.item``."""
         return self._single.item(*args)
@@ -194,19 +184,16 @@ class Result(ArrayOperators, Generic[Item_co]):
         """The device of the only result: ``"cpu"``, or the mesh of an array that stays there."""
         return self._single.device
 
-    @shortened
     def to_device(self, device: Any, /, *, stream: None = None) -> Any:
         """Returns the only result on another device, as its own method does."""
         return self._single.to_device(device, stream=stream)
 
-    @shortened
     def __dlpack__(self, **options: Any) -> Any:
         return self._single.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._single.__dlpack_device__()  # type: ignore[no-any-return]
 
-    @shortened
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         return np.array(self._single, dtype=dtype, copy=copy)
 

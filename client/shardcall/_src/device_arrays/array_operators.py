@@ -11,7 +11,7 @@ import numpy as np
 from shardcall._src.device_arrays.missing_attributes import missing_attribute
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
-from shardcall_core.types.tracebacks import shorten, shorten_methods, shortened
+from shardcall_core.types.tracebacks import shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
 
@@ -49,41 +49,32 @@ def can_be_operand(value: object) -> bool:
 
 
 def _binary(name: str) -> Callable[[ArrayOperators, Any], Any]:
+    @shortened
     def method(self: ArrayOperators, other: Any, /) -> Any:
-        try:
-            if name == "power" and type(other) is int and other == 2 and self.dtype == np.bool_:
-                other = np.int8(2)  # NumPy squares, which gives int8
-            return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
-        except Exception as error:
-            shorten(error)
-            raise
+        if name == "power" and type(other) is int and other == 2 and self.dtype == np.bool_:
+            other = np.int8(2)  # NumPy squares, which gives int8
+        return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
 
     return method
 
 
 def _reflected(name: str) -> Callable[[ArrayOperators, Any], Any]:
+    @shortened
     def method(self: ArrayOperators, other: Any, /) -> Any:
-        try:
-            return getattr(self._functions, name)(other, self) if can_be_operand(other) else NotImplemented
-        except Exception as error:
-            shorten(error)
-            raise
+        return getattr(self._functions, name)(other, self) if can_be_operand(other) else NotImplemented
 
     return method
 
 
 def _unary(name: str) -> Callable[[ArrayOperators], Any]:
+    @shortened
     def method(self: ArrayOperators, /) -> Any:
-        try:
-            return getattr(self._functions, name)(self)
-        except Exception as error:
-            shorten(error)
-            raise
+        return getattr(self._functions, name)(self)
 
     return method
 
 
-@shorten_methods
+@shortened
 class ArrayOperators(NumPyMethods):
     """Operators, methods and attributes of an array, by the functions of a namespace with NumPy's names."""
 
@@ -129,33 +120,22 @@ class ArrayOperators(NumPyMethods):
     __abs__: ClassVar[UnaryMethod] = _unary("absolute")
     __invert__: ClassVar[UnaryMethod] = _unary("invert")
 
-    @shortened
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
 
-    @shortened
     def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
         return other // self, other % self
 
     def __eq__(self, other: object) -> Any:
-        try:
-            if other is None or isinstance(other, str):
-                return self._functions.logical_and(self, False)  # no element is equal
-            return self._functions.equal(self, other) if can_be_operand(other) else NotImplemented
-        except Exception as error:
-            shorten(error)
-            raise
+        if other is None or isinstance(other, str):
+            return self._functions.logical_and(self, False)  # no element is equal
+        return self._functions.equal(self, other) if can_be_operand(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        try:
-            if other is None or isinstance(other, str):
-                return self._functions.logical_or(self, True)
-            return self._functions.not_equal(self, other) if can_be_operand(other) else NotImplemented
-        except Exception as error:
-            shorten(error)
-            raise
+        if other is None or isinstance(other, str):
+            return self._functions.logical_or(self, True)
+        return self._functions.not_equal(self, other) if can_be_operand(other) else NotImplemented
 
-    @shortened
     def __contains__(self, value: object) -> bool:
         return bool((self == value).any())
 
@@ -179,7 +159,6 @@ class ArrayOperators(NumPyMethods):
             raise TypeError("only an integer array of no axes can be converted to an index")
         return operator.index(self.get()[()])
 
-    @shortened
     def __round__(self, ndigits: int | None = None) -> Any:
         return self._functions.round(self, ndigits or 0)
 
@@ -190,15 +169,12 @@ class ArrayOperators(NumPyMethods):
             raise TypeError(f"format {spec!r} is for one number, and the array is of shape {self.shape}; use get()")
         return format(self.get().item(), spec)
 
+    @shortened
     def _only(self, kind: str) -> Any:
         """Returns the only element."""
-        try:
-            if self.size != 1:
-                raise TypeError(f"an array of shape {self.shape} cannot be converted to {kind}: it has not one element")
-            return self.get().item()
-        except Exception as error:
-            shorten(error)
-            raise
+        if self.size != 1:
+            raise TypeError(f"an array of shape {self.shape} cannot be converted to {kind}: it has not one element")
+        return self.get().item()
 
     @property
     def flags(self) -> ArrayFlags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -13,27 +13,31 @@ from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperato
 from shardcall._src.device_arrays.described import PlacedArray
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
-from shardcall._src.device_arrays.standard_methods import VERSIONS, StandardMethods
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.errors import ShardcallError
-from shardcall_core.types.tracebacks import shorten
+from shardcall_core.types.tracebacks import shortened
+
+DEVICE = "mesh"
+"""The device of every array in the sense of the Python array API standard; `RemoteArray.mesh` has the devices."""
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+"""The versions of the Python array API standard that the functions of arrays follow, as those of NumPy 2.4."""
+
+_CPU = (1, 0)  # DLPack's type and id
 
 
 def _augmented(name: str) -> BinaryMethod:
     """Returns the method of an augmented assignment, which changes the object as NumPy does."""
 
+    @shortened
     def method(self: ArrayProtocols, other: Any, /) -> Any:
-        try:
-            if not can_be_operand(other):
-                return NotImplemented
-            made = getattr(self._functions, name)(self, other)
-            if self._is_scalar:
-                return made
-            self._assign(_as_result(name, made, self), is_operator=True)
-            return self
-        except Exception as error:
-            shorten(error)
-            raise
+        if not can_be_operand(other):
+            return NotImplemented
+        made = getattr(self._functions, name)(self, other)
+        if self._is_scalar:
+            return made
+        self._assign(_as_result(name, made, self), is_operator=True)
+        return self
 
     return method
 
@@ -60,13 +64,15 @@ def _as_result(name: str, made: Any, array: ArrayProtocols) -> Any:
     return made.astype(array.dtype)
 
 
-class ArrayProtocols(ArrayOperators, StandardMethods):
+@shortened
+class ArrayProtocols(ArrayOperators):
     """Operators, indices, and the protocols of NumPy and of the Python array API standard."""
 
     if TYPE_CHECKING:
 
         def __len__(self) -> int: ...
         def __copy__(self) -> Any: ...
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray: ...
         def _described(self) -> PlacedArray: ...
 
     @abstractmethod
@@ -110,15 +116,11 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
         return self._rows()
 
     def _rows(self) -> Iterator[Any]:
-        try:
-            values = self._get_implicitly() if len(self.shape) == 1 else None
-            version = self._described()._version
-            for index in range(len(self)):
-                is_current = version is self._described()._version
-                yield values[index] if values is not None and is_current else self[index]
-        except Exception as error:
-            shorten(error)
-            raise
+        values = self._get_implicitly() if len(self.shape) == 1 else None
+        version = self._described()._version
+        for index in range(len(self)):
+            is_current = version is self._described()._version
+            yield values[index] if values is not None and is_current else self[index]
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """Returns the functions of arrays, as `Client.xp`.
@@ -132,14 +134,49 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
             )
         return self._functions
 
+    @property
+    def device(self) -> str:
+        """``"mesh"``, the device in the sense of the Python array API standard."""
+        return DEVICE
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Self:
+        """Returns the array, which is on the only device there is.
+
+        Raises:
+            ValueError: for another device.
+        """
+        if device != DEVICE or stream is not None:
+            raise ValueError(
+                f"device={device!r} and stream={stream!r}; the only device is {DEVICE!r}, without streams: to move an "
+                "array between devices use xp.asarray(x, mesh=…), and get() for its values"
+            )
+        return self
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Returns a copy of the values as DLPack, as `__array__` returns one.
+
+        Raises:
+            BufferError: if no copy is allowed, or it is to be on another device.
+        """
+        if copy is False or stream is not None or dl_device not in (None, _CPU):
+            raise BufferError("the values are on the mesh; DLPack has a copy in this process: leave out its arguments")
+        return np.array(self.__array__()).__dlpack__(max_version=max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Returns the device of the copy: this process."""
+        return _CPU
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
-        try:
-            if not all(map(can_be_operand, inputs)):
-                return NotImplemented
-            return apply_ufunc(self._functions, ufunc, method, inputs, kwargs)
-        except Exception as error:
-            shorten(error)
-            raise
+        if not all(map(can_be_operand, inputs)):
+            return NotImplemented
+        return apply_ufunc(self._functions, ufunc, method, inputs, kwargs)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -147,11 +184,7 @@ class ArrayProtocols(ArrayOperators, StandardMethods):
         ours = ArrayOperators | np.ndarray
         if any(hasattr(kind, "__array_function__") and not issubclass(kind, ours) for kind in types):
             return NotImplemented
-        try:
-            return apply_function(self._functions, func, args, kwargs)
-        except Exception as error:
-            shorten(error)
-            raise
+        return apply_function(self._functions, func, args, kwargs)
 
 
 for _name, _function in AUGMENTED.items():

@@ -13,7 +13,7 @@ from shardcall_core.types.arrays import Array
 from shardcall_core.types.blocks import BlockGrid, block_grid
 from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec
-from shardcall_core.types.tracebacks import shorten, shortened
+from shardcall_core.types.tracebacks import shortened
 
 
 class PlacedArray(Protocol):
@@ -25,6 +25,7 @@ class PlacedArray(Protocol):
         """Returns the placement, after the call that makes the array."""
 
 
+@shortened
 class Described:
     """The properties of an array on the mesh that need no round trip.
 
@@ -41,6 +42,7 @@ class Described:
         return self.__remote_array__()
 
     @property
+    @shortened
     def handle(self) -> str:
         """The server's id of it, hexadecimal, with which other clients may use the array.
 
@@ -48,11 +50,7 @@ class Described:
         """
         version = self._described()._version
         if version.pending is not None:
-            try:
-                version.pending.begin()
-            except Exception as error:
-                shorten(error)
-                raise
+            version.pending.begin()
         return version.handle.hex()
 
     @property
@@ -133,7 +131,6 @@ class Described:
         """True if this client has deleted it or was closed; the server may lose it otherwise."""
         return bool(self._described()._version.lost)
 
-    @shortened
     def visualize(self) -> Drawing:
         """Draws its blocks with the devices that hold them, without a round trip.
 
@@ -142,7 +139,6 @@ class Described:
         """
         return Drawing(f"{self.type} {self.spec} on {self.mesh.short}", self.blocks())
 
-    @shortened
     def blocks(self) -> BlockGrid:
         """Returns the blocks of the array with the devices that hold them."""
         return block_grid(self.shape, self.spec, self.mesh)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardcall_core.types.tracebacks import shorten_methods
+from shardcall_core.types.tracebacks import shortened
 
 
 class IndexedArray:
@@ -24,7 +24,7 @@ class IndexedArray:
         return ElementUpdates(self._functions, self._array, key)
 
 
-@shorten_methods
+@shortened
 class ElementUpdates:
     """Updates of the elements at an index, as those of ``jax.Array.at``. Each returns a new array.
 

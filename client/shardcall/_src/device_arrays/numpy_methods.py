@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.missing_attributes import check_row_major
 from shardcall_core.types.arrays import NDArray
-from shardcall_core.types.tracebacks import shorten_methods
+from shardcall_core.types.tracebacks import shortened
 
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 
@@ -21,7 +21,7 @@ _numpy: Any = np  # whose functions find those of an array by its protocol
 _NO_VALUE: Any = inspect.signature(np.sum).parameters["keepdims"].default
 
 
-@shorten_methods
+@shortened
 class NumPyMethods:
     """Methods with the arguments of those of ``numpy.ndarray``, by the functions of NumPy with their names.
 

@@ -15,6 +15,7 @@ from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import shortened
 
 
+@shortened
 class PlacedCall:
     """A call whose arrays are placed on a mesh, which draws them."""
 
@@ -22,7 +23,6 @@ class PlacedCall:
     operands: tuple[ArrayPlacement | None, ...]
     results: tuple[ArrayPlacement, ...]
 
-    @shortened
     def visualize(self, which: int | str = 0) -> Drawing:
         """Draws the blocks of an operand or result with the devices that hold them.
 
@@ -39,7 +39,6 @@ class PlacedCall:
         caption = f"{title}{self._caption}: {placement.type} {placement.spec} on {self.mesh.short}{self._moved(title)}"
         return Drawing(caption, self.blocks(which))
 
-    @shortened
     def blocks(self, which: int | str = 0) -> BlockGrid:
         """Returns the blocks of an operand or result with the devices that hold them; ``which`` as for `visualize`."""
         _, placement = self._find(which)

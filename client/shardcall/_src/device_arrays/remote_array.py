@@ -25,7 +25,7 @@ from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError, TracingError
 from shardcall_core.types.sizes import human
-from shardcall_core.types.tracebacks import shorten, shortened
+from shardcall_core.types.tracebacks import shortened
 
 SHORT_TIMEOUT_S = 10.0
 """The timeout of calls without arrays by default, in seconds."""
@@ -38,6 +38,7 @@ class SupportsRemoteArray(Protocol):
         """Returns the array; None if the object has values of this process instead."""
 
 
+@shortened
 class RemoteArray(Described, ArrayProtocols):
     """An array that stays on the mesh between calls, an operand of any kernel.
 
@@ -93,16 +94,13 @@ class RemoteArray(Described, ArrayProtocols):
             "same token takes while this object is kept, or its values, array.get()"
         )
 
+    @shortened
     def _settled(self, deadline: Deadline | None = None) -> MeshPlacement:
         version = self._version
         pending = version.pending  # read first: another thread may set both
         if version.placed is None:
             assert pending is not None
-            try:
-                version.placed = pending.wait(deadline)
-            except Exception as error:
-                shorten(error)
-                raise
+            version.placed = pending.wait(deadline)
             version.pending = None
         return version.placed
 
@@ -116,14 +114,9 @@ class RemoteArray(Described, ArrayProtocols):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        try:
-            finish_write()
-            return self._owner.get(self, timeout=timeout)
-        except Exception as error:
-            shorten(error)
-            raise
+        finish_write()
+        return self._owner.get(self, timeout=timeout)
 
-    @shortened
     def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
         """Deletes the array from the mesh; may be called again.
 
@@ -151,12 +144,8 @@ class RemoteArray(Described, ArrayProtocols):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         if copy is False:
             raise ValueError("the values of a RemoteArray are on the mesh and cannot be had without a copy")
-        try:
-            self._owner._copied(self)
-            return np.asarray(self.get(), dtype=dtype)
-        except Exception as error:
-            shorten(error)
-            raise
+        self._owner._copied(self)
+        return np.asarray(self.get(), dtype=dtype)
 
     def __getitem__(self, key: Any) -> Any:
         part = self._functions.getitem(self, key)

@@ -24,7 +24,7 @@ from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, ShardcallError, TracingError
 from shardcall_core.types.pytrees import Structure, flatten
 from shardcall_core.types.specs import PartitionSpec, SpecLike, as_specs
-from shardcall_core.types.tracebacks import shorten, shortened
+from shardcall_core.types.tracebacks import shortened
 
 _MAX_PROGRAMS = 64
 
@@ -58,6 +58,7 @@ class ProgramClient(TracingClient, Protocol):
         """Deletes arrays from the mesh."""
 
 
+@shortened
 class TracedFunction:
     """A function that runs on the mesh as one program; made by `Client.jit`.
 
@@ -101,22 +102,17 @@ class TracedFunction:
             TracingError: for a function that cannot be traced.
             ShardcallError: of the class that fits, for invalid arguments.
         """
-        try:
-            if self._active.trace is not None:
-                return self._function(*args, **kwargs)  # as a part of that program
-            leaves, structure = self._leaves(args, kwargs)
-            program, operands, _trace = self._program(leaves, structure)
-            has_loops = any("carried" in stage.parameters for stage in program.stages)
-            timeout = None if has_loops else DEFAULT_TIMEOUT_S
-            arrays = self._client._submit_program(program, operands, self._out_specs, timeout)
-            if self._donated:
-                self._delete_donated(args, kwargs)
-            return program.structure.with_leaves(arrays)
-        except Exception as error:
-            shorten(error)
-            raise
+        if self._active.trace is not None:
+            return self._function(*args, **kwargs)  # as a part of that program
+        leaves, structure = self._leaves(args, kwargs)
+        program, operands, _trace = self._program(leaves, structure)
+        has_loops = any("carried" in stage.parameters for stage in program.stages)
+        timeout = None if has_loops else DEFAULT_TIMEOUT_S
+        arrays = self._client._submit_program(program, operands, self._out_specs, timeout)
+        if self._donated:
+            self._delete_donated(args, kwargs)
+        return program.structure.with_leaves(arrays)
 
-    @shortened
     def repeat(self, x: Any, /, *args: Any, times: SupportsIndex, **kwargs: Any) -> Any:
         """Runs the function several times, each time with its result in place of its first argument.
 
@@ -153,7 +149,6 @@ class TracedFunction:
             self._delete_donated((x, *args), kwargs)
         return program.structure.with_leaves(arrays)
 
-    @shortened
     def trace(self, /, *args: Any, **kwargs: Any) -> TracedProgram:
         """Returns the program for arguments, of which a `shardcall.Array` stands for an array of its type.
 
@@ -162,7 +157,6 @@ class TracedFunction:
         """
         return self._program(*self._leaves(args, kwargs))[0]
 
-    @shortened
     def plan(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the plan of a call, without running it; a `shardcall.Array` stands for an array of its type.
 
