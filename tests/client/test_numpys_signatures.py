@@ -31,6 +31,9 @@ class Recorded:
     def __init__(self, kind: type = Namespace) -> None:
         self._kind = kind
 
+    def __dir__(self) -> list[str]:
+        return dir(self._kind)
+
     def __getattr__(self, name: str) -> Any:
         if self._kind is Namespace and name in ("fft", "linalg"):
             return Recorded({"fft": FftNamespace, "linalg": LinalgNamespace}[name])

@@ -268,6 +268,11 @@ def test_functions_that_do_not_run_on_the_mesh_name_get(h, call, shown):
         call(h)
 
 
+def test_a_function_that_does_not_run_names_one_that_does(h):
+    with pytest.raises(TypeError, match=r"numpy\.array_equiv does not run on the mesh; array_equal does"):
+        np.array_equiv(h, h)
+
+
 def test_unknown_keywords_are_refused(h):
     with pytest.raises(TypeError, match="mean"):
         np.var(h, mean=3.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -116,13 +117,16 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
 
 
 def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
-    part: Any = functions
-    for each in name.split("."):
-        name = ALIASES.get(each, each)
-        part = getattr(part, name, None) if part is not functions or name in functions.function_names else None
-    if part is None:
-        raise _unsupported(shown)
-    return part  # type: ignore[no-any-return]
+    """Returns the function of a name such as ``linalg.inv``; ``shown`` is its name in a refusal."""
+    *parents, name = name.split(".")
+    namespace, names = functions, functions.function_names
+    for parent in parents:
+        namespace = getattr(namespace, parent, None) if parent in names else None
+        names = [name for name in dir(namespace) if not name.startswith("_")]
+    name = ALIASES.get(name, name)
+    if name not in names:
+        raise _unsupported(shown, get_close_matches(name, names, n=1, cutoff=0.7))
+    return getattr(namespace, name)  # type: ignore[no-any-return]
 
 
 def _arguments(
@@ -258,8 +262,9 @@ def _assigning(what: str) -> TypeError:
     )
 
 
-def _unsupported(what: str) -> TypeError:
+def _unsupported(what: str, near: Sequence[str] = ()) -> TypeError:
+    similar = f"; {near[0]} does" if near else ""
     return TypeError(
-        f"{what} does not run on the mesh; to run it in this process, pass array.get() in place of the array, not in a "
-        "traced function"
+        f"{what} does not run on the mesh{similar}; to run it in this process, pass array.get() in place of the array, "
+        "not in a traced function"
     )
