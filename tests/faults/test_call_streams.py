@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -297,26 +298,30 @@ def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_pa
         for number in range(1, 60):
             stalled.send(run(number, large))
 
+        served: list[RawCallStream] = []
+
         def is_served() -> bool:
-            with RawCallStream(kept) as stream:
+            with contextlib.ExitStack() as streams:
+                stream = streams.enter_context(RawCallStream(kept))
                 stream.send(diff_of(8), run(0, X))
                 until(lambda: 0 in stream.answers or stream.rpc.done())
-                return 0 in stream.answers
+                if 0 in stream.answers:
+                    streams.pop_all()
+                    served.append(stream)
+            return bool(served)
 
         assert not is_served()
         token_file.replace(str(path), [own, carol])
         until(is_served)
         stalled.reads.set()
         assert stalled.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
-        with RawCallStream(kept) as busy, sc.connect(server.address, token=own.token, call_stream=False) as client:
+        with served[0] as busy, sc.connect(server.address, token=own.token, call_stream=False) as client:
             _drain(server, client, idle, busy)
 
 
 def _drain(server: ServerProcess, client: sc.Client, idle: RawCallStream, busy: RawCallStream) -> None:
     """The server waits for no open stream, and answers the calls of all."""
     (worker,) = server.worker_pids()
-    busy.send(diff_of(8), run(0, X))
-    busy.answer(0)
     os.kill(worker, signal.SIGSTOP)
     busy.send(*(run(number, X) for number in range(1, 33)))
     until(lambda: client.usage().calls == 32)
