@@ -20,7 +20,7 @@ from shardcall_core.layouts.layout import ArrayType, Spec
 from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
 from shardcall_server.compilation.program import Program, build_mesh
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
 
@@ -59,7 +59,7 @@ class Kernels:
         """True if all calls run in this process, so that `programs` has their programs."""
         return self._wire is None
 
-    def resolve(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Resolved:
+    def resolve(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Resolution:
         """The call with all that was left open filled in."""
         return _call(kernel, *operands, **how).resolve()
 

@@ -330,7 +330,7 @@ def test_a_heat_step_is_one_pass_with_two_permutes(run):
     text = write.text(heat_step(write))
     u, scalar = ArrayType((1024, 1024), np.dtype("f8")), ArrayType((), np.dtype("f8"))
     program = run.program(GRAPH, u, scalar, scalar, graph=text, mesh={"x": 8})
-    assert [(use.kind, use.count) for use in collectives(program.text)] == [("collective-permute", 2)]
+    assert [(use.operation, use.count) for use in collectives(program.text)] == [("collective-permute", 2)]
     assert memory(program.compiled).temp_bytes < 64 << 10
 
 

@@ -136,7 +136,7 @@ LARGE = [  # of 1 GiB of float32 on 8 devices: the shape, and the sizes of slice
 def test_a_short_slice_of_a_large_array_moves_little(run, shape, sizes):
     x, starts = ArrayType(shape, np.dtype("float32")), ArrayType((len(shape),), np.dtype("int64"))
     text = text_of(run, "getitem", x, starts, mesh={"x": 8}, sizes=sizes, steps=(1,) * len(shape))
-    uses = {use.kind: use.bytes_per_device for use in collectives(text)}
+    uses = {use.operation: use.bytes_per_device for use in collectives(text)}
     # A reduce-scatter's results are the blocks: all devices' blocks together are what a device sends and adds.
     moved = uses.pop("reduce-scatter", 0) * 8 + sum(uses.values())
     assert 0 < moved <= 1.1 * MIB

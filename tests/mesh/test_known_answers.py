@@ -67,7 +67,7 @@ def test_one_wrong_element_of_a_program_of_the_complete_mesh_is_noticed(monkeypa
 
     def changed(device_count):
         call = make(device_count)
-        call.wanted.flat[-1] += 1
+        call.expected.flat[-1] += 1
         return call
 
     monkeypatch.setitem(programs._ON_THE_MESH, name, (covered, changed))

@@ -75,8 +75,8 @@ def check(
     use_virtual_devices()
     runner = Runner()
     with np.errstate(all="ignore"):
-        made = reference(*operands, **parameters)
-    expected = tuple(map(np.asarray, made if isinstance(made, tuple) else (made,)))
+        returned = reference(*operands, **parameters)
+    expected = tuple(map(np.asarray, returned if isinstance(returned, tuple) else (returned,)))
     cases, refused = 0, 0
     first: list[tuple[np.ndarray, ...]] = []
     served = {strategy.name: 0 for strategy in kernel.strategies}
@@ -126,8 +126,8 @@ def _layouts(
 def _specs(ndim: int, names: tuple[str, ...]) -> Iterator[Spec]:
     yield replicated(ndim)
     for axis in range(ndim):
-        for over in dict.fromkeys([names, *((name,) for name in names)]):
-            yield sharded(ndim, axis, over)
+        for mesh_axes in dict.fromkeys([names, *((name,) for name in names)]):
+            yield sharded(ndim, axis, mesh_axes)
     if 1 < len(names) <= ndim:
         yield tuple((name,) for name in names) + ((),) * (ndim - len(names))
 
@@ -141,10 +141,10 @@ def _compare(
     atol: float,
 ) -> list[tuple[np.ndarray, ...]]:
     """Compares the results with the definition's; returns them, for each padding."""
-    made = []
+    by_padding = []
     for padding in _PADDINGS:
         results = runner.run(case, operands, padding)
-        made.append(results)
+        by_padding.append(results)
         for i, (result, reference) in enumerate(zip(results, expected, strict=True)):
             where = f"result {i} of {_describe(case)}, padding of {padding:g},"
             assert result.shape == reference.shape, f"{where} has shape {result.shape}, not {reference.shape}"
@@ -156,14 +156,14 @@ def _compare(
                     f"{where} differs in {int((~close).sum())} of {result.size} elements; "
                     f"{result[first]!r} instead of {reference[first]!r} at {first}"
                 )
-    return made
+    return by_padding
 
 
 def _check_bits(
     case: KernelCase, results: Sequence[tuple[np.ndarray, ...]], first: Sequence[tuple[np.ndarray, ...]]
 ) -> None:
-    for made in results:
-        for i, (result, one) in enumerate(zip(made, first[0], strict=True)):
+    for arrays in results:
+        for i, (result, one) in enumerate(zip(arrays, first[0], strict=True)):
             count = differing_bits(result, one)
             assert not count, (
                 f"result {i} of {_describe(case)} has other bits than the first in {count} elements, and "

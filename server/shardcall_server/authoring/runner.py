@@ -12,7 +12,7 @@ import numpy as np
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
 from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.compilation.program import BuildError, Program, compile_program
-from shardcall_server.compilation.resolve import Request, Resolved, resolve
+from shardcall_server.compilation.resolve import Request, Resolution, resolve
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.launcher import worker_environment
@@ -70,7 +70,7 @@ class KernelCase:
     strategy: str
     parameters: tuple[tuple[str, ParameterValue], ...]
 
-    def resolve(self) -> Resolved:
+    def resolve(self) -> Resolution:
         """Resolves the case: everything left unset is filled in."""
         request = Request(
             parameters=dict(self.parameters),
@@ -109,13 +109,13 @@ class Runner:
     def program(self, case: KernelCase) -> Program:
         """Returns the compiled program of a call."""
         if case not in self.programs:
-            own: BaseException | None = None
+            cause: BaseException | None = None
             try:
                 self.programs[case] = compile_program(case.resolve())
             except BuildError as error:
-                own = error.__cause__
-            if own is not None:  # its author looks for the line that raised
-                raise own
+                cause = error.__cause__
+            if cause is not None:  # its author looks for the line that raised
+                raise cause
         return self.programs[case]
 
     def run(
@@ -137,11 +137,11 @@ class Runner:
             for operand, placement in zip(operands, program.operands, strict=False)
             if operand is not None and placement is not None
         ]
-        results = tuple(np.zeros(kind.shape, kind.dtype) for kind in program.resolved.problem.results)
+        results = tuple(np.zeros(result.shape, result.dtype) for result in program.resolved.problem.results)
         if program.compiled:
-            made = program.compiled(*arrays)
-            program.check(made)
-            for array, result in zip(made, results, strict=False):
+            arrays = program.compiled(*arrays)
+            program.check(arrays)
+            for array, result in zip(arrays, results, strict=False):
                 _check_copies(array, result.shape)
                 gather(array, result, self.copier, lambda _: None)
         return results

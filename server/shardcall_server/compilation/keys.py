@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 
 from shardcall_core.layouts.layout import format_spec
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.call_checks import AUTO
 
 
@@ -76,7 +76,7 @@ class Platform:
     flags: str
 
 
-def kernel_key(resolved: Resolved, platform: Platform) -> KernelKey:
+def kernel_key(resolved: Resolution, platform: Platform) -> KernelKey:
     """Returns the key of a resolved call."""
     problem = resolved.problem
     parameters = {} if problem.parameters is None else asdict(problem.parameters)

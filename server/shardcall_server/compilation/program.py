@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated
 from shardcall_server.compilation.analysis import collectives, overflowing_axis
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.kernel import Program as KernelProgram
@@ -64,7 +64,7 @@ class Program:
             functions that this process has traced.
     """
 
-    resolved: Resolved
+    resolved: Resolution
     operands: tuple[Placement | None, ...]
     results: tuple[Placement, ...]
     compiled: jax.stages.Compiled | None
@@ -75,8 +75,8 @@ class Program:
     def inputs(self) -> tuple[tuple[ArrayType, Placement, np.dtype] | None, ...]:
         """The type, placement and element type on the devices of each operand; None for one left out."""
         return tuple(
-            None if kind is None or placement is None else (kind, placement, held_type(kind.dtype))
-            for kind, placement in zip(self.resolved.problem.operands, self.operands, strict=True)
+            None if operand is None or placement is None else (operand, placement, held_type(operand.dtype))
+            for operand, placement in zip(self.resolved.problem.operands, self.operands, strict=True)
         )
 
     @cached_property
@@ -122,7 +122,7 @@ class Program:
         return (self.compiled.as_text() or "") if self.compiled else ""
 
 
-def compile_program(resolved: Resolved, *, in_slices: bool = False) -> Program:
+def compile_program(resolved: Resolution, *, in_slices: bool = False) -> Program:
     """Traces, lowers and compiles a call. Takes 0.1 s to minutes; never inside a launch.
 
     Args:
@@ -182,7 +182,7 @@ def compile_program(resolved: Resolved, *, in_slices: bool = False) -> Program:
     return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest(), limit)
 
 
-def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
+def _check_offsets(resolved: Resolution, compiled: jax.stages.Compiled) -> None:
     if (size := overflowing_axis(compiled.as_text() or "")) is not None:
         raise CallError(
             Reason.NOT_SUPPORTED,
@@ -192,8 +192,8 @@ def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
         )
 
 
-def _check_collectives(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
-    if any(use.kind == "reduce-scatter" for use in collectives(compiled.as_text() or "")):
+def _check_collectives(resolved: Resolution, compiled: jax.stages.Compiled) -> None:
+    if any(use.operation == "reduce-scatter" for use in collectives(compiled.as_text() or "")):
         raise CallError(
             Reason.NOT_SUPPORTED,
             f"strategy {resolved.strategy.name!r} of {resolved.kernel.name} has a reduce-scatter, which returns wrong "
@@ -203,7 +203,7 @@ def _check_collectives(resolved: Resolved, compiled: jax.stages.Compiled) -> Non
 
 
 def _lower(
-    resolved: Resolved, program: KernelProgram, mesh: jax.sharding.Mesh, arguments: Sequence[jax.ShapeDtypeStruct]
+    resolved: Resolution, program: KernelProgram, mesh: jax.sharding.Mesh, arguments: Sequence[jax.ShapeDtypeStruct]
 ) -> jax.stages.Lowered:
     """Traces and lowers a kernel's program; an argument behind the operands is the limit of a loop's slice."""
     problem = resolved.problem
@@ -237,10 +237,10 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> Callable[..., tu
 
     def on_held_types(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         limit = arrays[len(operands) :]
-        made = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=False)), *limit)
+        returned = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=False)), *limit)
         count = len(problem.results)
-        made, progress = made[: len(made) - len(limit)], made[len(made) - len(limit) :]
-        results, flags = made[:count], made[count:]
+        returned, progress = returned[: len(returned) - len(limit)], returned[len(returned) - len(limit) :]
+        results, flags = returned[:count], returned[count:]
         for result, promised in zip(results, problem.results, strict=True):
             if result.dtype != promised.dtype:
                 raise AssertionError(f"a kernel promised {promised} and made {result.dtype.name}")

@@ -47,7 +47,7 @@ class StoreCounts:
     evicted: int = 0
 
 
-def own_program_dir(cache_dir: str) -> str:
+def private_program_dir(cache_dir: str) -> str:
     """Checks and returns the folder of programs in the cache folder.
 
     Args:

@@ -20,7 +20,7 @@ import structlog
 from shardcall_core.call_error import CallError
 from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.program import build_mesh, is_out_of_memory
-from shardcall_server.compilation.resolve import Request, Resolved, resolve
+from shardcall_server.compilation.resolve import Request, Resolution, resolve
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
@@ -74,7 +74,7 @@ def prefix(dtype: np.dtype) -> str:
     return f"elementwise {dtype.name} "
 
 
-def _resolve(kernel: ElementwiseKernel, dtype: np.dtype, device_id: int) -> Resolved | None:
+def _resolve(kernel: ElementwiseKernel, dtype: np.dtype, device_id: int) -> Resolution | None:
     """Returns the call of a function with operands of one type; None where it does not compute in that type."""
     operands = (ArrayType((SIZE,), dtype),) * len(kernel.operands)
     try:
@@ -128,7 +128,7 @@ def _compile(kernels: Sequence[ElementwiseKernel], dtype: np.dtype, device_id: i
     return partial(_launch, programs, untested, on_host, on_device)
 
 
-def _compile_together(group: Sequence[Resolved], operands: Sequence[jax.Array]) -> jax.stages.Compiled:
+def _compile_together(group: Sequence[Resolution], operands: Sequence[jax.Array]) -> jax.stages.Compiled:
     mesh = build_mesh(_ONE_DEVICE, group[0].device_ids)
     functions = [(r.strategy.build(r.problem, mesh), len(r.problem.operands)) for r in group]
 
@@ -139,8 +139,8 @@ def _compile_together(group: Sequence[Resolved], operands: Sequence[jax.Array]) 
 
 
 def _compile_apart(
-    group: Sequence[Resolved], operands: Sequence[jax.Array]
-) -> Iterator[tuple[list[Resolved], jax.stages.Compiled]]:
+    group: Sequence[Resolution], operands: Sequence[jax.Array]
+) -> Iterator[tuple[list[Resolution], jax.stages.Compiled]]:
     """Yields the functions that can be compiled; those that cannot are logged."""
     for resolved in group:
         try:
@@ -156,14 +156,14 @@ def _compile_apart(
             )
 
 
-_Programs = Sequence[tuple[list[Resolved], jax.stages.Compiled]]
+_Programs = Sequence[tuple[list[Resolution], jax.stages.Compiled]]
 
 
 def _launch(
     programs: _Programs, untested: tuple[str, ...], on_host: Sequence[np.ndarray], on_device: Sequence[jax.Array]
 ) -> Finish:
     launched = [(group, compiled(*on_device)) for group, compiled in programs]
-    results = [(r.kernel, result) for group, made in launched for r, result in zip(group, made, strict=True)]
+    results = [(r.kernel, result) for group, arrays in launched for r, result in zip(group, arrays, strict=True)]
     return partial(_finish, results, untested, on_host)
 
 
@@ -183,9 +183,9 @@ def wrong_elements(kernel: ElementwiseKernel, got: np.ndarray, operands: Sequenc
     wide = [operand.astype(wide_type(operand.dtype)) for operand in operands[: len(kernel.operands)]]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = np.asarray(getattr(np, kernel.function.name)(*wide))
+        expected = np.asarray(getattr(np, kernel.function.name)(*wide))
         largest = np.max([np.abs(operand).astype(np.float64) for operand in wide], axis=0)
-    wrong = are_wrong(got, wanted, largest, signed_zeros=kernel.function.name not in _EITHER_ZERO)
+    wrong = are_wrong(got, expected, largest, signed_zeros=kernel.function.name not in _EITHER_ZERO)
     for operand in wide:
         if operand.dtype.kind == "c":  # C leaves much open where parts are special, and NumPy and XLA differ there
             wrong &= np.isfinite(operand) & (operand.real != 0) & (operand.imag != 0)

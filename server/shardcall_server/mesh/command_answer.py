@@ -29,7 +29,7 @@ class CommandAnswer:
     def __enter__(self) -> CommandAnswer:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+    def __exit__(self, error_type: object, error: BaseException | None, trace: object) -> bool:
         if error is not None and isinstance(error, (Exception, SystemExit)):  # a kernel's code may raise SystemExit
             self.send(failure=failure_of(error))
             return True

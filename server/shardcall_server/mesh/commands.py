@@ -21,7 +21,7 @@ from shardcall_server.compilation import analysis
 from shardcall_server.compilation.disk_cache import DiskCache, Origin
 from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest
 from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Frame, Link
@@ -49,7 +49,7 @@ _COMMANDS_PER_WRITE = 16  # answers wait for the commands behind them
 
 
 @dataclass(frozen=True)
-class _Compiled:
+class _CompiledProgram:
     program: Program
     prepared: link_pb2.Prepared
 
@@ -94,7 +94,7 @@ class Commands:
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
         self._profiler = Profiler()
         self._profile_thread = ThreadPoolExecutor(1, thread_name_prefix="profile")  # writing files takes long
-        self._programs: dict[str, Future[_Compiled]] = {}
+        self._programs: dict[str, Future[_CompiledProgram]] = {}
         self._launched_programs: dict[str, Program] = {}
         self._unfinished: list[tuple[CommandAnswer, Launch, OnGathered]] = []
         self._has_deleted = False
@@ -135,23 +135,23 @@ class Commands:
 
     def handle(self, message: link_pb2.FrontEndMessage, fd: int | None) -> bool:
         """Executes a command or begins to; returns whether to read more. Its answer may wait for `handle_batch`."""
-        kind = message.WhichOneof("command")
-        if kind == "shutdown" or ((sequence := message.sequence) and not self._is_next(sequence)):
+        command = message.WhichOneof("command")
+        if command == "shutdown" or ((sequence := message.sequence) and not self._is_next(sequence)):
             return False
-        if kind == "execute":
+        if command == "execute":
             self._execute(message)
-        elif kind == "delete_arrays":
+        elif command == "delete_arrays":
             # The memory of small arrays waits for JAX's next placement or launch.
             self._has_deleted |= self._resident_arrays.delete(message.delete_arrays.array_ids[:])
-        elif kind == "drop_loop":
+        elif command == "drop_loop":
             self._loops.drop(message.drop_loop.loop_id)
         else:
             self._settle()
-            self._begin(kind, message, fd)
+            self._begin(command, message, fd)
         return True
 
-    def _begin(self, kind: str | None, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
-        match kind:
+    def _begin(self, command: str | None, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
+        match command:
             case "prepare":
                 self._planner.submit(self._prepare, message.call_id, message.prepare)
             case "get_compiled_text":
@@ -319,14 +319,14 @@ class Commands:
             # JAX's caches keep the traces of evicted programs; compiled programs need none.
             clear_jax_caches()
 
-    def _forget_failed(self, digest: str, done: Future[_Compiled]) -> None:
+    def _forget_failed(self, digest: str, done: Future[_CompiledProgram]) -> None:
         if done.cancelled() or done.exception() is not None:
             self._programs.pop(digest, None)
 
 
 def _compile(
-    answer: CommandAnswer, resolved: Resolved, key: KernelKey, disk: DiskCache | None, max_device_bytes: int
-) -> _Compiled:
+    answer: CommandAnswer, resolved: Resolution, key: KernelKey, disk: DiskCache | None, max_device_bytes: int
+) -> _CompiledProgram:
     answer.send(compiling=link_pb2.Compiling())
     began = time.monotonic()
     try:
@@ -354,7 +354,7 @@ def _compile(
     text = program.text
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)
-    return _Compiled(
+    return _CompiledProgram(
         program,
         link_pb2.Prepared(
             plan=plan,
@@ -369,15 +369,15 @@ def _compile(
     )
 
 
-def _candidates(resolved: Resolved, key: KernelKey) -> link_pb2.Candidates:
+def _candidates(resolved: Resolution, key: KernelKey) -> link_pb2.Candidates:
     """Returns the answer to a call whose strategy is `auto`."""
     operands, results = resolved.problem.operands, resolved.problem.results
-    made = sum(result.nbytes for result in results)
-    nbytes = made and made + sum(operand.nbytes for operand in operands if operand is not None)
+    result_bytes = sum(result.nbytes for result in results)
+    nbytes = result_bytes and result_bytes + sum(operand.nbytes for operand in operands if operand is not None)
     return link_pb2.Candidates(tuning_digest=tuning_digest(key), strategies=resolved.candidates, call_bytes=nbytes)
 
 
-def _prepared(compiled: _Compiled, resolved: Resolved, known_answers: Sequence[str]) -> link_pb2.Prepared:
+def _prepared(compiled: _CompiledProgram, resolved: Resolution, known_answers: Sequence[str]) -> link_pb2.Prepared:
     """Returns the answer for one of the calls that share a program, each with its own strategy reason."""
     prepared = link_pb2.Prepared(known_answers=known_answers)
     prepared.MergeFrom(compiled.prepared)

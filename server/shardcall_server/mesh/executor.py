@@ -58,9 +58,9 @@ class Launch:
 
     def is_ready_soon(self) -> bool:
         """Returns `is_ready`; waits for a moment if the program is small."""
-        until = time.monotonic() + (_MOMENT_S if self.program.is_small else 0.0)
+        deadline = time.monotonic() + (_MOMENT_S if self.program.is_small else 0.0)
         while not self.is_ready:
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 return False
             time.sleep(0)  # lets other threads run
         return True
@@ -106,9 +106,9 @@ class Executor:
         placed = time.monotonic()
         results = program.resolved.problem.results
         targets, kept = [], []
-        for kind, to in zip(results, command.results[:], strict=True):
+        for result, to in zip(results, command.results[:], strict=True):
             destination = to.WhichOneof("destination")
-            targets.append(self.target(kind, to) if destination else None)
+            targets.append(self.target(result, to) if destination else None)
             if destination == "array_id":
                 kept.append(to.array_id)
         arrays: Sequence[jax.Array] = ()
@@ -173,10 +173,10 @@ class Executor:
         return True
 
     def _keep(self, launch: Launch) -> None:
-        for array_id, array, kind in zip(
+        for array_id, array, result in zip(
             launch.kept, launch.arrays, launch.program.resolved.problem.results, strict=False
         ):
-            self._resident_arrays.keep(array_id, kind, array)
+            self._resident_arrays.keep(array_id, result, array)
 
     def copy_out(self, resident: DeviceArray, target: Target | None, on_gathered: OnGathered) -> link_pb2.Executed:
         """Copies a resident array to its destination, or into the answer."""
@@ -189,35 +189,35 @@ class Executor:
         answer.gather_seconds = time.monotonic() - began
         return answer
 
-    def target(self, kind: ArrayType, to: link_pb2.ResultDestination) -> Target | None:
+    def target(self, array_type: ArrayType, to: link_pb2.ResultDestination) -> Target | None:
         """Returns the destination of a result; None for the answer itself and for a resident result."""
         match to.WhichOneof("destination"):
             case "span":
-                return Target(kind, self._memory.view(kind, to.span))
+                return Target(array_type, self._memory.view(array_type, to.span))
             case "blocks":
-                return Target(kind, self._memory.rest(to.blocks), is_complete=False)
+                return Target(array_type, self._memory.rest(to.blocks), is_complete=False)
         return None
 
-    def source(self, kind: ArrayType, data: link_pb2.TensorData) -> Source:
+    def source(self, array_type: ArrayType, data: link_pb2.TensorData) -> Source:
         """Returns the source of an array in a message or in shared memory."""
         match data.WhichOneof("source"):
             case "inline":
-                return Source(kind, np.ndarray(kind.shape, kind.dtype, buffer=data.inline))
+                return Source(array_type, np.ndarray(array_type.shape, array_type.dtype, buffer=data.inline))
             case "blocks":
-                return Source(kind, self._memory.rest(data.blocks), is_complete=False)
-        return Source(kind, self._memory.view(kind, data.span))
+                return Source(array_type, self._memory.rest(data.blocks), is_complete=False)
+        return Source(array_type, self._memory.view(array_type, data.span))
 
     def _argument(
-        self, kind: ArrayType, placement: Placement, held: np.dtype, data: link_pb2.TensorData
+        self, array_type: ArrayType, placement: Placement, held: np.dtype, data: link_pb2.TensorData
     ) -> jax.Array | np.ndarray:
-        direct = self._is_one_process and kind.shape == placement.padded
+        direct = self._is_one_process and array_type.shape == placement.padded
         if direct and (inline := data.inline):
             # JAX aliases it, and shards a small array sooner than `put_padded` does.
-            return np.ndarray(kind.shape, held, inline)
+            return np.ndarray(array_type.shape, held, inline)
         if data.HasField("array_id"):
             return self._resident_arrays.as_operand(data.array_id, placement)
-        source = self.source(kind, data)
-        suits = direct and (kind.nbytes <= SMALL_BYTES or len(placement.sharding.device_set) == 1)
+        source = self.source(array_type, data)
+        suits = direct and (array_type.nbytes <= SMALL_BYTES or len(placement.sharding.device_set) == 1)
         if source.is_complete and suits:
             return source.memory.view(held)
         return source.put(placement, self._copier, may_alias=True)
@@ -226,30 +226,30 @@ class Executor:
         """Copies the results to their destinations; returns those for the answer."""
         inline, before = [], 0
         direct = launch.program.has_single_blocks and self._is_one_process
-        kinds = launch.program.resolved.problem.results
+        types = launch.program.resolved.problem.results
         if not launch.arrays:  # results without elements
-            return [b"" for _ in kinds]
+            return [b"" for _ in types]
         if direct and not any(launch.targets):
-            return [np.asarray(array).tobytes() for array in launch.arrays[: len(kinds)]]
-        for array, kind, target in zip(launch.arrays, kinds, launch.targets, strict=False):
+            return [np.asarray(array).tobytes() for array in launch.arrays[: len(types)]]
+        for array, array_type, target in zip(launch.arrays, types, launch.targets, strict=False):
             if target is not None:
                 target.gather(array, self._copier, partial(_report_offset, on_gathered, before))
             else:
-                inline.append(self._in_answer(array, kind))
-            before += kind.nbytes
+                inline.append(self._in_answer(array, array_type))
+            before += array_type.nbytes
         return inline
 
     def _values(self, launch: Launch) -> list[bytes]:
         """Returns the bytes of resident results that have few, none for the others; nothing if all have many."""
-        kinds = launch.program.resolved.problem.results
-        have_few = [0 < kind.nbytes <= _VALUE_BYTES for kind in kinds]
+        types = launch.program.resolved.problem.results
+        have_few = [0 < array_type.nbytes <= _VALUE_BYTES for array_type in types]
         if not self._is_one_process or not any(have_few):
             return []
-        each = zip(launch.arrays, kinds, have_few, strict=False)
-        return [self._in_answer(array, kind) if has_few else b"" for array, kind, has_few in each]
+        entries = zip(launch.arrays, types, have_few, strict=False)
+        return [self._in_answer(array, array_type) if has_few else b"" for array, array_type, has_few in entries]
 
-    def _in_answer(self, array: jax.Array, kind: ArrayType) -> bytes:
-        return in_answer(array, kind, self._copier, is_complete=self._is_one_process)
+    def _in_answer(self, array: jax.Array, array_type: ArrayType) -> bytes:
+        return in_answer(array, array_type, self._copier, is_complete=self._is_one_process)
 
 
 def _report_offset(on_gathered: OnGathered, before: int, byte_count: int) -> None:
@@ -259,6 +259,6 @@ def _report_offset(on_gathered: OnGathered, before: int, byte_count: int) -> Non
 def _nothing(program: Program, copier: ParallelCopier) -> Sequence[jax.Array]:
     """Returns results without elements, which need no computation."""
     return tuple(
-        put_padded(np.empty(result.padded, kind.dtype), result, copier, may_alias=False)
-        for result, kind in zip(program.results, program.resolved.problem.results, strict=True)
+        put_padded(np.empty(placement.padded, result.dtype), placement, copier, may_alias=False)
+        for placement, result in zip(program.results, program.resolved.problem.results, strict=True)
     )

@@ -54,11 +54,11 @@ class LoopState:
         if not arrays:
             return loop_pb2.LoopProgress()
         problem, operands = self.program.resolved.problem, self._operands
-        own: GraphParameters = problem.parameters
-        for index, array, kind in zip(own.carried, arrays, problem.results, strict=False):
+        parameters: GraphParameters = problem.parameters
+        for index, array, result in zip(parameters.carried, arrays, problem.results, strict=False):
             if index >= 0:
                 placement = required(self.program.operands[index])
-                operands[index] = self._resident_arrays.placed(DeviceArray(kind, array), placement)
+                operands[index] = self._resident_arrays.placed(DeviceArray(result, array), placement)
         shards = arrays[-1].addressable_shards
         if not shards:
             return None

@@ -95,17 +95,17 @@ def sum_and_scatter(
     return total if tiled else lax.squeeze(total, (axis,))
 
 
-def sum_of_processes(own: np.ndarray) -> np.ndarray:
+def sum_of_processes(local: np.ndarray) -> np.ndarray:
     """Returns the sum over all processes; a collective that all of them must call.
 
     Args:
-        own: uint8[n]; an element is nonzero in one process at most.
+        local: uint8[n]; an element is nonzero in one process at most.
     """
     first: dict[int, jax.Device] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)
     mesh = Mesh(np.array([first[process] for process in sorted(first)]), ("process",))
     sharded, replicated = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("process",), ()))
-    rows = jax.make_array_from_process_local_data(sharded, own[np.newaxis], (len(first), own.size))
+    rows = jax.make_array_from_process_local_data(sharded, local[np.newaxis], (len(first), local.size))
     total = jax.jit(lambda a: jnp.sum(a, 0, dtype=jnp.uint8), out_shardings=replicated)(rows)
     return np.array(total.addressable_data(0))

@@ -62,9 +62,9 @@ class Profiler:
         options.python_tracer_level = 0
         options.raise_error_on_start_failure = True
         # JAX names files by host, so processes of one host would overwrite each other's.
-        own = f"{_OF_PROCESS}{jax.process_index()}" if jax.process_index() else ""
-        jax.profiler.start_trace(str(Path(directory, own)), profiler_options=options)
-        self._directory = Path(directory, own)
+        subdirectory = f"{_OF_PROCESS}{jax.process_index()}" if jax.process_index() else ""
+        jax.profiler.start_trace(str(Path(directory, subdirectory)), profiler_options=options)
+        self._directory = Path(directory, subdirectory)
         _recordings.add(self)
 
     def stop(self) -> None:

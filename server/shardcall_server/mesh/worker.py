@@ -89,8 +89,8 @@ def load_kernels() -> dict[str, Kernel]:
     kernels: dict[str, Kernel] = {}
     for entry in sorted(entry_points(group="shardcall.kernels"), key=_ours_first):
         try:
-            made = entry.load()()
-            loaded = {kernel.name: kernel for kernel in ((made,) if isinstance(made, Kernel) else made)}
+            created = entry.load()()
+            loaded = {kernel.name: kernel for kernel in ((created,) if isinstance(created, Kernel) else created)}
             for kernel in loaded.values():
                 describe_kernel(kernel)
             if taken := sorted(loaded.keys() & kernels.keys()):

@@ -61,8 +61,8 @@ class JoinedPart:
     def of_complete(self, complete: jax.Array) -> jax.Array:
         """Returns these rows of an array of which every device has all rows."""
         length, axis = self.joined.block, self.joined.axis
-        kind = index_type(2 * self.joined.block * self.joined.devices + 1)
-        start = jnp.asarray(self.joined.index(), kind) * length - self.first
+        dtype = index_type(2 * self.joined.block * self.joined.devices + 1)
+        start = jnp.asarray(self.joined.index(), dtype) * length - self.first
         start = jnp.clip(start, -length, self.of.rows) + length
         return rows(pad_axis(complete, axis, length, length), start, length, axis)
 
@@ -75,9 +75,9 @@ def joined(parts: Sequence[tuple[JoinedPart, jax.Array]]) -> jax.Array:
     """
     (last, result) = parts[-1]
     along = last.joined
-    shape = [along.block if i == along.axis else 1 for i in range(max(made.ndim for _, made in parts))]
-    kind = index_type(2 * along.block * along.devices + 1)
-    row = (jnp.arange(along.block, dtype=kind) + jnp.asarray(along.index(), kind) * along.block).reshape(shape)
-    for part, made in reversed(parts[:-1]):
-        result = jnp.where(row < part.first + part.of.rows, made, result)
+    shape = [along.block if i == along.axis else 1 for i in range(max(array.ndim for _, array in parts))]
+    dtype = index_type(2 * along.block * along.devices + 1)
+    row = (jnp.arange(along.block, dtype=dtype) + jnp.asarray(along.index(), dtype) * along.block).reshape(shape)
+    for part, array in reversed(parts[:-1]):
+        result = jnp.where(row < part.first + part.of.rows, array, result)
     return result

@@ -59,8 +59,8 @@ class MovedRows:
     @property
     def branch_rows(self) -> int:
         """The number of shifts of one branch."""
-        least = max(16, self.count // 4)
-        return max(least, -(-(self.highest + 1) // MAX_BRANCHES))
+        min_rows = max(16, self.count // 4)
+        return max(min_rows, -(-(self.highest + 1) // MAX_BRANCHES))
 
     @property
     def received_rows(self) -> int:
@@ -87,11 +87,11 @@ class MovedRows:
         axis, size, length = self.along.axis, self.along.block, self.count + highest - lowest
         starts = [first + lowest for first in self.firsts]
         sources = [start // size for start in starts]
-        most = max((start + length - 1) // size - source for start, source in zip(starts, sources, strict=True))
+        max_distance = max((start + length - 1) // size - source for start, source in zip(starts, sources, strict=True))
         # The first block ends with rows that are needed, those behind it begin with some.
         unused = min(start % size for start in starts)
         parts = [self._received(rows(block, unused, size - unused, axis), sources)]
-        for k in range(1, most + 1):
+        for k in range(1, max_distance + 1):
             needed = max(start + length - (source + k) * size for start, source in zip(starts, sources, strict=True))
             part = rows(block, 0, min(size, needed), axis)
             parts.append(self._received(part, [source + k for source in sources]))
@@ -120,16 +120,16 @@ class MovedRows:
         behind = Exchange.of(self.along, [(start + size, start + size + right) for start in starts], "none")(block)
         offsets = [first - start for first, start in zip(self.firsts, starts, strict=True)]
         # As the rows of the block are counted: the first row that is needed, and the least and the greatest it may be.
-        first, least, greatest = shift + self.along.pick(offsets), min(offsets), max(offsets) + self.highest
-        head, tail = max(0, -least), min(self.count, size - greatest)
+        first, min_first, max_first = shift + self.along.pick(offsets), min(offsets), max(offsets) + self.highest
+        head, tail = max(0, -min_first), min(self.count, size - max_first)
         if tail <= head:
             return rows(_joined([before, block, behind], axis), first + left, self.count, axis)
         parts = [rows(block, first + head, tail - head, axis)]
         if head:
-            near = _joined([before, rows(block, 0, max(0, head + greatest), axis)], axis)
+            near = _joined([before, rows(block, 0, max(0, head + max_first), axis)], axis)
             parts.insert(0, rows(near, first + left, head, axis))
         if tail < self.count:
-            start = least + tail
+            start = min_first + tail
             near = _joined([rows(block, start, size - start, axis), behind], axis)
             parts.append(rows(near, first + tail - start, self.count - tail, axis))
         return _joined(parts, axis)

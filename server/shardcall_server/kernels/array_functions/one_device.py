@@ -39,14 +39,14 @@ def one_device_program(row: Row, problem: Problem, mesh: jax.sharding.Mesh) -> P
         )
 
     def compute(operands: Sequence[jax.Array | None]) -> tuple[jax.Array, ...]:
-        made = row.body(block, operands)
-        return made if isinstance(made, tuple) else (made,)
+        results = row.body(block, operands)
+        return results if isinstance(results, tuple) else (results,)
 
     program = on_one_device(problem, mesh, compute)
 
     def on_arrays(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        made, flags = program(*arrays), flags_of(row, problem, arrays, mesh)
-        return (*made, *flags) if row.batch_check is None else (*made[:-1], *flags, jnp.any(made[-1]))
+        results, flags = program(*arrays), flags_of(row, problem, arrays, mesh)
+        return (*results, *flags) if row.batch_check is None else (*results[:-1], *flags, jnp.any(results[-1]))
 
     return on_arrays
 
@@ -68,7 +68,7 @@ def on_one_device(problem: Problem, mesh: jax.sharding.Mesh, compute: Compute) -
             operands[k] = _complete(block, required(problem.operands[k]), required(problem.in_specs[k]))
 
         def computed() -> list[tuple[jax.Array, ...]]:
-            return [parts_of(made) for made in compute(operands)]
+            return [parts_of(array) for array in compute(operands)]
 
         is_first = lax.axis_index(problem.mesh.names) == 0
         none = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(computed))

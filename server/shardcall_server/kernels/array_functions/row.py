@@ -22,7 +22,7 @@ from shardcall_server.kernels.core.reproducibility import Reproducibility
 
 
 @dataclass(frozen=True)
-class Call:
+class CallShapes:
     """The shapes and parameters of a call, from which a row derives its alignment.
 
     Attributes:
@@ -55,7 +55,7 @@ class ResultBlock:
         offsets: the index in the result of the block's first element, along each axis.
     """
 
-    call: Call
+    call: CallShapes
     dtype: np.dtype
     shape: tuple[int, ...]
     offsets: tuple[int | jax.Array, ...]
@@ -65,8 +65,8 @@ class ResultBlock:
 
     def index(self, axis: int) -> jax.Array:
         """Returns the index in the result of each element of the block along an axis: [...], of the block's shape."""
-        kind = index_type(2 * max(self.call.shape[axis], 1))
-        return lax.broadcasted_iota(kind, self.shape, axis) + self.offsets[axis]
+        dtype = index_type(2 * max(self.call.shape[axis], 1))
+        return lax.broadcasted_iota(dtype, self.shape, axis) + self.offsets[axis]
 
 
 AlignedAxes = tuple[tuple[int | None, ...], ...]
@@ -93,7 +93,7 @@ class LocalSpecs:
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class RowExchange:
     """The strategy ``exchange`` of a row: blocks that the devices compute with rows of others.
 
     Attributes:
@@ -118,7 +118,7 @@ class IndexCheck:
     """
 
     operand: int
-    count: Callable[[Call], int]
+    count: Callable[[CallShapes], int]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class BatchCheck:
 
     operand: int
     message: str
-    axes: Callable[[Call], int]
+    axes: Callable[[CallShapes], int]
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Row:
         needs_complete_axes: True for functions whose computation is much longer than a copy of the operands: where
             an axis that they need complete is sharded, one device computes the result, not every device.
         products: returns an estimate of the multiplications by the shape of the first operand; None if there are few.
-        exchanged: the strategy for operands that are sharded along axes that a block needs rows of other blocks of.
+        exchange: the strategy for operands that are sharded along axes that a block needs rows of other blocks of.
         reproducibility: as `Kernel.reproducibility`.
     """
 
@@ -167,27 +167,29 @@ class Row:
     body: Body
     operands: tuple[str, ...] = ()
     parameters: Mapping[str, str] | None = None
-    aligned: Callable[[Call], AlignedAxes] | None = None
-    origins: Callable[[Call], tuple[int | None, ...]] | None = None
+    aligned: Callable[[CallShapes], AlignedAxes] | None = None
+    origins: Callable[[CallShapes], tuple[int | None, ...]] | None = None
     main: int = 0
     is_free: bool = False
     is_created: bool = False
     counts_result: bool = False
-    checks: tuple[IndexCheck, ...] | Callable[[Call], tuple[IndexCheck, ...]] = ()
+    checks: tuple[IndexCheck, ...] | Callable[[CallShapes], tuple[IndexCheck, ...]] = ()
     batch_check: BatchCheck | None = None
     needs_complete_axes: bool = False
     products: Callable[[tuple[int, ...]], int] | None = None
-    exchanged: Exchanged | None = None
+    exchange: RowExchange | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
 
 
-def call_of(problem: Problem) -> Call:
+def call_of(problem: Problem) -> CallShapes:
     """Returns the shapes and parameters of a problem."""
     shapes = tuple(None if operand is None else operand.shape for operand in problem.operands)
-    return Call(shapes, problem.results[0].shape, {} if problem.parameters is None else asdict(problem.parameters))
+    return CallShapes(
+        shapes, problem.results[0].shape, {} if problem.parameters is None else asdict(problem.parameters)
+    )
 
 
-def checks_of(row: Row, call: Call) -> tuple[IndexCheck, ...]:
+def checks_of(row: Row, call: CallShapes) -> tuple[IndexCheck, ...]:
     """Returns the checks of a call."""
     return row.checks(call) if callable(row.checks) else row.checks
 
@@ -197,7 +199,7 @@ def spec_of_result(spec: Spec, ndim: int) -> Spec:
     return (*spec, *((),) * ndim)[:ndim]
 
 
-def alignment_of(row: Row, call: Call) -> AlignedAxes:
+def alignment_of(row: Row, call: CallShapes) -> AlignedAxes:
     """Returns the alignment of a call."""
     if row.aligned is not None:
         return row.aligned(call)

@@ -108,21 +108,21 @@ class SlicedAxis:
         row = lowest + slot * abs(self.step) - jnp.asarray(along.index(), np.int64) * along.block
         is_here = (row >= 0) & (row < along.block)
         taken = jnp.take(block, jnp.clip(row, 0, along.block - 1), axis=axis)
-        own = jnp.where(lax.broadcast_in_dim(is_here, taken.shape, (axis,)), taken, jnp.zeros((), taken.dtype))
-        result = sum_over(own, along, is_scattered=is_scattered)
+        local = jnp.where(lax.broadcast_in_dim(is_here, taken.shape, (axis,)), taken, jnp.zeros((), taken.dtype))
+        result = sum_of_devices(local, along, is_scattered=is_scattered)
         if is_scattered or not self.is_sharded:
             return result
         return rows(result, jnp.minimum(along.index(), self.count - 1), 1, axis)
 
 
-def sum_over(own: jax.Array, along: ShardedAxis, *, is_scattered: bool) -> jax.Array:
+def sum_of_devices(local: jax.Array, along: ShardedAxis, *, is_scattered: bool) -> jax.Array:
     """Returns the sum of all devices' integers, or the running device's block of it."""
-    if own.dtype == jnp.bool_:
-        return sum_over(own.astype(jnp.uint8), along, is_scattered=is_scattered) != 0
+    if local.dtype == jnp.bool_:
+        return sum_of_devices(local.astype(jnp.uint8), along, is_scattered=is_scattered) != 0
     if is_scattered:
-        scattered: jax.Array = lax.psum_scatter(own, along.axis_names, scatter_dimension=along.axis, tiled=True)
+        scattered: jax.Array = lax.psum_scatter(local, along.axis_names, scatter_dimension=along.axis, tiled=True)
         return scattered
-    summed: jax.Array = lax.psum(own, along.axis_names)
+    summed: jax.Array = lax.psum(local, along.axis_names)
     return summed
 
 

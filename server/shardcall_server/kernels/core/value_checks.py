@@ -42,9 +42,9 @@ def any_element(
         flags = refused(part)
         for axis, (size, padded) in enumerate(zip(shape, array.shape, strict=True)):
             if padded > size:
-                kind = index_type(padded)
-                first = lax.axis_index(spec[axis]).astype(kind) * part.shape[axis] if spec[axis] else 0
-                inside = lax.broadcasted_iota(kind, part.shape, axis) + first < size
+                dtype = index_type(padded)
+                first = lax.axis_index(spec[axis]).astype(dtype) * part.shape[axis] if spec[axis] else 0
+                inside = lax.broadcasted_iota(dtype, part.shape, axis) + first < size
                 flags = jnp.where(inside, flags, jnp.zeros_like(flags))
         here = _any(flags)
         return lax.psum(here.astype(jnp.int32), names) > 0 if names else here

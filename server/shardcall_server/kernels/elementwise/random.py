@@ -50,8 +50,8 @@ def check_seed(seed: ArrayType) -> None:
     _check_scalar("seed", seed, "iu", "an integer")
 
 
-def _check_scalar(name: str, operand: ArrayType, kinds: str, allowed: str) -> None:
-    if operand.ndim or operand.dtype.kind not in kinds:
+def _check_scalar(name: str, operand: ArrayType, type_codes: str, allowed: str) -> None:
+    if operand.ndim or operand.dtype.kind not in type_codes:
         raise CallError(
             Reason.INVALID_OPERAND,
             f"{name} is {shorten(str(operand))}; give {allowed}, as a scalar",
@@ -67,13 +67,13 @@ class DrawParameters:
     dtype: str
 
 
-class _Drawn(Kernel[DrawParameters]):
+class _DistributionKernel(Kernel[DrawParameters]):
     """Independent values of one distribution."""
 
     version = 1
     reproducibility = Reproducibility.ALWAYS
     element_types: ClassVar[tuple[str, ...]]
-    scalar_kinds: ClassVar[tuple[str, str]]
+    scalar_types: ClassVar[tuple[str, str]]
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[DrawParameters]:
         """Checks a call and determines the result's type.
@@ -83,10 +83,10 @@ class _Drawn(Kernel[DrawParameters]):
                 distribution does not have.
         """
         check_seed(required(operands[0]))
-        kinds, allowed = self.scalar_kinds
+        type_codes, allowed = self.scalar_types
         for info, operand in zip(self.operands[1:], operands[1:], strict=True):
             if operand is not None:
-                _check_scalar(info.name, operand, kinds, allowed)
+                _check_scalar(info.name, operand, type_codes, allowed)
         sizes, name = shape(parameters, "shape"), text(parameters, "dtype")
         if name not in self.element_types:
             raise CallError(
@@ -157,7 +157,7 @@ def _randint(key: jax.Array, sizes: tuple[int, ...], dtype: np.dtype, scalars: l
     return jax.random.randint(key, sizes, low, high, dtype)
 
 
-class Uniform(_Drawn):
+class Uniform(_DistributionKernel):
     """Values uniform in [low, high), as ``numpy.random.Generator.uniform``.
 
     ``r = low + (high - low) · u`` with u of `jax.random.uniform` for the key of the seed: 23 random bits of a float32,
@@ -175,11 +175,11 @@ class Uniform(_Drawn):
     )
     parameters = _parameters("float64")
     element_types = _FLOATS
-    scalar_kinds = ("biuf", "a real number")
+    scalar_types = ("biuf", "a real number")
     strategies = _device_local(_uniform)
 
 
-class Normal(_Drawn):
+class Normal(_DistributionKernel):
     """Normal values of mean loc and standard deviation scale, as ``numpy.random.Generator.normal``.
 
     ``r = loc + scale · z`` with z of `jax.random.normal` for the key of the seed. Of a complex type real and imaginary
@@ -197,7 +197,7 @@ class Normal(_Drawn):
     )
     parameters = _parameters("float64")
     element_types = (*_FLOATS, *_COMPLEX)
-    scalar_kinds = ("biuf", "a real number")
+    scalar_types = ("biuf", "a real number")
     strategies = _device_local(_normal)
     reproducibility = Reproducibility.PER_CALL
 
@@ -206,7 +206,7 @@ class Normal(_Drawn):
         return all_real((*problem.operands, *problem.results))
 
 
-class RandInt(_Drawn):
+class RandInt(_DistributionKernel):
     """Integers uniform in [low, high), as ``numpy.random.Generator.integers``.
 
     `jax.random.randint` for the key of the seed: a remainder of twice as many bits as the type has, so that the values'
@@ -225,7 +225,7 @@ class RandInt(_Drawn):
     )
     parameters = _parameters("int64")
     element_types = _INTEGERS
-    scalar_kinds = ("iu", "an integer")
+    scalar_types = ("iu", "an integer")
     strategies = _device_local(_randint)
 
 

@@ -63,8 +63,8 @@ def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | N
     if kernel.name in BODIES:  # whose nodes are checked
         carried, count = (getattr(problem.parameters, name, None) for name in ("carried", "count"))
         return WITHOUT_DERIVATIVE if is_dynamic(kernel.name, carried, count) else None
-    kinds = [kind for kind in (*problem.operands, *problem.results) if kind is not None]
-    if any(kind.dtype.itemsize == 1 and is_inexact(kind.dtype) for kind in kinds):
+    types = [array_type for array_type in (*problem.operands, *problem.results) if array_type is not None]
+    if any(array_type.dtype.itemsize == 1 and is_inexact(array_type.dtype) for array_type in types):
         return "numbers of 8 bits have no derivatives; convert them to a wider type"
     if kernel.name in NATIVE:
         if kernel.name in _FIRST_OPERAND and any(active[1:]):
@@ -88,28 +88,28 @@ def differentiable(kernel: Kernel, problem: Problem, program: Program, mesh: jax
     """
     if kernel.name in NATIVE or kernel.name in BODIES:
         return program
-    is_number = any(is_inexact(kind.dtype) for kind in problem.results)
+    is_number = any(is_inexact(result.dtype) for result in problem.results)
     reference = reference_of(kernel, problem, mesh) if is_number else None
-    kinds = [kind for kind in problem.operands if kind is not None]
+    operand_types = [operand for operand in problem.operands if operand is not None]
 
     def padded(array: jax.Array, index: int) -> jax.Array:
         spec = NamedSharding(mesh, partition_spec(required(problem.out_specs[index])))
-        made: jax.Array = lax.with_sharding_constraint(fit(array, problem.padded_result(index)), spec)
-        return made
+        constrained: jax.Array = lax.with_sharding_constraint(fit(array, problem.padded_result(index)), spec)
+        return constrained
 
     def differentiated(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         with differentiation(on=False):
-            made = program(*map(lax.stop_gradient, arrays))
+            primals = program(*map(lax.stop_gradient, arrays))
         if reference is None:
-            return made
-        computed = reference(*(fit(array, kind.shape) for array, kind in zip(arrays, kinds, strict=True)))
+            return primals
+        computed = reference(*(fit(array, operand.shape) for array, operand in zip(arrays, operand_types, strict=True)))
         results = computed if isinstance(computed, tuple) else (computed,)
         count = len(problem.results)
         values = (
             with_derivative(value, padded(result.astype(value.dtype), i)) if is_inexact(value.dtype) else value
-            for i, (value, result) in enumerate(zip(made[:count], results[:count], strict=True))
+            for i, (value, result) in enumerate(zip(primals[:count], results[:count], strict=True))
         )
-        return (*values, *made[count:])
+        return (*values, *primals[count:])
 
     return differentiated
 
@@ -122,9 +122,9 @@ def reference_of(kernel: Kernel, problem: Problem, mesh: jax.sharding.Mesh | Non
         return partial(_reduced, kernel.name, problem)
     if kernel.name in _BY_BODY and isinstance(kernel, TableKernel):
         return _replicated(_of_body(kernel, problem), mesh)
-    if made := _PARTITIONED.get(kernel.name):
-        return partial(made, problem)
-    return _replicated(partial(made, problem), mesh) if (made := _REPLICATED.get(kernel.name)) else None
+    if function := _PARTITIONED.get(kernel.name):
+        return partial(function, problem)
+    return _replicated(partial(function, problem), mesh) if (function := _REPLICATED.get(kernel.name)) else None
 
 
 def _replicated(reference: Reference, mesh: jax.sharding.Mesh | None) -> Reference:
@@ -152,8 +152,8 @@ def _elementwise(kernel: ElementwiseKernel, problem: Problem) -> Reference:
     def computed(*operands: jax.Array) -> jax.Array:
         present = iter(operands)
         wide = [
-            None if kind is None or dtype is None else next(present).astype(working_type(dtype))
-            for kind, dtype in zip(problem.operands, types, strict=True)
+            None if operand is None or dtype is None else next(present).astype(working_type(dtype))
+            for operand, dtype in zip(problem.operands, types, strict=True)
         ]
         return function(*wide)
 
@@ -199,7 +199,9 @@ _ELEMENTWISE: Mapping[str, Callable[..., jax.Array]] = {
 
 def _reduced(name: str, problem: Problem, x: jax.Array, *others: jax.Array) -> jax.Array:
     parameters = problem.parameters
-    names = [name for name, kind in zip(("where", "initial"), problem.operands[1:], strict=False) if kind is not None]
+    names = [
+        name for name, operand in zip(("where", "initial"), problem.operands[1:], strict=False) if operand is not None
+    ]
     how: dict[str, Any] = dict(zip(names, others, strict=True))
     result = problem.results[0].dtype
     if name in ("var", "std"):
@@ -222,7 +224,7 @@ def _of_body(kernel: TableKernel, problem: Problem) -> Reference:
 
     def computed(*operands: jax.Array) -> Any:
         present = iter(operands)
-        return kernel.row.body(block, [None if kind is None else next(present) for kind in problem.operands])
+        return kernel.row.body(block, [None if operand is None else next(present) for operand in problem.operands])
 
     return computed
 
@@ -251,12 +253,12 @@ def _convolve(problem: Problem, x: jax.Array, v: jax.Array) -> jax.Array:
     parameters, dtype = problem.parameters, working_type(problem.results[0].dtype)
     rows = jnp.moveaxis(x.astype(dtype), parameters.axis, -1)
     flat = rows.reshape(-1, rows.shape[-1])
-    made = jax.vmap(lambda row: jnp.convolve(row, v.astype(dtype), mode=parameters.mode))(flat)
-    return jnp.moveaxis(made.reshape(*rows.shape[:-1], made.shape[-1]), -1, parameters.axis)
+    convolved = jax.vmap(lambda row: jnp.convolve(row, v.astype(dtype), mode=parameters.mode))(flat)
+    return jnp.moveaxis(convolved.reshape(*rows.shape[:-1], convolved.shape[-1]), -1, parameters.axis)
 
 
 def _interp(problem: Problem, x: jax.Array, xp: jax.Array, fp: jax.Array, *ends: jax.Array) -> jax.Array:
-    names = [name for name, kind in zip(("left", "right"), problem.operands[3:], strict=True) if kind is not None]
+    names = [name for name, operand in zip(("left", "right"), problem.operands[3:], strict=True) if operand is not None]
     return jnp.interp(x, xp, fp, **dict(zip(names, ends, strict=True)))
 
 
@@ -277,8 +279,8 @@ def _wide(problem: Problem, *operands: jax.Array) -> list[jax.Array]:
 def _linalg(name: str, *parameters: str) -> Callable[..., Any]:
     def computed(problem: Problem, *operands: jax.Array) -> Any:
         how = {parameter: getattr(problem.parameters, parameter) for parameter in parameters}
-        made = getattr(jnp.linalg, name)(*_wide(problem, *operands), **how)
-        return tuple(made) if isinstance(made, tuple) else made
+        result = getattr(jnp.linalg, name)(*_wide(problem, *operands), **how)
+        return tuple(result) if isinstance(result, tuple) else result
 
     return computed
 

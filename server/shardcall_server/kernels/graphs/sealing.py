@@ -48,11 +48,11 @@ def sealed(array: jax.Array) -> jax.Array:
 def _sealed(array: jax.Array) -> jax.Array:
     # One NaN becomes another one, which no other expression does: neither XLA nor LLVM has a rule for it.
     bits = 8 * array.dtype.itemsize
-    kind = np.dtype(f"uint{bits}")
+    dtype = np.dtype(f"uint{bits}")
     # Arithmetic does not make it: all bits are set, but for the sign where there is another NaN without.
     nan, flipped = ((1 << bits) - 1, 128) if bits == 8 else ((1 << (bits - 1)) - 1, 1)
-    other = lax.bitcast_convert_type(jnp.asarray(nan ^ flipped, kind), array.dtype)
-    return jnp.where(lax.bitcast_convert_type(array, kind) == kind.type(nan), other, array)
+    other = lax.bitcast_convert_type(jnp.asarray(nan ^ flipped, dtype), array.dtype)
+    return jnp.where(lax.bitcast_convert_type(array, dtype) == dtype.type(nan), other, array)
 
 
 @_sealed.defjvp

@@ -81,24 +81,24 @@ class VmapKernel(Kernel[VmapParameters]):
             CallError: as a graph, for axes that an operand or a result does not have, and operands whose mapped axes
                 are not of the size.
         """
-        own = VmapParameters(
+        checked = VmapParameters(
             text(parameters, "graph"),
             integers(parameters, "in_axes"),
             integers(parameters, "out_axes"),
             integer(parameters, "size"),
         )
-        used = graph_of(own.graph).input_count
+        used = graph_of(checked.graph).input_count
         if len(operands) != used:
             raise CallError(
                 Reason.OPERAND_COUNT,
                 f"the graph has {used} inputs and {len(operands)} operands came; give one for each",
                 field="operands",
             )
-        rows = _rows(operands, own)
-        results = self._bodies.results(own.graph, rows)
-        axes = own.out_axes
+        rows = _rows(operands, checked)
+        results = self._bodies.results(checked.graph, rows)
+        axes = checked.out_axes
         if len(axes) != len(results) or not all(
-            0 <= axis <= each.ndim for axis, each in zip(axes, results, strict=True)
+            0 <= axis <= result.ndim for axis, result in zip(axes, results, strict=True)
         ):
             raise CallError(
                 Reason.INVALID_PARAMETER,
@@ -107,14 +107,15 @@ class VmapKernel(Kernel[VmapParameters]):
                 field="out_axes",
             )
         stacked = tuple(
-            replace(each, shape=_inserted(each.shape, axis, own.size)) for each, axis in zip(results, axes, strict=True)
+            replace(result, shape=_inserted(result.shape, axis, checked.size))
+            for result, axis in zip(results, axes, strict=True)
         )
-        return Signature(own, stacked, tuple(self._bodies.types(own.graph, rows).checks))
+        return Signature(checked, stacked, tuple(self._bodies.types(checked.graph, rows).checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[VmapParameters]) -> int:
         """Returns the bytes of one index, times their number."""
-        own = signature.parameters
-        return self._bodies.types(own.graph, _rows(operands, own)).work_bytes * max(1, own.size)
+        parameters = signature.parameters
+        return self._bodies.types(parameters.graph, _rows(operands, parameters)).work_bytes * max(1, parameters.size)
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: VmapParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -123,13 +124,13 @@ class VmapKernel(Kernel[VmapParameters]):
         rows = _rows(operands, parameters)
         specs = tuple(without_axis(spec, axis, mesh) for spec, axis in zip(in_specs, parameters.in_axes, strict=True))
         plan = self._bodies.plan(parameters.graph, rows, specs, mesh)
-        each = zip(in_specs, plan.in_specs, parameters.in_axes, strict=True)
-        return tuple(spec or with_axis(own, axis) for spec, own, axis in each)
+        entries = zip(in_specs, plan.in_specs, parameters.in_axes, strict=True)
+        return tuple(spec or with_axis(row_spec, axis) for spec, row_spec, axis in entries)
 
     def default_out_specs(self, problem: Problem[VmapParameters], strategy: str) -> Specs:
         """Shards each result as one index does, and not along the axis of indices."""
-        each = zip(self._made_specs(problem), problem.out_specs, strict=True)
-        return tuple(own if spec is None else spec for own, spec in each)
+        entries = zip(self._computed_specs(problem), problem.out_specs, strict=True)
+        return tuple(default if spec is None else spec for default, spec in entries)
 
     def is_reproducible(self, problem: Problem[VmapParameters]) -> bool:
         """Returns True if every node's result is."""
@@ -162,34 +163,35 @@ class VmapKernel(Kernel[VmapParameters]):
     def _result_specs(self, problem: Problem[VmapParameters]) -> list[Spec]:
         return self._bodies.result_specs(problem.parameters.graph, *_one(problem), problem.mesh)
 
-    def _made_specs(self, problem: Problem[VmapParameters]) -> list[Spec]:
+    def _computed_specs(self, problem: Problem[VmapParameters]) -> list[Spec]:
         """Returns the spec of each result before it is moved to the one that the call sets."""
-        each = zip(self._result_specs(problem), problem.parameters.out_axes, strict=True)
-        return [with_axis(spec, axis) for spec, axis in each]
+        entries = zip(self._result_specs(problem), problem.parameters.out_axes, strict=True)
+        return [with_axis(spec, axis) for spec, axis in entries]
 
     def _build(self, problem: Problem[VmapParameters], mesh: jax.sharding.Mesh) -> Program:
-        own, axes = problem.parameters, problem.mesh
+        parameters, axes = problem.parameters, problem.mesh
         rows, specs = _one(problem)
-        placed = [with_axis(required(spec), axis) for spec, axis in zip(specs, own.in_axes, strict=True)]
-        one = self._bodies.program(own.graph, rows, specs, self._result_specs(problem), axes, mesh)
-        made_specs = self._made_specs(problem)
-        in_axes = [None if axis < 0 else axis for axis in own.in_axes]
+        placed = [with_axis(required(spec), axis) for spec, axis in zip(specs, parameters.in_axes, strict=True)]
+        one = self._bodies.program(parameters.graph, rows, specs, self._result_specs(problem), axes, mesh)
+        computed_specs = self._computed_specs(problem)
+        in_axes = [None if axis < 0 else axis for axis in parameters.in_axes]
         batched: Program = jax.vmap(
             lambda _, operands: one(*operands),  # the first argument has the size if no operand is mapped
             in_axes=(0, in_axes),
-            out_axes=(*own.out_axes, *[0] * len(problem.checks)),
+            out_axes=(*parameters.out_axes, *[0] * len(problem.checks)),
             spmd_axis_name=(),  # constraints leave the mapped axis unsharded, where None lets the compiler shard it
         )
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-            each = zip(arrays, problem.operands, problem.in_specs, placed, strict=True)
+            entries = zip(arrays, problem.operands, problem.in_specs, placed, strict=True)
             operands = [
-                resharded(array, required(kind), required(has), needs, axes, mesh) for array, kind, has, needs in each
+                resharded(array, required(array_type), required(has), needs, axes, mesh)
+                for array, array_type, has, needs in entries
             ]
-            made = batched(jnp.zeros(own.size), operands)
+            computed = batched(jnp.zeros(parameters.size), operands)
             count = len(problem.results)
-            moved = all_resharded(made[:count], problem.results, made_specs, problem.out_specs, axes, mesh)
-            return (*moved, *(jnp.any(flag) for flag in made[count:]))
+            moved = all_resharded(computed[:count], problem.results, computed_specs, problem.out_specs, axes, mesh)
+            return (*moved, *(jnp.any(flag) for flag in computed[count:]))
 
         return program
 
@@ -227,7 +229,7 @@ def _rows(operands: OperandTypes, parameters: VmapParameters) -> tuple[ArrayType
         raise CallError(Reason.INVALID_PARAMETER, f"size={size}; give 0 or more", field="size")
     if len(axes) != len(inputs) or not all(
         axis == -1 or (0 <= axis < each.ndim and each.shape[axis] == size)
-        for axis, each in zip(axes, inputs, strict=True)
+        for axis, array_type in zip(axes, inputs, strict=True)
     ):
         raise CallError(
             Reason.INVALID_PARAMETER,
@@ -236,13 +238,13 @@ def _rows(operands: OperandTypes, parameters: VmapParameters) -> tuple[ArrayType
             field="in_axes",
         )
     return tuple(
-        each if axis < 0 else replace(each, shape=(*each.shape[:axis], *each.shape[axis + 1 :]))
-        for each, axis in zip(inputs, axes, strict=True)
+        array_type if axis < 0 else replace(array_type, shape=(*array_type.shape[:axis], *array_type.shape[axis + 1 :]))
+        for array_type, axis in zip(inputs, axes, strict=True)
     )
 
 
 def _one(problem: Problem[VmapParameters]) -> tuple[tuple[ArrayType, ...], Specs]:
     """Returns the types of the operands at one index, and their specs."""
-    each = zip(problem.in_specs, problem.parameters.in_axes, strict=True)
-    specs = tuple(without_axis(spec, axis, problem.mesh) for spec, axis in each)
+    entries = zip(problem.in_specs, problem.parameters.in_axes, strict=True)
+    specs = tuple(without_axis(spec, axis, problem.mesh) for spec, axis in entries)
     return _rows(problem.operands, problem.parameters), specs

@@ -17,7 +17,7 @@ from shardcall_server.kernels.core.differentiation import is_differentiated, wit
 from shardcall_server.kernels.numerics.ordering import (
     is_negative,
     is_positive,
-    least_exponent,
+    min_exponent,
     normalized,
     order_key,
 )
@@ -40,7 +40,7 @@ def ceil(x: jax.Array) -> jax.Array:
 def sqrt(x: jax.Array) -> jax.Array:
     """`numpy.sqrt`, of subnormal numbers too."""
     number, subnormal = normalized(x)
-    return jnp.sqrt(number) * jnp.where(subnormal, 2.0 ** (least_exponent(x.dtype) // 2), 1.0).astype(x.dtype)
+    return jnp.sqrt(number) * jnp.where(subnormal, 2.0 ** (min_exponent(x.dtype) // 2), 1.0).astype(x.dtype)
 
 
 def log(x: jax.Array) -> jax.Array:
@@ -55,7 +55,7 @@ def log10(x: jax.Array) -> jax.Array:
 
 def _log_of_normal(x: jax.Array, log_of: Callable[[jax.Array], jax.Array], of_two: float) -> jax.Array:
     number, subnormal = normalized(x)
-    return log_of(number) + jnp.where(subnormal, least_exponent(x.dtype) * of_two, 0.0).astype(x.dtype)
+    return log_of(number) + jnp.where(subnormal, min_exponent(x.dtype) * of_two, 0.0).astype(x.dtype)
 
 
 def _is_integer(x: jax.Array) -> bool:
@@ -181,19 +181,19 @@ def arcsin(x: jax.Array) -> jax.Array:
 def cbrt(x: jax.Array) -> jax.Array:
     """`numpy.cbrt`; XLA's own errs by 3 units in the last place, which a step of Newton's method corrects."""
     x, subnormal = normalized(x)
-    least = least_exponent(x.dtype)
-    x = jnp.where(subnormal, x * 2 ** (least % 3), x)  # times the cube of a power of two is the operand
+    exponent = min_exponent(x.dtype)
+    x = jnp.where(subnormal, x * 2 ** (exponent % 3), x)  # times the cube of a power of two is the operand
     root = jnp.cbrt(x)
     stays = (x == 0) | ~jnp.isfinite(x)
     divisor = jnp.where(stays, jnp.ones_like(x), root)
     root = jnp.where(stays, root, root - (root - x / (divisor * divisor)) / 3)
-    return jnp.where(subnormal, root * 2.0 ** (least // 3), root)
+    return jnp.where(subnormal, root * 2.0 ** (exponent // 3), root)
 
 
 def arctan2(y: jax.Array, x: jax.Array) -> jax.Array:
     """`numpy.arctan2`; where one operand is subnormal, both are multiplied by one power of two."""
     (tall, y_subnormal), (wide, x_subnormal) = normalized(y), normalized(x)
-    scale = jnp.where(y_subnormal | x_subnormal, 2.0 ** -least_exponent(x.dtype), 1.0).astype(x.dtype)
+    scale = jnp.where(y_subnormal | x_subnormal, 2.0 ** -min_exponent(x.dtype), 1.0).astype(x.dtype)
     result = jnp.arctan2(jnp.where(y_subnormal, tall, y * scale), jnp.where(x_subnormal, wide, x * scale))
     # XLA's own is NaN for zeros that LLVM knows when it compiles, such as all rows that a shift fills (jaxlib 0.10.1).
     of_zeros = jnp.copysign(jnp.where(jnp.signbit(x), np.pi, 0).astype(x.dtype), y)
@@ -320,7 +320,7 @@ def log2(x: jax.Array) -> jax.Array:
     mantissa, exponent = jnp.frexp(jnp.where(ordinary, x, jnp.ones_like(x)))
     low = mantissa < np.sqrt(0.5)
     mantissa, exponent = jnp.where(low, mantissa * 2, mantissa), exponent - low
-    exponent = exponent + jnp.where(subnormal, least_exponent(x.dtype), 0)
+    exponent = exponent + jnp.where(subnormal, min_exponent(x.dtype), 0)
     return jnp.where(ordinary, exponent.astype(x.dtype) + jnp.log(mantissa) / _LN_2, jnp.log(x))
 
 

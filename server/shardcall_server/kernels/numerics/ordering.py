@@ -53,21 +53,21 @@ def normalized(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     bits = _bits(x)
     magnitude = bits & np.iinfo(bits.dtype).max
     subnormal = (magnitude != 0) & (magnitude < np.finfo(x.dtype).smallest_normal.view(bits.dtype))
-    # With the exponent of 1 the digits of a subnormal number make 1 more than what is wanted.
+    # With the exponent of 1 the digits of a subnormal number represent the quotient plus 1.
     one = np.ones((), x.dtype)
     quotient = lax.bitcast_convert_type(magnitude | one.view(bits.dtype), x.dtype) - one
     return jnp.where(subnormal, jnp.where(bits < 0, -quotient, quotient), x), subnormal
 
 
-def least_exponent(dtype: np.dtype) -> int:
-    """Returns the smallest normal number of a type is two to this power, which is even."""
+def min_exponent(dtype: np.dtype) -> int:
+    """Returns the exponent of two that is the smallest normal number of a type; it is even."""
     return int(np.finfo(dtype).minexp)
 
 
 def to_double(x: jax.Array) -> jax.Array:
     """Returns float32 as float64, where a subnormal float32 is normal; XLA:CPU's conversion makes it zero."""
     number, subnormal = normalized(x)
-    return number.astype(np.float64) * jnp.where(subnormal, 2.0 ** least_exponent(x.dtype), 1.0)
+    return number.astype(np.float64) * jnp.where(subnormal, 2.0 ** min_exponent(x.dtype), 1.0)
 
 
 def _bits(x: jax.Array) -> jax.Array:

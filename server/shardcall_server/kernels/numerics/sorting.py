@@ -66,12 +66,12 @@ def _real_key(wide: jax.Array) -> jax.Array:
 
 
 def _complex_keys(wide: jax.Array) -> list[jax.Array]:
-    kinds, keys = jnp.zeros(wide.shape, np.int32), []
+    nan_ranks, keys = jnp.zeros(wide.shape, np.int32), []
     for part in (lax.real(wide), lax.imag(wide)):
         is_nan = jnp.isnan(part)
-        kinds = 2 * kinds + is_nan
+        nan_ranks = 2 * nan_ranks + is_nan
         keys.append(jnp.where(is_nan, 0, order_key(part)))
-    return [kinds, *keys]
+    return [nan_ranks, *keys]
 
 
 def _of_keys(keys: list[jax.Array], axis: int) -> jax.Array:

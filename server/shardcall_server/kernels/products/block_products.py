@@ -102,36 +102,39 @@ def multiply(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> jax.Array:
     return _dot(*_factors(lhs, rhs, dtype), (((lhs.ndim - 1,), (0,)), ((), ())), dtype)
 
 
-def contract(arrays: Sequence[jax.Array], contraction: Contraction, wanted: Labels, dtype: np.dtype) -> jax.Array:
+def contract(arrays: Sequence[jax.Array], contraction: Contraction, out_labels: Labels, dtype: np.dtype) -> jax.Array:
     """Returns the contraction of arrays, or of a device's blocks, for a result of type ``dtype``, in its sum type.
 
     Args:
         arrays: one per operand; its axes of one label are of one size, stretched ones of size 1.
         contraction: the labels that are matched, and those that are summed over.
-        wanted: the labels of the result's axes, in order.
+        out_labels: the labels of the result's axes, in order.
         dtype: the element type of the result.
     """
     factors, labels = zip(*map(_diagonals, arrays, contraction.labels), strict=True)
     if len(factors) == 1:
-        return _transpose(*_sum_alone(factors[0], labels[0], wanted, dtype), wanted)
+        return _transpose(*_sum_alone(factors[0], labels[0], out_labels, dtype), out_labels)
     lhs, rhs = labels
-    if set(lhs) - set(rhs) - set(wanted) or set(rhs) - set(lhs) - set(wanted):
+    if set(lhs) - set(rhs) - set(out_labels) or set(rhs) - set(lhs) - set(out_labels):
         (left, lhs), (right, rhs) = (
-            _sum_alone(factor, of, {*other, *wanted}, dtype)
+            _sum_alone(factor, of, {*other, *out_labels}, dtype)
             for factor, of, other in ((factors[0], lhs, rhs), (factors[1], rhs, lhs))
         )
     else:
         left, right = _factors(factors[0], factors[1], dtype)
-    if wanted and wanted[0] in rhs and wanted[0] not in lhs:
+    if out_labels and out_labels[0] in rhs and out_labels[0] not in lhs:
         # Made in this order, what is scattered by the columns of a product needs no transposition.
         left, right, lhs, rhs = right, left, rhs, lhs
-    batch = [label for label in wanted if label in lhs and label in rhs]
-    contracting = [label for label in lhs if label in rhs and label not in wanted]
+    batch = [label for label in out_labels if label in lhs and label in rhs]
+    contracting = [label for label in lhs if label in rhs and label not in out_labels]
     dimensions = tuple(
         tuple(tuple(of.index(label) for label in shared) for of in (lhs, rhs)) for shared in (contracting, batch)
     )
-    made = (*batch, *(label for of in (lhs, rhs) for label in of if label not in batch and label not in contracting))
-    return _transpose(_dot(left, right, cast(lax.DotDimensionNumbers, dimensions), dtype), made, wanted)
+    product_labels = (
+        *batch,
+        *(label for of in (lhs, rhs) for label in of if label not in batch and label not in contracting),
+    )
+    return _transpose(_dot(left, right, cast(lax.DotDimensionNumbers, dimensions), dtype), product_labels, out_labels)
 
 
 def _diagonals(array: jax.Array, labels: Labels) -> tuple[jax.Array, Labels]:
@@ -157,8 +160,8 @@ def _sum_alone(array: jax.Array, labels: Labels, kept: Collection[str], dtype: n
     return summed, tuple(label for label in labels if label in kept)
 
 
-def _transpose(array: jax.Array, labels: Labels, wanted: Labels) -> jax.Array:
-    return array if labels == wanted else lax.transpose(array, [labels.index(label) for label in wanted])
+def _transpose(array: jax.Array, labels: Labels, out_labels: Labels) -> jax.Array:
+    return array if labels == out_labels else lax.transpose(array, [labels.index(label) for label in out_labels])
 
 
 def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array, jax.Array]:

@@ -78,14 +78,14 @@ def layouts(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> tu
 def misfit(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> str | None:
     """Returns the reason that no layout serves a problem, as a clause; None if one does."""
     lhs, rhs = map(required, problem.in_specs)
-    axis_name, wanted = problem.parameters.axis_name, problem.out_specs[0]
+    axis_name, out_spec = problem.parameters.axis_name, problem.out_specs[0]
     served = layouts(problem, gather=gather)
     specs = f"the specs are lhs {format_spec(lhs)} and rhs {format_spec(rhs)}"
     if served:
-        if wanted is None or any(layout.result == wanted for layout in served):
+        if out_spec is None or any(layout.result == out_spec for layout in served):
             return None
-        made = " or ".join(format_spec(layout.result) for layout in served)
-        return f"{specs} and the result {format_spec(wanted)}, and it makes {made} of these operands"
+        possible = " or ".join(format_spec(layout.result) for layout in served)
+        return f"{specs} and the result {format_spec(out_spec)}, and it makes {possible} of these operands"
     return (
         f"{specs}; {_reason(lhs, rhs, axis_name, gather=gather)}, and it serves {served_by(axis_name, gather=gather)}"
     )

@@ -35,8 +35,8 @@ def _build(
 ) -> Program:
     if program := block_products.empty_sum(problem):
         return program
-    (result,), wanted = problem.results, problem.out_specs[0]
-    layout = next(fitting for fitting in layouts(problem, gather=gather) if fitting.result == wanted)
+    (result,), out_spec = problem.results, problem.out_specs[0]
+    layout = next(fitting for fitting in layouts(problem, gather=gather) if fitting.result == out_spec)
     ring = Ring(layout.axis_name, problem.mesh.size([layout.axis_name]))
     (rows, contracting), (_, columns) = (required(operand).shape for operand in problem.operands)
     m, k, n = layout.padded(rows, contracting, columns, problem.mesh)
@@ -200,8 +200,8 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
 
     def default_out_specs(self, problem: Problem[CollectiveMatMulParameters], strategy: str) -> Specs:
         """Returns the spec that the strategy produces; of rows and columns to gather, the rows of lhs are."""
-        made = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
-        return (problem.out_specs[0] or (made[0] if made else None),)
+        specs = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
+        return (problem.out_specs[0] or (specs[0] if specs else None),)
 
     def is_quick(self, problem: Problem[CollectiveMatMulParameters]) -> bool:
         """Returns True up to some 10¹¹ operations, a second or so of one processor."""

@@ -84,10 +84,10 @@ def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirect
         if layout.contracting:
             parts = [rows(still, start, piece.size, 1 - axis) for start, piece in zip(starts, cut, strict=True)]
             return total + product.multiply(joined, jnp.concatenate(parts, 1 - axis))
-        made = product.multiply(joined, still)
-        made = product.finish(made) if is_complete else made
+        block_product = product.multiply(joined, still)
+        block_product = product.finish(block_product) if is_complete else block_product
         for start, piece in zip(starts, cut, strict=True):
-            part = rows(made, piece.offset, piece.size, axis)
+            part = rows(block_product, piece.offset, piece.size, axis)
             total = lax.dynamic_update_slice_in_dim(total, part, start, axis)
         return total
 
@@ -99,8 +99,8 @@ def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirect
     if not layout.contracting:
         shape[axis] *= ring.devices
     empty = jnp.zeros(shape, product.dtype if is_complete else block_products.sum_type(product.dtype))
-    own = [rows(travelling, piece.offset, piece.size, axis) for piece in cut]
-    start = *own, element_types.as_bits(empty)
+    blocks = [rows(travelling, piece.offset, piece.size, axis) for piece in cut]
+    start = *blocks, element_types.as_bits(empty)
     total = add(ring.devices - 1, ring.steps(step, start, looped=layout.contracting))
     return total if is_complete else product.finish(total)
 
@@ -119,19 +119,19 @@ def ring_of_sums(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirectio
     block = (lhs, rhs)[axis].shape[axis] // ring.devices
     cut = pieces(block, bidirectional=bidirectional)
 
-    def own_parts(i: int | jax.Array) -> Sequence[jax.Array]:
+    def local_parts(i: int | jax.Array) -> Sequence[jax.Array]:
         # A sum held in step i is sent on D - 1 - i times, and ends on the device whose block it belongs to.
         starts = [ring.start(-(i + 1) * piece.by, block) + piece.offset for piece in cut]
         parts = [rows((lhs, rhs)[axis], start, p.size, axis) for start, p in zip(starts, cut, strict=True)]
         joined = jnp.concatenate(parts, axis)
-        made = product.multiply(lhs, joined) if axis else product.multiply(joined, rhs)
-        return [rows(made, piece.offset, piece.size, axis) for piece in cut]
+        block_product = product.multiply(lhs, joined) if axis else product.multiply(joined, rhs)
+        return [rows(block_product, piece.offset, piece.size, axis) for piece in cut]
 
     def step(i: int | jax.Array, totals: State) -> State:
         received = [ring.send(total, piece.by) for total, piece in zip(totals, cut, strict=True)]
-        return tuple(r + own for r, own in zip(received, own_parts(i + 1), strict=True))
+        return tuple(r + local for r, local in zip(received, local_parts(i + 1), strict=True))
 
-    totals = ring.steps(step, tuple(own_parts(0)), looped=True)
+    totals = ring.steps(step, tuple(local_parts(0)), looped=True)
     return product.finish(jnp.concatenate(totals, axis))
 
 

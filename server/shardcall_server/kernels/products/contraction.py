@@ -127,7 +127,7 @@ class ContractionSharding:
         return self.axes(label)[0][1]
 
     @property
-    def summed_over(self) -> tuple[str, ...]:
+    def summed_mesh_axes(self) -> tuple[str, ...]:
         """The mesh axes over which partial sums are to be completed."""
         return tuple(name for label in self.contraction.summed for name in self.mesh_axes(label))
 
@@ -145,7 +145,7 @@ class ContractionSharding:
         """Returns why devices cannot multiply their own blocks, apart from labels to be gathered; None if they can."""
         for name, names in self.axes(STRETCHED):
             if names:
-                return f"{name} has size 1, is broadcast and is sharded over {over(names)}, and it must not be sharded"
+                return f"{name} has size 1, is broadcast and is sharded over {format_mesh_axes(names)}, and it must not be sharded"
         seen: dict[str, str] = {}
         for label in dict.fromkeys(label for axes in self.contraction.labels for label in axes):
             if label == STRETCHED or label in gathered:
@@ -154,7 +154,7 @@ class ContractionSharding:
             for other, names in others:
                 if names != mesh_axes:
                     return (
-                        f"{first} is sharded over {over(mesh_axes)} and {other} over {over(names)}, "
+                        f"{first} is sharded over {format_mesh_axes(mesh_axes)} and {other} over {format_mesh_axes(names)}, "
                         "and it serves corresponding axes that are sharded alike"
                     )
             for name in mesh_axes:
@@ -164,6 +164,6 @@ class ContractionSharding:
         return None
 
 
-def over(names: tuple[str, ...]) -> str:
+def format_mesh_axes(names: tuple[str, ...]) -> str:
     """Formats mesh axes for a message."""
     return ", ".join(map(repr, names)) or "no mesh axis"

@@ -74,7 +74,7 @@ def _all_gather_plan(problem: Problem, contraction: Contraction) -> AllGatherPla
     if idle and contraction.terms >= MIN_TERMS_TO_SHARD:
         specs = [*(shared for spec in specs for shared in _shared(spec, idle, result.shape, problem.mesh)), *specs]
     plans = [AllGatherPlan.of(result.shape, spec, out_spec, problem.mesh) for spec in specs]
-    return next((each for each in plans if each.only_gathers), None)
+    return next((plan for plan in plans if plan.only_gathers), None)
 
 
 def _shared(spec: Spec, idle: tuple[str, ...], shape: tuple[int, ...], mesh: MeshAxes) -> list[Spec]:

@@ -12,7 +12,12 @@ from shardcall_core.layouts.layout import Spec, block_shape, format_spec
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.products import block_products
-from shardcall_server.kernels.products.contraction import Contraction, ContractionOf, ContractionSharding, over
+from shardcall_server.kernels.products.contraction import (
+    Contraction,
+    ContractionOf,
+    ContractionSharding,
+    format_mesh_axes,
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class PartialSums:
         """Returns the result's spec where the sums are scattered along an axis of theirs."""
         sharding = self.sharding
         return tuple(
-            names + sharding.summed_over if i == axis else names for i, names in enumerate(sharding.result_spec)
+            names + sharding.summed_mesh_axes if i == axis else names for i, names in enumerate(sharding.result_spec)
         )
 
     @property
@@ -72,7 +77,7 @@ class PartialSums:
         return self._uneven(axis) or self._out_refusal(self.scattered(axis))
 
     def _uneven(self, axis: int) -> str | None:
-        mesh, parts = self.problem.mesh, self.problem.mesh.size(self.sharding.summed_over)
+        mesh, parts = self.problem.mesh, self.problem.mesh.size(self.sharding.summed_mesh_axes)
         shape, spec = self.contraction.shape, self.sharding.result_spec
         summed, block = (block_shape(shape, s, mesh)[axis] for s in (spec, self.scattered(axis)))
         if not spec[axis] or summed == parts * block:
@@ -94,7 +99,7 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf, *, scat
     if program := block_products.empty_sum(problem, contraction.terms):
         return program
     (result,), sharding, axis = problem.results, sums.sharding, sums.scatter_axis
-    names, devices = sharding.summed_over, problem.mesh.size(sharding.summed_over)
+    names, devices = sharding.summed_mesh_axes, problem.mesh.size(sharding.summed_mesh_axes)
     labels = contraction.result
     # Sums are scattered along their first axis where that costs no transposition of them all: XLA:CPU
     # takes half as long again along another.
@@ -164,4 +169,4 @@ def default_out_spec(problem: Problem, contraction: Contraction, strategy: str) 
 
 def completed(names: tuple[str, ...], collective: str) -> str:
     """Returns the reason that a collective completes partial sums, as a clause."""
-    return f"an axis that is summed over is sharded over {over(names)}, and {collective} completes the partial sums"
+    return f"an axis that is summed over is sharded over {format_mesh_axes(names)}, and {collective} completes the partial sums"

@@ -38,12 +38,12 @@ def read(subscripts: str) -> tuple[tuple[Labels, ...], Labels]:
 def _check_sizes(subscripts: str, labels: Sequence[Labels], operands: Sequence[ArrayType]) -> None:
     sizes: dict[str, tuple[int, str]] = {}
     for name, axes, operand in zip(operand_names(len(operands)), labels, operands, strict=True):
-        own: dict[str, int] = {}
+        operand_sizes: dict[str, int] = {}
         for i, (label, size) in enumerate(zip(axes, operand.shape, strict=True)):
             here, other = f"axis {i} of {name}", sizes.get(label, (1, ""))
-            alone = own.setdefault(label, size) != size
+            alone = operand_sizes.setdefault(label, size) != size
             if alone or (size != other[0] and 1 not in (size, other[0])):
-                met = f"another axis of {name} ({own[label]})" if alone else f"{other[1]} ({other[0]})"
+                met = f"another axis of {name} ({operand_sizes[label]})" if alone else f"{other[1]} ({other[0]})"
                 shown = "..." if label.isdigit() else label
                 raise CallError(
                     Reason.INVALID_OPERAND,

@@ -97,8 +97,8 @@ def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Wi
     wide, weights = element_types.widen(needed, dtype), element_types.widen(v, dtype)
     count = needed.shape[window.axis] - window.length + 1
     shape = (*needed.shape[: window.axis], count, *needed.shape[window.axis + 1 :])
-    kind = index_type(2 * (window.rows + window.length + count))
-    row = lax.broadcasted_iota(kind, shape, window.axis) + jnp.asarray(start, kind)
+    index_dtype = index_type(2 * (window.rows + window.length + count))
+    row = lax.broadcasted_iota(index_dtype, shape, window.axis) + jnp.asarray(start, index_dtype)
 
     def add(k: int | jax.Array, sums: jax.Array) -> jax.Array:
         factor = rows(wide, window.length - 1 - k, count, window.axis)
@@ -115,7 +115,7 @@ def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Wi
         for k in range(1, window.length):
             sums = add(k, sums)
     else:
-        sums = lax.fori_loop(kind.type(1), kind.type(window.length), add, sums)
+        sums = lax.fori_loop(index_dtype.type(1), index_dtype.type(window.length), add, sums)
     return element_types.narrow(sums, dtype)
 
 

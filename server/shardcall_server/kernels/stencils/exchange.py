@@ -139,14 +139,14 @@ class Exchange:
     def _received_indices(self) -> jax.Array:
         # [count] the index of each row among the concatenated rows of all steps; the row after them is zero.
         received = sum(permute.length for permute in self.permutes)
-        kind = index_type(max(received, self.count) + 1)
-        slot, index = jnp.arange(self.count, dtype=kind), jnp.full(self.count, received, kind)
+        dtype = index_type(max(received, self.count) + 1)
+        slot, index = jnp.arange(self.count, dtype=dtype), jnp.full(self.count, received, dtype)
         segments = [
             [self._segment(row_range, target) for row_range in ranges] for target, ranges in enumerate(self.ranges)
         ]
         for of_devices in zip_longest(*segments, fillvalue=(0, 0, 0, 0)):
             start, stop, first, step = (self.along.pick(values) for values in zip(*of_devices, strict=True))
-            index = jnp.where((slot >= start) & (slot < stop), first + step * (slot - start), index).astype(kind)
+            index = jnp.where((slot >= start) & (slot < stop), first + step * (slot - start), index).astype(dtype)
         return index
 
     def _segment(self, row_range: RowRange, target: int) -> tuple[int, int, int, int]:

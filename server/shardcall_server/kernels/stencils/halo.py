@@ -240,12 +240,12 @@ def _with_edges(
     return element_types.from_bits(result, dtype)
 
 
-def _overlay(block: jax.Array, over: jax.Array, start: jax.Array, axis: int) -> jax.Array:
-    """Replaces rows of a block by those of ``over``; ``start`` is the index in ``over`` of the block's first row."""
-    count = over.shape[axis]
+def _overlay(block: jax.Array, edge: jax.Array, start: jax.Array, axis: int) -> jax.Array:
+    """Replaces rows of a block by those of ``edge``; ``start`` is the index in ``edge`` of the block's first row."""
+    count = edge.shape[axis]
     if not count:
         return block
     index = start + lax.broadcasted_iota(start.dtype, (block.shape[axis],), 0)
-    overlaid = jnp.take(over, jnp.clip(index, 0, count - 1), axis=axis)
+    overlaid = jnp.take(edge, jnp.clip(index, 0, count - 1), axis=axis)
     index = lax.broadcast_in_dim(index, block.shape, (axis,))
     return jnp.where((index >= 0) & (index < count), overlaid, block)

@@ -27,7 +27,7 @@ from shardcall_server.kernels.stencils.routes import Boundary
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 MODES = ("fill", "periodic")
-_KINDS = "biufc"  # a value of one kind fits into arrays of its own and of later ones; i and u are one
+_TYPE_CODES = "biufc"  # a value of one kind fits into arrays of its own and of later ones; i and u are one
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ def _body(
 
 def _shifted(block: jax.Array, value: jax.Array, along: ShardedAxis, count: int, mode: str) -> jax.Array:
     boundary: Boundary = "periodic" if mode == "periodic" else "none"
-    kind = index_type(along.devices * along.block + abs(count))
-    first = jnp.asarray(along.index(), kind) * along.block
+    dtype = index_type(along.devices * along.block + abs(count))
+    first = jnp.asarray(along.index(), dtype) * along.block
 
     def filled(moved: jax.Array, start: int) -> jax.Array:
         # `start` is the row of the block at which `moved` begins.
         if boundary == "periodic":
             return moved
         shape = [size if i == along.axis else 1 for i, size in enumerate(moved.shape)]
-        source = first + (start - count) + lax.broadcasted_iota(kind, shape, along.axis)
+        source = first + (start - count) + lax.broadcasted_iota(dtype, shape, along.axis)
         return jnp.where((source >= 0) & (source < along.rows), moved, value)
 
     def part(extended: stencil.HaloExtendedBlock, start: int, stop: int) -> jax.Array:
@@ -205,7 +205,7 @@ def _check_fill(fill: ArrayType, x: ArrayType, mode: str) -> None:
         raise CallError(Reason.INVALID_OPERAND, "mode='periodic' takes no fill; leave out one of them", field="fill")
     if fill.ndim:
         raise CallError(Reason.INVALID_OPERAND, f"fill is {fill}; give a scalar", field="fill")
-    if _kind(fill.dtype) > _kind(x.dtype):
+    if _type_rank(fill.dtype) > _type_rank(x.dtype):
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
             f"fill is {fill.dtype.name} and x {x.dtype.name}, which cannot hold it; convert one of them",
@@ -213,8 +213,8 @@ def _check_fill(fill: ArrayType, x: ArrayType, mode: str) -> None:
         )
 
 
-def _kind(dtype: np.dtype) -> int:
+def _type_rank(dtype: np.dtype) -> int:
     if element_types.is_narrow_float(dtype):
-        return _KINDS.index("f")
+        return _TYPE_CODES.index("f")
     name = dtype.name.lstrip("u") if "int" in dtype.name else dtype.kind
-    return _KINDS.index(name[0])
+    return _TYPE_CODES.index(name[0])
