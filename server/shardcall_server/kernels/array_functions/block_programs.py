@@ -81,7 +81,7 @@ def blocks_program(
     specs: LocalSpecs | None = None,
     of_block: Body | None = None,
 ) -> Program:
-    """Returns the program that computes each block from blocks; the compiler gathers what operands lack of theirs.
+    """Returns the program that computes each block from blocks; the compiler gathers the blocks that operands lack.
 
     Args:
         row: the row.

@@ -20,10 +20,10 @@ def _free(call: CallShapes) -> tuple[tuple[int | None, ...], ...]:
 
 
 def _rounded(product: jax.Array) -> jax.Array:
-    """Returns a product rounded to its type, of which a sum is taken next.
+    """Returns a product that is rounded before it is added to something.
 
-    LLVM computes ``a * b + c`` with one rounding, NumPy with two. With a select between them it does not: barriers and
-    `lax.reduce_precision` are removed before (jaxlib 0.10.2).
+    LLVM computes ``a * b + c`` with one rounding, NumPy with two. A select between them prevents that; barriers and
+    `lax.reduce_precision` do not, since they are removed earlier (jaxlib 0.10.2).
     """
     return jnp.where(jnp.isnan(product), jnp.nan, product)
 

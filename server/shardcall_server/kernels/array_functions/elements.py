@@ -1,4 +1,4 @@
-"""Rows of the table for functions that act element by element and are no ufuncs of `ufuncs.FUNCTIONS`."""
+"""Rows of the table for functions that act element by element and are not in `ufuncs.FUNCTIONS`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _broadcast(call: CallShapes) -> AlignedAxes:
 
 
 def _nextafter(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    """Counts in integers: floating-point arithmetic takes subnormal numbers for zero."""
+    """Counts in integers, since floating-point arithmetic treats subnormal numbers as zero."""
     x, y = (convert(required(operand), block.dtype) for operand in operands)
     x, y = (jnp.broadcast_to(array, block.shape) for array in (x, y))
     here, there = _key(x), _key(y)

@@ -1,7 +1,7 @@
-"""The strategy ``all_to_all`` of rows of the table: other axes are sharded while a function sees complete ones.
+"""The strategy ``all_to_all`` of rows of the table, which exchanges the axes that are sharded.
 
-An axis that a function needs complete and that is sharded over some mesh axes gives them to another axis, of which
-every index is computed by itself. Each device sends and receives (D - 1) / D of its block.
+The mesh axes of an array axis that a function needs complete move to another array axis, whose indices are computed
+independently. Each device sends and receives (D - 1) / D of its block.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def can_exchange(problem: Problem, targets: Sequence[int | None]) -> bool:
 
 
 def _free_axes(targets: Sequence[int | None], spec: Sequence[object], shape: Sequence[int], devices: int) -> list[int]:
-    """Returns the aligned axes that are not sharded; of fewer elements most devices would have none."""
+    """Returns the unsharded aligned axes that are long enough: with fewer elements, most devices would have none."""
     aligned = [i for i, target in enumerate(targets) if target is not None]
     return [i for i in aligned if not spec[i] and 2 * shape[i] >= devices]
 
@@ -95,7 +95,7 @@ def _exchanged(row: Row, problem: Problem) -> Problem | None:
 
 
 def _moved_axes(has: Spec, needs: Spec) -> dict[tuple[str, ...], tuple[int, int]] | None:
-    """Returns the axes between which mesh axes move, by these; None where other things differ."""
+    """Returns the array axes between which mesh axes move, by mesh axes; None if the specs differ in another way."""
     moves = {}
     for axis, (names, needed) in enumerate(zip(has, needs, strict=True)):
         if names == needed:
@@ -114,7 +114,7 @@ def _moved_axes(has: Spec, needs: Spec) -> dict[tuple[str, ...], tuple[int, int]
 def _sharded_as(
     array: jax.Array, shape: tuple[int, ...], has: Spec, needs: Spec, axes: MeshAxes, mesh: jax.sharding.Mesh
 ) -> jax.Array:
-    """Returns a padded array with another sharding, each of whose mesh axes shards one axis then and another before."""
+    """Returns a padded array with another sharding, in which some mesh axes shard another array axis than before."""
     array = fit(array, padded_shape(shape, has, axes))
     block, moves = block_shape(shape, needs, axes), _moved_axes(has, needs) or {}
 

@@ -1,4 +1,4 @@
-"""The strategy ``exchange`` of rows of the table that move elements: blocks with rows of others at known positions."""
+"""The strategy ``exchange`` of rows of the table that move elements to positions known at compile time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardcall_server.kernels.core.kernel import Problem, required
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
 MAX_PARTS = 8
-"""The most arrays that are joined by an exchange; each takes a few collectives."""
+"""The maximum number of arrays that an exchange joins; each takes a few collectives."""
 
 TOO_MANY = "the devices would send as many rows as their blocks have, and exchange another axis in less time"
 
@@ -40,7 +40,7 @@ def of_result(problem: Problem, of: ShardedAxis, axis: int) -> ShardedAxis:
 
 
 def others(axes: Sequence[int], ndim: int) -> list[int | None]:
-    """Returns the alignment of an operand to a result of its axes, except along some."""
+    """Returns the alignment of an operand to a result with the same axes, with None for some of them."""
     return [None if i in axes else i for i in range(ndim)]
 
 
@@ -117,7 +117,7 @@ CONCATENATE = RowExchange(
 
 
 def _edge_slices(rows: int, before: int, behind: int, mode: str) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Returns the first index, the number and the step of the elements before an axis and of those behind it."""
+    """Returns the first index, number and step of the elements that pad an axis before its start and after its end."""
     if mode == "wrap":
         return (rows - before, before, 1), (0, behind, 1)
     skipped = 1 if mode == "reflect" else 0
@@ -141,7 +141,7 @@ def _pad_specs(problem: Problem) -> LocalSpecs | str:
 
 
 def _padded(bits: jax.Array, fill: jax.Array, part: JoinedPart, behind: int, mode: str) -> jax.Array:
-    """Returns the running device's block of an array with rows before and behind it along an axis."""
+    """Returns the running device's block of an array padded with rows before and after it along an axis."""
     along, before, axis = part.of, part.first, part.joined
     middle = part(bits)
     if mode in ("constant", "edge"):

@@ -1,4 +1,4 @@
-"""The strategy ``exchange`` of rows of the table that take few elements: each device sends what it has of them."""
+"""The strategy ``exchange`` of rows of the table that take few elements: each device sends those that it has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardcall_server.kernels.numerics.ordering import is_nonzero
 def _sum_of_local(
     array: jax.Array, is_local: jax.Array, take: Callable[[jax.Array], jax.Array], names: tuple[str, ...]
 ) -> jax.Array:
-    """Returns elements of which each is on one device, and zero on the others, on all of them."""
+    """Returns, on all devices, elements of which each is on one device, by a sum to which the others add zeros."""
     parts = [jnp.where(is_local, take(part), jnp.zeros((), part.dtype)) for part in parts_of(array)]
     return from_parts([lax.psum(part, names) if names else part for part in parts], np.dtype(array.dtype))
 
@@ -36,10 +36,11 @@ def _diagonal_specs(problem: Problem) -> LocalSpecs | str:
 
 
 def _local_diagonal(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, tuple[str, ...]]:
-    """Returns x with the axes of the matrices last, the index of each element of a diagonal in the block, and so on.
+    """Returns the block of x with the axes of the matrices last, and the positions of the diagonals in it.
 
     Returns:
-        The block [..., rows, columns]; the indices in it [2, count]; which of them it has [count]; the mesh axes.
+        The block [..., rows, columns]; the indices in it [2, count]; bool [count], True for those inside the block; the
+        mesh axes of the rows and columns.
     """
     call = call_of(problem)
     axes = layout_rules.diagonal_axes(call.x, call.parameters)
@@ -107,7 +108,7 @@ def _along_specs(problem: Problem) -> LocalSpecs | str:
 
 
 def local_indices(problem: Problem, valid: jax.Array) -> tuple[jax.Array, jax.Array, tuple[str, ...]]:
-    """Returns indices as the device's block counts them, which of them it has, and the mesh axes of the others."""
+    """Returns indices relative to the device's block, a mask of those inside it, and the mesh axes of the axis."""
     along = sharded_axes(problem)[problem.parameters.axis or 0]
     index = valid - jnp.asarray(along.index(), np.int64) * along.block
     is_local = (index >= 0) & (index < along.block)
@@ -128,7 +129,7 @@ def take_of(valid: Callable[[jax.Array, int], jax.Array]) -> RowExchange:
 
 
 def along_of(valid: Callable[[jax.Array, int], jax.Array]) -> RowExchange:
-    """Returns the strategy of `take_along_axis`, likewise."""
+    """Returns the strategy of `take_along_axis`, from such a function."""
 
     def body(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
         (x, indices), axis = map(required, operands), block["axis"]

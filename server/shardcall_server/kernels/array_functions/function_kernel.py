@@ -28,7 +28,7 @@ from shardcall_server.kernels.core.kernel import Kernel, Problem, required
 class TableKernel(Kernel[Any]):
     """A function of the table.
 
-    Sharding: along axes of which every index is computed by itself each device computes its block, without
+    Sharding: along axes whose indices are computed independently, each device computes its block, without
     collectives. Where an operand is sharded along another axis, the devices exchange rows or exchange the axis that
     they shard; a function that is much longer than a copy runs on one device, and another gathers its operands.
     """

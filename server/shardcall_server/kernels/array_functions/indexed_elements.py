@@ -1,4 +1,4 @@
-"""Rows of the table for elements at indices: taken, counted out, and replaced in a copy of the array."""
+"""Rows of the table for elements at indices, which are taken, or replaced in a copy of the array."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _axes(call: CallShapes) -> tuple[int, ...]:
 
 
 def _counts(first_index: int) -> Callable[[CallShapes], tuple[IndexCheck, ...]]:
-    """Returns the checks of the indices, the operands from one on."""
+    """Returns the checks of the index operands, which begin with the operand ``first_index``."""
     return lambda call: tuple(IndexCheck(first_index + i, _size_of(axis)) for i, axis in enumerate(_axes(call)))
 
 
@@ -82,7 +82,7 @@ def _from_first(index: jax.Array, count: int) -> jax.Array:
 
 
 def _numpys_position(axes: Sequence[int]) -> int:
-    """Returns where NumPy puts the axes of indices along some axes: first, if others are between them."""
+    """Returns the position at which NumPy puts the axes of the indices: 0 if the indexed axes are not adjacent."""
     return axes[0] if list(axes) == list(range(axes[0], axes[0] + len(axes))) else 0
 
 
@@ -118,7 +118,7 @@ def _put_at_aligned(call: CallShapes) -> AlignedAxes:
 
 
 def _last_only(key: tuple[slice | jax.Array, ...], call: CallShapes) -> tuple[slice | jax.Array, ...]:
-    """Returns a key in which of equal indices only the last is left, as NumPy assigns; others are beyond the end."""
+    """Returns a key that keeps the last of equal indices, as NumPy assigns; the others become out of range."""
     axes = _axes(call)
     indices = jnp.broadcast_arrays(*(item for item in key if not isinstance(item, slice)))
     flat = jnp.zeros(indices[0].shape, np.int64)
@@ -153,7 +153,7 @@ def _put_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
 
     if call["mode"] == "set":
         return moved(put, x, new)
-    if block.dtype == np.bool_:  # sums are or, products and; XLA scatters neither
+    if block.dtype == np.bool_:  # a sum is an or, and a product an and; XLA scatters neither
         return put(x.astype(np.uint8), new.astype(np.uint8)) != 0
     return narrow(put(widen(x, block.dtype), widen(new, block.dtype)), block.dtype)
 
@@ -208,8 +208,8 @@ _INDICES: Mapping[str, str] = {
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    indices = "Integers that broadcast together; negative ones count from the end. One that there is not is refused."
-    along = "Integers; negative ones count from the last element. One that there is not is refused."
+    indices = "Integers that broadcast together; negative ones count from the end. An index out of range is refused."
+    along = "Integers; negative ones count from the last element. An index out of range is refused."
     return (
         Row(
             "take_at",

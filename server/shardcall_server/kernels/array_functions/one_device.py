@@ -1,8 +1,8 @@
 """The strategy ``one_device``: a computation that needs complete arrays runs once, and not on every device.
 
 Every device gathers the operands, because all devices of a program have arrays of the same shapes; only the first one
-computes. Its result travels as integers in a sum to which the others add zeros. On 8 devices of one CPU, 64 MiB
-took no longer gathered so than sent to one device block by block.
+computes. Its result is moved as integers in a sum to which the others add zeros. On 8 devices of one CPU, gathering
+64 MiB on all devices takes no longer than sending them to one device block by block.
 """
 
 from __future__ import annotations

@@ -56,11 +56,11 @@ REPEAT = RowExchange(
 
 
 class _BlockReshape:
-    """A reshape of blocks: the axes between those that both shapes have in front and at the end are one axis.
+    """A reshape of blocks, in which the axes between the leading and trailing axes of both shapes are joined.
 
     Attributes:
-        front: the number of axes in front.
-        back: the number of axes at the end.
+        front: the number of leading axes that both shapes have.
+        back: the number of trailing axes that both shapes have.
         flat: the joined axis of x, sharded as the first of its axes; None where others of them are sharded.
     """
 

@@ -1,8 +1,8 @@
 """Rows of the table of functions: a body for one block, and the axes that it may be sharded along.
 
-A row's *alignment* says for each axis of each operand which axis of the result it becomes, element by element; the
-function computes every index of such an axis by itself, so that blocks need nothing from each other. An axis without
-one has to be complete on every device.
+The *alignment* of a row maps each axis of each operand to the axis of the result that it becomes, element by element.
+The function computes the indices of such an axis independently, so a block needs no other block. An axis without an
+alignment has to be complete on every device.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class IndexCheck:
 
 @dataclass(frozen=True)
 class BatchCheck:
-    """A check of a batch of computations, of which each succeeds or fails.
+    """A check of a batch of computations, each of which succeeds or fails.
 
     Attributes:
         operand: the position of the operand at fault.
@@ -154,11 +154,11 @@ class Row:
         is_created: True if the result's first axis is sharded over all mesh axes by default.
         counts_result: True if the parameter ``axis`` counts the axes of the result and not those of the first operand.
         checks: the operands whose values are indices; a function of the call where their number depends on it.
-        batch_check: the check of what the body computes, which returns True where it failed after its results.
+        batch_check: the check of the computation; after its results, the body returns True where it failed.
         needs_complete_axes: True for functions whose computation is much longer than a copy of the operands: where
             an axis that they need complete is sharded, one device computes the result, not every device.
         products: returns an estimate of the multiplications by the shape of the first operand; None if there are few.
-        exchange: the strategy for operands that are sharded along axes that a block needs rows of other blocks of.
+        exchange: the strategy for operands that are sharded along an axis of which a block needs rows of other blocks.
         reproducibility: as `Kernel.reproducibility`.
     """
 
@@ -195,7 +195,7 @@ def checks_of(row: Row, call: CallShapes) -> tuple[IndexCheck, ...]:
 
 
 def spec_of_result(spec: Spec, ndim: int) -> Spec:
-    """Returns the spec of another result, of the batch that is sharded as the first one, with other axes behind it."""
+    """Returns the spec of another result: the batch is sharded as in the first one, the axes after it are not."""
     return (*spec, *((),) * ndim)[:ndim]
 
 

@@ -1,4 +1,4 @@
-"""Rows of the table for slices: their elements, and arrays with other elements in them."""
+"""Rows of the table for slices: reads of slices, and copies of arrays with new values in a slice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _is_complete(call: CallShapes, axis: int) -> bool:
 
 
 def _is_kept(call: CallShapes, axis: int) -> bool:
-    """Returns whether an axis of x is one of the slice, with all of its elements; of size 1 it may be dropped."""
+    """Returns True if an axis of x is an axis of the slice, with all of its elements; one of size 1 may be dropped."""
     return _is_complete(call, axis) and _targets(call)[axis] is not None
 
 
@@ -75,7 +75,7 @@ def _getitem_of(alongs: Sequence[ShardedAxis], block: ResultBlock, operands: Seq
     slices = [_sliced(block.call, along.axis, along) for along in alongs if not _is_kept(block.call, along.axis)]
 
     def move(bits: jax.Array) -> jax.Array:
-        # What is sliced on every device alone comes first, so that less travels.
+        # Axes that are not sharded are sliced first, so that less is sent.
         for axis_slice in sorted(slices, key=lambda axis_slice: axis_slice.along.devices > 1):
             bits = axis_slice(bits, starts[axis_slice.along.axis])
         return bits.reshape(block.shape)

@@ -55,7 +55,7 @@ def _take_aligned(call: CallShapes) -> AlignedAxes:
 
 
 def _valid(indices: jax.Array, count: int) -> jax.Array:
-    """Returns indices counted from the first; those that are refused are anything."""
+    """Returns indices counted from the first element; those that are refused become any index."""
     if indices.dtype.kind == "u":
         return indices.astype(np.uint64).astype(np.int64)
     wide = indices.astype(np.int64)
@@ -127,7 +127,7 @@ def _lexsort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    indices = "Integers; negative ones count from the last element. One that there is not is refused."
+    indices = "Integers; negative ones count from the last element. An index out of range is refused."
     return (
         Row(
             "sort",

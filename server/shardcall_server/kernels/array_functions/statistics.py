@@ -104,7 +104,7 @@ def _interp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
     low, high = values[before], values[after]
     slope = (high - low) / (coordinates[after] - coordinates[before])
     inside = slope * (points - coordinates[before]) + low
-    # As NumPy, where a value or a slope is infinite: from the other end, then between equal values.
+    # As NumPy does where a value or a slope is infinite: from the other end, then between equal values.
     inside = jnp.where(jnp.isnan(inside), slope * (points - coordinates[after]) + high, inside)
     inside = jnp.where(jnp.isnan(inside) & (low == high), low, inside)
     inside = jnp.where((before == last) | (coordinates[before] == points), low, inside)

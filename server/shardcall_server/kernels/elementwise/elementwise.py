@@ -30,8 +30,8 @@ class ElementwiseKernel(Kernel[None]):
     """A function of one, two or three operands, element by element, as NumPy's ufunc of that name.
 
     ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Real arithmetic,
-    comparisons and whatever else is exact is NumPy's bit for bit, but for subnormal numbers; types narrower than
-    float32 are computed in float32 and rounded once. On CPU arithmetic takes subnormal numbers for zero; comparisons,
+    comparisons and all other exact functions are NumPy's bit for bit, except for subnormal numbers; types narrower than
+    float32 are computed in float32 and rounded once. On CPU, arithmetic treats subnormal numbers as zero; comparisons,
     ``where``, ``clip``, ``sign``, ``maximum`` and the like, logic, rounding, ``sqrt`` and logarithms do not. Real
     powers, roots, exponentials, logarithms and trigonometric functions are within a few units in the last place;
     docs/accuracy.md lists the errors, and those of complex functions, some of which lose all digits near the limits of
@@ -77,7 +77,7 @@ class ElementwiseKernel(Kernel[None]):
         """Returns the type in which the function is computed.
 
         Raises:
-            CallError: NumPy takes no operands of these types.
+            CallError: NumPy does not accept operands of these types.
         """
         types = [dtype for dtype in loop_of(self.function, operands).operands if dtype is not None]
         return types[-1]  # the first of `where` is a condition
@@ -167,7 +167,7 @@ def _flags(function: Ufunc, loop: Loop, problem: Problem, mesh: jax.sharding.Mes
 
 
 def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """`widen`, also of subnormal numbers that the wider type has as normal ones."""
+    """`widen` for subnormal numbers too, which are normal numbers of the wider type."""
     part, wide = (np.empty(0, of).real.dtype for of in (array.dtype, dtype))
     if working_type(part) != np.float32 or wide != np.float64:
         return widen(array, dtype)
@@ -181,7 +181,7 @@ def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Prog
     operand_spec = _result_spec(result.shape, problem.operands, problem.in_specs)
     out_spec = required(problem.out_specs[0])
     plan = AllGatherPlan.of(result.shape, operand_spec, out_spec, problem.mesh)
-    # Where no gather is needed the operands are sliced first, so that less is computed.
+    # If no gather is needed, the operands are sliced first, so that less is computed.
     here = operand_spec if plan.gathers else out_spec
     padded = padded_shape(result.shape, here, problem.mesh)
 

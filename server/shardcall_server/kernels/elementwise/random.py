@@ -42,7 +42,7 @@ def key_of(seed: jax.Array) -> jax.Array:
 
 
 def check_seed(seed: ArrayType) -> None:
-    """Refuses a seed that is no integer.
+    """Refuses a seed that is not an integer.
 
     Raises:
         CallError: it is an array, or of another type.
@@ -79,7 +79,7 @@ class _DistributionKernel(Kernel[DrawParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for operands that are no scalars, a shape that is none, and an element type that the
+            CallError: for operands that are not scalars, an invalid shape, and an element type that the
                 distribution does not have.
         """
         check_seed(required(operands[0]))
@@ -116,7 +116,9 @@ _Draw = Callable[[jax.Array, tuple[int, ...], np.dtype, list[jax.Array]], jax.Ar
 
 def _device_local(draw: _Draw) -> tuple[Strategy, ...]:
     return (
-        Strategy("gspmd", "Every device makes its own blocks; nothing is sent.", lambda _: None, partial(_build, draw)),
+        Strategy(
+            "gspmd", "Every device computes its own blocks; nothing is sent.", lambda _: None, partial(_build, draw)
+        ),
     )
 
 
@@ -171,7 +173,7 @@ class Uniform(_DistributionKernel):
     operands = (
         _SEED,
         OperandInfo("low", "The least value; 0 if left out.", optional=True),
-        OperandInfo("high", "What all values are below, but for their rounding; 1 if left out.", optional=True),
+        OperandInfo("high", "The bound that all values are below, before rounding; 1 if left out.", optional=True),
     )
     parameters = _parameters("float64")
     element_types = _FLOATS
@@ -210,8 +212,8 @@ class RandInt(_DistributionKernel):
     """Integers uniform in [low, high), as ``numpy.random.Generator.integers``.
 
     `jax.random.randint` for the key of the seed: a remainder of twice as many bits as the type has, so that the values'
-    frequencies differ by less than 2⁻ᵇ for a type of b bits. Where high is not above low all are low. A bound beyond
-    the type is taken for the nearest that it may be: one of the type's values or, of high, 1 more than the greatest.
+    frequencies differ by less than 2⁻ᵇ for a type of b bits. If high is not above low, all values are low. A bound
+    beyond the type becomes the nearest valid one: a value of the type or, for high, 1 more than the greatest.
 
     Sharding: any; nothing moves.
     """
@@ -221,7 +223,7 @@ class RandInt(_DistributionKernel):
     operands = (
         _SEED,
         OperandInfo("low", "The least value."),
-        OperandInfo("high", "What all values are below."),
+        OperandInfo("high", "The bound that all values are below."),
     )
     parameters = _parameters("int64")
     element_types = _INTEGERS

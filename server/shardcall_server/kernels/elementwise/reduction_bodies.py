@@ -33,7 +33,7 @@ class ReducedAxis:
         size: its size, without padding.
         block: the size of the device's block along it.
         axis_names: the mesh axes it is sharded over; empty if it is not.
-        padded: whether it is padded.
+        padded: True if it is padded.
     """
 
     axis: int
@@ -45,7 +45,7 @@ class ReducedAxis:
 
 @dataclass(frozen=True)
 class Reducer:
-    """Reduces over axes, and over the mesh axes that they are sharded over. The axes stay, of size 1.
+    """A reduction over array axes, and over the mesh axes that shard them. The array axes stay, with size 1.
 
     Attributes:
         sizes: the axes that are reduced.
@@ -88,7 +88,7 @@ class Reducer:
         return jnp.prod(lax.all_gather(part, self._axis_names), 0, x.dtype) if self._axis_names else part
 
     def max(self, x: jax.Array) -> jax.Array:
-        """Returns the largest of integers. Of floats XLA:CPU's own drops NaN (jax 0.10.1)."""
+        """Returns the largest of integers; XLA:CPU's maximum of floats drops NaN (jax 0.10.1)."""
         part = jnp.max(self._masked(x, np.iinfo(x.dtype).min), self.axes, keepdims=True)
         return lax.pmax(part, self._axis_names) if self._axis_names else part
 
@@ -115,7 +115,7 @@ class Reducer:
         for size in self.sizes:
             if size.padded:
                 position = self._position(size, x.shape, index_type(size.size + size.block))
-                # A select, not a product: padding may hold NaN.
+                # A select and not a product, since padding may hold NaN.
                 x = jnp.where(position < size.size, x, jnp.full((), fill, x.dtype))
         return x
 
@@ -134,8 +134,8 @@ class Reduction:
         body: the computation.
         of_none: the reduction of no elements; None if it is undefined.
         parameters: the parameters other than ``axis`` and ``keepdims``.
-        index: whether the result is the index of an element.
-        averages: whether it divides, so that the result is not of integers.
+        index: True if the result is the index of an element.
+        averages: True if it divides, so that the result is not of integers.
         combine: combines two results; None for reductions without an initial value.
         reproducibility: as `Kernel.reproducibility`, for reductions that do not average.
     """
@@ -188,7 +188,7 @@ def _var(x: jax.Array, reducer: Reducer, dtype: np.dtype, ddof: float) -> jax.Ar
     wide = x if x.dtype.kind == "c" else widen(x, dtype)
     count = reducer.counted()
     distance = wide - arithmetic.divide(reducer.sum(wide), count)
-    # The mean was rounded, which the sum of the distances makes good. Chan, Golub and LeVeque, "Algorithms for
+    # The sum of the distances corrects the rounding of the mean. Chan, Golub and LeVeque, "Algorithms for
     # computing the sample variance", eq. 1.7.
     left, squares = reducer.sums(distance, _squared_size(distance))
     correction = _squared_size(arithmetic.divide(left, count)) * count
@@ -218,7 +218,7 @@ def _all(x: jax.Array, reducer: Reducer, *_: object) -> jax.Array:
 
 
 def _key(x: jax.Array, *, zeros_alike: bool) -> jax.Array:
-    """Integers in the order of x: floats by their bits, negative ones' turned; they are all below those of NaN."""
+    """Returns integers in the order of x: the bits of floats, inverted for negative ones; NaN comes last."""
     if x.dtype.kind in "iu":
         return x
     if x.dtype == np.bool_:
@@ -231,14 +231,14 @@ def _key(x: jax.Array, *, zeros_alike: bool) -> jax.Array:
 
 
 def _from_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
-    """Reverses `_key`; the least and the greatest integer become NaN."""
+    """Reverses `_key`; the lowest and the highest integer become NaN."""
     if dtype.kind != "f":
         return key.astype(dtype)
     return lax.bitcast_convert_type(jnp.where(key < 0, key ^ np.iinfo(key.dtype).max, key), dtype)
 
 
 def _best(x: jax.Array, reducer: Reducer, *, largest: bool, zeros_alike: bool) -> tuple[list[jax.Array], jax.Array]:
-    """Returns the keys of the largest or smallest element, and which elements have them; complex ones have two keys."""
+    """Returns the keys of the largest or smallest element (two for complex), and a mask of its occurrences."""
     parts = [jnp.real(x), jnp.imag(x)] if x.dtype.kind == "c" else [x]
     candidates, nan, keys = jnp.ones(x.shape, bool), jnp.zeros(x.shape, bool), []
     for part in parts:

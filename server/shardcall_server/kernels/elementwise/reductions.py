@@ -78,8 +78,8 @@ class ReduceKernel(Kernel[ReduceParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for an axis out of range or named twice, an element type that cannot be reduced so, and where
-                there is nothing to choose from: the largest of no elements.
+            CallError: for an axis out of range or named twice, an element type that the reduction does not support,
+                and for the largest or smallest of no elements.
         """
         x, row = required(operands[0]), self.reduction
         if row.index and isinstance(parameters["axis"], tuple):
@@ -124,7 +124,7 @@ class ReduceKernel(Kernel[ReduceParameters]):
         )
 
     def default_out_specs(self, problem: Problem[ReduceParameters], strategy: str) -> Specs:
-        """Splits the result as x is, without the axes that are reduced."""
+        """Shards the result as x, without the axes that are reduced."""
         return (problem.out_specs[0] or _reduced_spec(problem),)
 
     def choose(self, problem: Problem[ReduceParameters]) -> tuple[str, str]:
@@ -134,18 +134,18 @@ class ReduceKernel(Kernel[ReduceParameters]):
             return "gspmd", "no axis that is reduced is sharded, so nothing moves"
         if why := _all_reduce_refusal(problem):
             return "gspmd", f"all_reduce cannot: {why}"
-        return "all_reduce", f"what is reduced is sharded over {', '.join(names)}; only the devices' parts move"
+        return "all_reduce", f"a reduced axis is sharded over {', '.join(names)}; only the devices' parts move"
 
 
 def _present(operands: OperandTypes) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
-    """Returns x, ``where`` and ``initial``; None for those that a reduction does not take, too."""
+    """Returns x, ``where`` and ``initial``; None for those that are left out or that the reduction does not have."""
     x, where, initial = (*operands, None, None)[:3]
     return required(x), where, initial
 
 
 def _checked_axes(row: Reduction, parameters: ParameterValues, x: ArrayType) -> tuple[int, ...]:
     value = parameters["axis"]
-    # NumPy's ufuncs take axis 0 of a scalar for old times' sake; its averages do not.
+    # For compatibility, NumPy's ufuncs accept axis 0 of a scalar; its averages do not.
     if not x.ndim and value in (0, -1) and not isinstance(value, bool | float) and not row.averages:
         return ()
     return axes(parameters, "axis", x.ndim)
@@ -249,7 +249,7 @@ def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
 
         def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
             if initial is None:
-                fill = row.of_none or 0  # where it is undefined the result has no elements
+                fill = row.of_none or 0  # if it is undefined, the result has no elements
                 is_complex_nan = result.dtype.kind == "c" and np.isnan(fill)
                 value = jnp.full((), complex(fill, fill) if is_complex_nan else fill, result.dtype)
             else:

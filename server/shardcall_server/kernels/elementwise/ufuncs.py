@@ -44,7 +44,7 @@ class Ufunc:
         body: computes the function of arrays of the loop's working types; None stands for an operand left out.
         operands: the descriptions of its operands.
         refusals: the values that it refuses.
-        keeps_scalars: whether operands without axes are passed to the body unchanged; others are broadcast first.
+        keeps_scalars: True if operands without axes are passed to the body unchanged; others are broadcast first.
     """
 
     name: str
@@ -189,7 +189,7 @@ _OTHERS = (
         (
             _X,
             OperandInfo("min", "The least value of the result, an array or a scalar; left out, there is none.", True),
-            OperandInfo("max", "The greatest, likewise; where min is greater, max it is.", True),
+            OperandInfo("max", "The greatest value, likewise; where min is greater than max, the result is max.", True),
         ),
         keeps_scalars=True,
     ),

@@ -1,4 +1,4 @@
-"""Graphs of which a program runs one of two."""
+"""Conditionals: a program runs one of two graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CondParameters:
 
     Attributes:
         then: the text of the graph that runs if the condition is true.
-        otherwise: the text of the other one.
+        otherwise: the text of the graph that runs if it is false.
         then_inputs: for each input of the first graph the index of an operand behind the condition.
         otherwise_inputs: those of the other one.
     """
@@ -45,12 +45,12 @@ class CondParameters:
 
 
 class CondKernel(Kernel[CondParameters]):
-    """One of two graphs, as ``jax.lax.cond``; a part of programs alone.
+    """One of two graphs, as ``jax.lax.cond``; only a node of graphs.
 
     Sharding: results have the specs that they have in the graph of a true condition.
 
     Args:
-        bodies: graphs of the kernels that nodes may be of.
+        bodies: graphs of the kernels of nodes.
     """
 
     name = "cond"
@@ -78,9 +78,9 @@ class CondKernel(Kernel[CondParameters]):
         """Checks both graphs.
 
         Raises:
-            CallError: as a graph, for a condition that is no bool, and for results of different types.
+            CallError: for what a graph refuses, a condition that is not one bool, and results of different types.
         """
-        checked = CondParameters(
+        parsed = CondParameters(
             text(parameters, "then"),
             text(parameters, "otherwise"),
             integers(parameters, "then_inputs"),
@@ -89,7 +89,7 @@ class CondKernel(Kernel[CondParameters]):
         pred, inputs = required(operands[0]), tuple(map(required, operands[1:]))
         if pred.shape or pred.dtype != np.bool_:
             raise CallError(Reason.INVALID_OPERAND, f"pred is {shorten(str(pred))}; give one bool", field="pred")
-        others, results = (self._results(written, indices, inputs) for written, indices in checked.branches)
+        others, results = (self._results(written, indices, inputs) for written, indices in parsed.branches)
         if results != others:
             raise CallError(
                 Reason.INVALID_PARAMETER,
@@ -98,10 +98,10 @@ class CondKernel(Kernel[CondParameters]):
             )
         checks = [
             check
-            for written, indices in checked.branches
+            for written, indices in parsed.branches
             for check in self._bodies.types(written, tuple(inputs[i] for i in indices)).checks
         ]
-        return Signature(checked, results, tuple(checks))
+        return Signature(parsed, results, tuple(checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[CondParameters]) -> int:
         """Returns the bytes of the larger graph."""
@@ -114,7 +114,7 @@ class CondKernel(Kernel[CondParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: CondParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs: those that the kernels in the graphs fill in."""
+        """Fills in unset specs as the kernels in the graphs do."""
         inputs, specs = tuple(map(required, operands[1:])), list(in_specs[1:])
         for written, indices in reversed(parameters.branches):
             types, requested = tuple(inputs[i] for i in indices), tuple(specs[i] for i in indices)
@@ -132,7 +132,7 @@ class CondKernel(Kernel[CondParameters]):
         )
 
     def is_reproducible(self, problem: Problem[CondParameters]) -> bool:
-        """Returns True if every node's result is."""
+        """Returns True if the results of all nodes are reproducible."""
         return all(kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem))
 
     def parts(self, problem: Problem[CondParameters]) -> Sequence[tuple[Kernel, Problem]]:

@@ -1,11 +1,11 @@
-"""Derivatives of kernels: which have one, and how it is computed.
+"""Derivatives of kernels.
 
 The result of a call in a program that is differentiated is that of the kernel's strategy. Its derivative is one of two:
 
-- of kernels that move, add and scale elements the derivative of the strategy itself, which JAX takes;
-- of others that of a function of `jax.numpy`, of the arrays without padding, which the compiler partitions.
+- for kernels that move, add and scale elements, the derivative of the strategy itself, which JAX computes;
+- for others, that of a function of `jax.numpy` on the arrays without padding, which the compiler partitions.
 
-Kernels that are in neither list cannot be differentiated.
+Kernels in neither list cannot be differentiated.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ NATIVE = frozenset(
         *("put_along_axis", "full", "full_like", "uniform", "normal"),
     )
 )
-"""The kernels that are differentiated as they are."""
+"""The kernels whose strategies JAX differentiates."""
 
 _FIRST_OPERAND = frozenset(("gradient", "laplacian"))
-"""Those of them with a derivative with respect to their first operand only."""
+"""The kernels of `NATIVE` with a derivative with respect to their first operand only."""
 
 
 def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | None:
@@ -58,7 +58,7 @@ def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | N
     Args:
         kernel: the kernel.
         problem: its problem.
-        active: for each present operand whether it depends on what the derivative is with respect to.
+        active: for each present operand, True if it depends on an input that the derivative is with respect to.
     """
     if kernel.name in BODIES:  # whose nodes are checked
         carried, count = (getattr(problem.parameters, name, None) for name in ("carried", "count"))
@@ -78,7 +78,7 @@ def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | N
 def differentiable(kernel: Kernel, problem: Problem, program: Program, mesh: jax.sharding.Mesh) -> Program:
     """Returns the program of a call in a form that JAX differentiates.
 
-    Where the kernel has no derivative it is 0; `refusal` says where that would be wrong.
+    If the kernel has no derivative, it is taken as 0; `refusal` returns where that would be wrong.
 
     Args:
         kernel: the kernel.
@@ -130,8 +130,8 @@ def reference_of(kernel: Kernel, problem: Problem, mesh: jax.sharding.Mesh | Non
 def _replicated(reference: Reference, mesh: jax.sharding.Mesh | None) -> Reference:
     """Returns a function that every device computes from complete operands.
 
-    XLA dies of gathers and scatters that it partitions, such as those of the derivative of a sort ("Check failed:
-    ShapeUtil::IsScalarWithElementType" in ``spmd_partitioner_util.h``, jaxlib 0.10.2).
+    XLA aborts on some gathers and scatters that it partitions, such as those of the derivative of a sort ("Check
+    failed: ShapeUtil::IsScalarWithElementType" in ``spmd_partitioner_util.h``, jaxlib 0.10.2).
     """
     if mesh is None or mesh.size == 1:
         return reference
@@ -170,7 +170,7 @@ def _fmin(x: jax.Array, y: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _power(x: jax.Array, y: jax.Array) -> jax.Array:
-    """`jnp.power`; the derivative of x⁰ is 0 for x = 0, too, as `jnp.power` has it for integers y only."""
+    """`jnp.power`, whose derivative of x⁰ is 0 at x = 0 for all y; that of `jnp.power` is 0 for integers y only."""
     return jnp.power(x, y)
 
 
@@ -194,7 +194,7 @@ _ELEMENTWISE: Mapping[str, Callable[..., jax.Array]] = {
     "power": _power,
     "float_power": _power,
 }
-"""The functions of `jax.numpy` with another derivative than those of NumPy's name."""
+"""The functions that replace those of `jax.numpy` with NumPy's name, for their derivatives."""
 
 
 def _reduced(name: str, problem: Problem, x: jax.Array, *others: jax.Array) -> jax.Array:

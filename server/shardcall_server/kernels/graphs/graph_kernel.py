@@ -37,7 +37,7 @@ from shardcall_server.kernels.graphs.transforms import (
 )
 from shardcall_server.kernels.graphs.vmap import VmapKernel
 
-_WORK_OF_DERIVATIVES = 4  # times that of the graph
+_WORK_OF_DERIVATIVES = 4  # times the work of the graph
 
 
 @dataclass(frozen=True)
@@ -76,23 +76,22 @@ class GraphParameters:
 class GraphKernel(Kernel[GraphParameters]):
     """A graph of kernel calls, run as one program; its operands are the inputs of the graph.
 
-    Every node is computed by its kernel's own strategy, and the compiler fuses across them. Results are those of the
-    calls one by one: what the compiler would round otherwise in one program is kept apart (`sealing`). Flags of all
-    nodes refuse the call.
+    Every node is computed by its kernel's own strategy, and the compiler fuses across nodes. Results are equal to those
+    of separate calls: results that the compiler would round differently in one program are sealed (`sealing`). Flags of
+    all nodes refuse the call.
 
     With ``carried`` the graph runs several times, as a loop in the program, and the last operand is their number. A
-    result that becomes an input has its spec. Operands behind the graph's inputs are first values of results that the
-    graph does not read. A call of such a graph runs in slices; in another graph it is a part of that program.
+    result that becomes an input has its spec. Operands after the graph's inputs are the first values of results that
+    the graph does not read. A call of such a graph runs in slices; in another graph it is a part of that program.
 
     With ``transform`` the program is a transformation of the graph by JAX, such as its gradient. A node of this kernel
     is a graph in the graph.
 
-    Sharding: that of each kernel, in order: an operand has the spec of the result that it is, and results have their
-    kernel's default, or rows over all mesh axes where that leaves it to the compiler.
+    Sharding: each kernel's, in order: an operand has the spec of the result that it is, and a result has the default of
+    its kernel, or rows over all mesh axes if the kernel leaves the spec to the compiler.
 
     Args:
-        kernels: the kernels that nodes may be of, by name; beside them nodes may be loops (``graph``), ``scan``,
-            ``cond`` and ``vmap``.
+        kernels: the kernels of nodes, by name; nodes may also be loops (``graph``), ``scan``, ``cond`` and ``vmap``.
     """
 
     name = "graph"
@@ -129,10 +128,10 @@ class GraphKernel(Kernel[GraphParameters]):
         """Checks a graph, node by node, and determines its results' types.
 
         Raises:
-            CallError: for a text that is no canonical graph, for inputs that it does not have, and for what the
-                kernels of its nodes refuse.
+            CallError: for a text that is not a canonical graph, for inputs that it does not have, and for calls that
+                the kernels of its nodes refuse.
         """
-        checked = GraphParameters(
+        parsed = GraphParameters(
             text(parameters, "graph"),
             (),
             integers(parameters, "carried"),
@@ -141,24 +140,24 @@ class GraphKernel(Kernel[GraphParameters]):
             text(parameters, "transform"),
             integers(parameters, "wrt"),
         )
-        used = graph_of(checked.graph).input_count
-        check_transform(checked.transform, checked.wrt, used)
-        check_count(checked.loop)
-        if checked.has_times and operands:
+        used = graph_of(parsed.graph).input_count
+        check_transform(parsed.transform, parsed.wrt, used)
+        check_count(parsed.loop)
+        if parsed.has_times and operands:
             check_times(required(operands[-1]))
-        present = _inputs(operands, checked)
-        _check_count(checked, used, len(present))
+        present = _inputs(operands, parsed)
+        _check_count(parsed, used, len(present))
         inputs = present[:used]
-        graph_types, results = self._bodies.types(checked.graph, inputs), self._bodies.results(checked.graph, inputs)
+        graph_types, results = self._bodies.types(parsed.graph, inputs), self._bodies.results(parsed.graph, inputs)
         checks = list(graph_types.checks)
-        if checked.carried:
-            check_carried(checked.loop, used, present, results)
-        if checked.has_times:
-            checks.append(times_check(checked.loop, graph_types.work_bytes))
-        if checked.transform:
-            operand_types, results = transformed_types(checked.transform, checked.wrt, inputs, results)
+        if parsed.carried:
+            check_carried(parsed.loop, used, present, results)
+        if parsed.has_times:
+            checks.append(times_check(parsed.loop, graph_types.work_bytes))
+        if parsed.transform:
+            operand_types, results = transformed_types(parsed.transform, parsed.wrt, inputs, results)
             check_dual_operands(operand_types, present)
-        return Signature(replace(checked, kernels=self._bodies.versions(checked.graph)), results, tuple(checks))
+        return Signature(replace(parsed, kernels=self._bodies.versions(parsed.graph)), results, tuple(checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[GraphParameters]) -> int:
         """Returns the bytes of an iteration, times their number, or the largest number if it is an operand."""
@@ -193,7 +192,7 @@ class GraphKernel(Kernel[GraphParameters]):
         )
 
     def is_reproducible(self, problem: Problem[GraphParameters]) -> bool:
-        """Returns True if every node's result is, and there are no derivatives."""
+        """Returns True if the results of all nodes are reproducible, and there are no derivatives."""
         return problem.parameters.transform in ("", "checkpoint") and all(
             kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem)
         )

@@ -82,7 +82,7 @@ def check_count(loop: GraphLoop) -> None:
 
 
 def check_carried(loop: GraphLoop, used: int, inputs: Sequence[ArrayType], results: Sequence[ArrayType]) -> None:
-    """Checks which operands results become.
+    """Checks the operands that results become.
 
     Args:
         loop: the loop.
@@ -91,8 +91,8 @@ def check_carried(loop: GraphLoop, used: int, inputs: Sequence[ArrayType], resul
         results: the types of the results of the graph.
 
     Raises:
-        CallError: for an index that there is not, or that occurs twice, for an operand that is neither an input of the
-            graph nor the first value of a result, for a result of another type, and for a condition that is no bool.
+        CallError: for an index out of range, or that occurs twice, for an operand that is neither an input of the graph
+            nor the first value of a result, for a result of another type, and for a condition that is not one bool.
     """
     carried = loop.carried
     if len(carried) != len(results):
@@ -149,7 +149,7 @@ def looped(
         specs: the specs of the results.
         axes: the axes of the mesh.
         mesh: the mesh.
-        max_iterations: the most iterations; None for a slice, which takes them as its last argument.
+        max_iterations: the maximum number of iterations; None for a slice, which takes it as its last argument.
 
     Returns:
         A function of the operands; returns the results of the last iteration, and flags that are set if those of any
@@ -179,14 +179,14 @@ def looped(
         def goes_on(values: Sequence[jax.Array]) -> jax.Array:
             return values[loop.condition] if loop.condition >= 0 else jnp.ones((), bool)
 
-        # What becomes no input is not read before the first iteration has made it.
+        # A result that becomes no input is not read before the first iteration has computed it.
         first = tuple(
             inputs[index] if index >= 0 else jnp.zeros(padded_shape(result.shape, spec, axes), result.dtype)
             for index, result, spec in zip(loop.carried, results, specs, strict=True)
         )
         flags = (jnp.zeros((), bool),) * (len(jax.eval_shape(after, first)) - count)
         state: _State = (jnp.int64(0), first, flags)
-        if loop.count:  # as a constant, with which JAX can compute derivatives
+        if loop.count:  # a constant, so that JAX can compute derivatives
             _, values, flags = lax.fori_loop(0, loop.count, lambda _, carry: body(carry), state)
             return (*values, *flags)
         end = jnp.minimum(times, limit)

@@ -24,10 +24,10 @@ _MAX_GRAPHS = 64
 _MAX_IN_A_CHAIN = 64
 
 _CHAINED = frozenset(("shift", "pad"))
-"""The kernels of which XLA cannot compile long chains: it ends the process, or takes minutes (jaxlib 0.10.1)."""
+"""The kernels whose long chains XLA cannot compile: it ends the process, or takes minutes (jaxlib 0.10.1)."""
 
 MAX_WORK_BYTES = 1 << 38
-"""The most bytes of work (`Kernel.work_bytes`) of the calls of a loop in one launch, which nothing can interrupt."""
+"""The maximum work (`Kernel.work_bytes`) of a loop's calls in one launch, which nothing can interrupt."""
 
 Kernels = Mapping[str, Kernel]
 
@@ -59,7 +59,7 @@ class GraphTypes:
 
 @dataclass(frozen=True)
 class PlannedNode:
-    """A node with all that its call left open filled in.
+    """A node with the defaults of its call filled in.
 
     Attributes:
         kernel: the kernel.
@@ -98,7 +98,7 @@ def graph_of(written: str) -> Graph:
     """Returns the graph of a text.
 
     Raises:
-        CallError: if the text is no graph in its canonical form, and for a graph of too many nodes.
+        CallError: if the text is not a graph in canonical form, and for a graph with too many nodes.
     """
     try:
         graph = from_text(written)
@@ -120,7 +120,7 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
     """Checks the calls of a graph.
 
     Raises:
-        CallError: for a call that its kernel refuses, for values that are not there, and for a loop that would compute
+        CallError: for a call that its kernel refuses, for values that do not exist, and for a loop that would compute
             for too long.
     """
     types = {Value(-1, i): array_type for i, array_type in enumerate(inputs)}
@@ -231,7 +231,7 @@ def check_derivatives(plan: GraphPlan, active: set[Value]) -> None:
         if isinstance(node.kernel, _SupportsPlans):
             is_plain = node.kernel.name == VMAP or (node.kernel.name == GRAPH and not node.problem.parameters.carried)
             for within in node.kernel.plans(node.problem):
-                # In a loop what depends on an input may become any other one.
+                # In a loop, a value that depends on an input may become any other input.
                 inputs = {k for k in range(len(within.in_specs)) if not is_plain or depends[k]}
                 try:
                     check_derivatives(within, {Value(-1, k) for k in inputs})
@@ -253,8 +253,8 @@ def _planned(
     asked = [*node.in_specs, *[None] * (len(operands) - len(node.in_specs))]
     planned_specs = [None if value is None else specs.get(value) for value in node.operands]
     in_specs = tuple(spec or planned_specs[i] if i < len(planned_specs) else spec for i, spec in enumerate(asked))
-    # A stencil that the compiler partitions takes several times as long in a loop, so the halo is exchanged, and the
-    # result moved.
+    # A stencil that the compiler partitions takes several times as long in a loop, so the halo is exchanged and the
+    # result is moved.
     is_moved = isinstance(kernel, StencilKernel) and not node.strategy
     asked_out = () if is_moved else node.out_specs
     try:
@@ -266,7 +266,7 @@ def _planned(
             checked, _, _ = fill_in(kernel, operands, dict(node.parameters), mesh, in_specs, node.out_specs, AUTO)
     except CallError as error:
         raise _of_node(index, node.kernel, error) from None
-    # A layout that is left to the compiler could not be planned with.
+    # The nodes after this one are planned with its layout, so it cannot be left to the compiler.
     out_specs = (
         rows_over_all(result.ndim, mesh) if spec is None else spec
         for result, spec in zip(problem.results, problem.out_specs, strict=True)
@@ -311,7 +311,7 @@ def _kernel(kernels: Kernels, index: int, node: Node) -> Kernel:
 def _type(types: Mapping[Value, ArrayType], value: Value) -> ArrayType:
     if value not in types:
         shown = f"input {value.number}" if value.node < 0 else f"result {value.number} of node {value.node}"
-        raise _refused(f"refers to {shown}, which there is not")
+        raise _refused(f"refers to {shown}, which does not exist")
     return types[value]
 
 

@@ -1,4 +1,4 @@
-"""Graphs that run once for each row of arrays, in one program."""
+"""Scans: a graph that runs once for each row of arrays, in one program."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ScanParameters:
     Attributes:
         graph: the text of the graph of one iteration.
         carried: for each result the operand that it becomes in the next iteration, -1 for one that is stacked.
-        scanned: the operands of which an iteration takes one row.
+        scanned: the operands from which an iteration takes one row.
         length: the number of iterations.
-        reverse: whether the last row is the first.
+        reverse: True to begin with the last row.
     """
 
     graph: str
@@ -43,12 +43,12 @@ class ScanParameters:
 
 
 class ScanKernel(Kernel[ScanParameters]):
-    """A graph that runs once for each row of some operands, as ``jax.lax.scan``; a part of programs alone.
+    """A graph that runs once for each row of some operands, as ``jax.lax.scan``; only a node of graphs.
 
     Sharding: the first axis of operands that are scanned and of results that are stacked is not sharded.
 
     Args:
-        bodies: graphs of the kernels that nodes may be of.
+        bodies: graphs of the kernels of nodes.
     """
 
     name = "scan"
@@ -58,9 +58,9 @@ class ScanKernel(Kernel[ScanParameters]):
     parameters = (
         ParameterInfo("graph", "The graph of one iteration."),
         ParameterInfo("carried", "For each result the operand that it becomes, or -1 to stack it."),
-        ParameterInfo("scanned", "The operands of which an iteration takes one row.", ()),
+        ParameterInfo("scanned", "The operands from which an iteration takes one row.", ()),
         ParameterInfo("length", "The number of iterations."),
-        ParameterInfo("reverse", "Whether to begin with the last row.", default=False),
+        ParameterInfo("reverse", "True to begin with the last row.", default=False),
     )
     reproducibility = Reproducibility.PER_CALL
 
@@ -74,30 +74,30 @@ class ScanKernel(Kernel[ScanParameters]):
         """Checks the graph, and determines the results' types.
 
         Raises:
-            CallError: as a graph, and for operands without as many rows as there are iterations.
+            CallError: for what a graph refuses, and for operands without as many rows as there are iterations.
         """
-        checked = ScanParameters(
+        parsed = ScanParameters(
             text(parameters, "graph"),
             integers(parameters, "carried"),
             integers(parameters, "scanned"),
             integer(parameters, "length"),
             boolean(parameters, "reverse"),
         )
-        used = graph_of(checked.graph).input_count
+        used = graph_of(parsed.graph).input_count
         if len(operands) < used:
             raise CallError(
                 Reason.OPERAND_COUNT,
                 f"the graph has {used} inputs and {len(operands)} operands came; give one for each",
                 field="operands",
             )
-        rows = _rows(operands, checked)
-        results = self._bodies.results(checked.graph, rows[:used])
-        check_carried(GraphLoop(checked.carried), used, rows, results)
+        rows = _rows(operands, parsed)
+        results = self._bodies.results(parsed.graph, rows[:used])
+        check_carried(GraphLoop(parsed.carried), used, rows, results)
         stacked = tuple(
-            result if index >= 0 else ArrayType((checked.length, *result.shape), result.dtype)
-            for index, result in zip(checked.carried, results, strict=True)
+            result if index >= 0 else ArrayType((parsed.length, *result.shape), result.dtype)
+            for index, result in zip(parsed.carried, results, strict=True)
         )
-        return Signature(checked, stacked, tuple(self._bodies.types(checked.graph, rows[:used]).checks))
+        return Signature(parsed, stacked, tuple(self._bodies.types(parsed.graph, rows[:used]).checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[ScanParameters]) -> int:
         """Returns the bytes of an iteration, times their number."""
@@ -108,7 +108,7 @@ class ScanKernel(Kernel[ScanParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: ScanParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs: those that the kernels in the graph fill in; the first axis of rows is not sharded."""
+        """Fills in unset specs as the kernels in the graph do; the first axis of scanned operands is not sharded."""
         rows, used = _rows(operands, parameters), graph_of(parameters.graph).input_count
         requested = [_row_spec(i, spec, parameters, mesh) for i, spec in enumerate(in_specs)]
         plan = self._bodies.plan(parameters.graph, rows[:used], tuple(requested[:used]), mesh)
@@ -130,7 +130,7 @@ class ScanKernel(Kernel[ScanParameters]):
         )
 
     def is_reproducible(self, problem: Problem[ScanParameters]) -> bool:
-        """Returns True if every node's result is."""
+        """Returns True if the results of all nodes are reproducible."""
         return all(kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem))
 
     def parts(self, problem: Problem[ScanParameters]) -> Sequence[tuple[Kernel, Problem]]:
@@ -221,7 +221,7 @@ def _rows(operands: OperandTypes, parameters: ScanParameters) -> tuple[ArrayType
 
 
 def _row_spec(index: int, spec: Spec | None, parameters: ScanParameters, mesh: MeshAxes) -> Spec | None:
-    """Returns the spec of an operand in one iteration; a scanned one whose rows are sharded is sharded otherwise."""
+    """Returns the spec of an operand in one iteration; a scanned one whose rows are sharded gets another sharding."""
     if spec is None or index not in parameters.scanned:
         return spec
     return without_axis(spec, 0, mesh)

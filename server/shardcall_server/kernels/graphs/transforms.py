@@ -21,10 +21,10 @@ TRANSFORMS = ("value_and_grad", "jvp", "vjp", "checkpoint")
 
 With x the inputs of the graph, y its results, and w the inputs that ``wrt`` names:
 
-- ``value_and_grad``: of x, y and the derivative of the first result, a real scalar, for each of w;
-- ``jvp``: of x and a tangent for each of w, y and the tangent of each floating-point or complex result;
-- ``vjp``: of x and a cotangent for each floating-point or complex result, the product for each of w;
-- ``checkpoint``: of x, y, and a derivative of it computes y again in place of keeping what it needs.
+- ``value_and_grad`` maps x to y and the derivative of the first result, a real scalar, with respect to each of w;
+- ``jvp`` maps x and a tangent for each of w to y and the tangent of each floating-point or complex result;
+- ``vjp`` maps x and a cotangent for each floating-point or complex result to the product for each of w;
+- ``checkpoint`` maps x to y; its derivative computes intermediate results again instead of keeping them.
 """
 
 
@@ -32,7 +32,7 @@ def check_transform(transform: str, wrt: Sequence[int], input_count: int) -> Non
     """Checks the name of a transformation, and the inputs that it is with respect to.
 
     Raises:
-        CallError: for another name, and inputs that there are not, or twice.
+        CallError: for an unknown name, and for inputs that do not exist or are named twice.
     """
     if transform not in ("", *TRANSFORMS):
         raise CallError(
@@ -56,7 +56,7 @@ def transformed_types(
     """Returns the types of the operands and of the results of a transformed graph.
 
     Raises:
-        CallError: for inputs without derivatives, and for the gradient of what is no real scalar.
+        CallError: for inputs without derivatives, and for the gradient of a result that is not a real scalar.
     """
     inner, outer = tuple(inputs), tuple(results)
     for i in wrt:
@@ -168,7 +168,7 @@ def transformed(
     def vjp(*operands: jax.Array) -> tuple[jax.Array, ...]:
         inputs, cotangents = operands[: len(operands) - len(dual)], operands[len(operands) - len(dual) :]
         _, product, results = jax.vjp(of_wrt(inputs), *(inputs[i] for i in wrt), has_aux=True)
-        # What an operand's padding holds is not 0.
+        # The padding of an operand may hold other values than 0.
         clean = [
             fit(fit(cotangent, result_types[i].shape), padded_shape(result_types[i].shape, specs[i], axes))
             for i, cotangent in zip(dual, cotangents, strict=True)
@@ -191,13 +191,13 @@ def _arranged(
     results: tuple[_Item, ...],
     result_types: Sequence[ArrayType],
 ) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
-    """Returns what belongs to the operands and to the results of a transformed graph.
+    """Arranges items, such as types or specs, for the operands and for the results of a transformed graph.
 
     Args:
         transform: the transformation.
         wrt: the inputs that it is with respect to.
-        inputs: what belongs to the inputs of the graph.
-        results: what belongs to its results.
+        inputs: the items of the inputs of the graph.
+        results: the items of its results.
         result_types: the types of the results.
     """
     dual = tuple(item for item, result_type in zip(results, result_types, strict=True) if is_inexact(result_type.dtype))

@@ -1,4 +1,4 @@
-"""Graphs that are computed for every index of an axis at once, in one program."""
+"""Batched graphs, which are computed for every index of an axis at once, in one program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VmapParameters:
 
     Attributes:
         graph: the text of the graph of one index.
-        in_axes: for each operand the axis that is mapped, -1 for one that every index has complete.
+        in_axes: for each operand the axis that is mapped, -1 for an operand that every index uses completely.
         out_axes: for each result the axis that the results of all indices are stacked along.
         size: the length of the mapped axes.
     """
@@ -40,15 +40,15 @@ class VmapParameters:
 
 
 class VmapKernel(Kernel[VmapParameters]):
-    """A graph that is computed for every index of an axis at once, as ``jax.vmap``; a part of programs alone.
+    """A graph that is computed for every index of an axis at once, as ``jax.vmap``; only a node of graphs.
 
-    The programs of the kernels in the graph are batched by JAX. A check of values refuses the call if that of any index
-    does.
+    The programs of the kernels in the graph are batched by JAX. A check of values refuses the call if it refuses
+    any index.
 
     Sharding: the mapped axes are not sharded, the others as the kernels in the graph shard them.
 
     Args:
-        bodies: graphs of the kernels that nodes may be of.
+        bodies: graphs of the kernels of nodes.
     """
 
     name = "vmap"
@@ -78,25 +78,25 @@ class VmapKernel(Kernel[VmapParameters]):
         """Checks the graph, and determines the results' types.
 
         Raises:
-            CallError: as a graph, for axes that an operand or a result does not have, and operands whose mapped axes
-                are not of the size.
+            CallError: for what a graph refuses, for axes that an operand or a result does not have, and for operands
+                whose mapped axes do not have the size.
         """
-        checked = VmapParameters(
+        parsed = VmapParameters(
             text(parameters, "graph"),
             integers(parameters, "in_axes"),
             integers(parameters, "out_axes"),
             integer(parameters, "size"),
         )
-        used = graph_of(checked.graph).input_count
+        used = graph_of(parsed.graph).input_count
         if len(operands) != used:
             raise CallError(
                 Reason.OPERAND_COUNT,
                 f"the graph has {used} inputs and {len(operands)} operands came; give one for each",
                 field="operands",
             )
-        rows = _rows(operands, checked)
-        results = self._bodies.results(checked.graph, rows)
-        axes = checked.out_axes
+        rows = _rows(operands, parsed)
+        results = self._bodies.results(parsed.graph, rows)
+        axes = parsed.out_axes
         if len(axes) != len(results) or not all(
             0 <= axis <= result.ndim for axis, result in zip(axes, results, strict=True)
         ):
@@ -107,10 +107,10 @@ class VmapKernel(Kernel[VmapParameters]):
                 field="out_axes",
             )
         stacked = tuple(
-            replace(result, shape=_inserted(result.shape, axis, checked.size))
+            replace(result, shape=_inserted(result.shape, axis, parsed.size))
             for result, axis in zip(results, axes, strict=True)
         )
-        return Signature(checked, stacked, tuple(self._bodies.types(checked.graph, rows).checks))
+        return Signature(parsed, stacked, tuple(self._bodies.types(parsed.graph, rows).checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[VmapParameters]) -> int:
         """Returns the bytes of one index, times their number."""
@@ -120,7 +120,7 @@ class VmapKernel(Kernel[VmapParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: VmapParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs: those that the kernels in the graph fill in; mapped axes are not sharded."""
+        """Fills in unset specs as the kernels in the graph do; mapped axes are not sharded."""
         rows = _rows(operands, parameters)
         specs = tuple(without_axis(spec, axis, mesh) for spec, axis in zip(in_specs, parameters.in_axes, strict=True))
         plan = self._bodies.plan(parameters.graph, rows, specs, mesh)
@@ -133,7 +133,7 @@ class VmapKernel(Kernel[VmapParameters]):
         return tuple(default if spec is None else spec for default, spec in entries)
 
     def is_reproducible(self, problem: Problem[VmapParameters]) -> bool:
-        """Returns True if every node's result is."""
+        """Returns True if the results of all nodes are reproducible."""
         return all(kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem))
 
     def parts(self, problem: Problem[VmapParameters]) -> Sequence[tuple[Kernel, Problem]]:
@@ -147,8 +147,8 @@ class VmapKernel(Kernel[VmapParameters]):
     def _refusal(self, problem: Problem[VmapParameters]) -> str | None:
         """Returns why a graph cannot be batched; None if it can.
 
-        XLA partitions some batched stencils to wrong results, with zeros where rows of another device belong (jaxlib
-        0.10.1). Those that are batched exchange their halos.
+        XLA partitions some batched stencils incorrectly, with zeros in place of rows of another device (jaxlib 0.10.1).
+        Only stencils that exchange their halos are batched.
         """
         for node in nodes_of(self.plans(problem)[0]):
             if not isinstance(node.kernel, StencilKernel) or node.strategy.name == "halo":
@@ -197,7 +197,7 @@ class VmapKernel(Kernel[VmapParameters]):
 
 
 def without_axis(spec: Spec | None, axis: int, mesh: MeshAxes) -> Spec | None:
-    """Returns the spec of a part of an array at one index of an axis; the rows are sharded if that axis was.
+    """Returns the spec of the part of an array at one index of an axis; its rows are sharded if that axis was.
 
     Args:
         spec: the spec of the array; None for none.
@@ -210,7 +210,7 @@ def without_axis(spec: Spec | None, axis: int, mesh: MeshAxes) -> Spec | None:
 
 
 def with_axis(spec: Spec, axis: int) -> Spec:
-    """Returns the spec of an array whose parts at each index of an axis have a spec; a negative axis is none."""
+    """Returns the spec of an array whose part at each index of an axis has a spec; a negative axis stands for none."""
     return spec if axis < 0 else _inserted(spec, axis, ())
 
 
@@ -228,7 +228,7 @@ def _rows(operands: OperandTypes, parameters: VmapParameters) -> tuple[ArrayType
     if size < 0:
         raise CallError(Reason.INVALID_PARAMETER, f"size={size}; give 0 or more", field="size")
     if len(axes) != len(inputs) or not all(
-        axis == -1 or (0 <= axis < each.ndim and each.shape[axis] == size)
+        axis == -1 or (0 <= axis < array_type.ndim and array_type.shape[axis] == size)
         for axis, array_type in zip(axes, inputs, strict=True)
     ):
         raise CallError(

@@ -1,6 +1,6 @@
 """Comparisons of floating-point numbers by their bits, exact for subnormal numbers too.
 
-XLA:CPU takes subnormal numbers for zero in floating-point comparisons as in arithmetic; integers it compares exactly.
+XLA:CPU treats subnormal numbers as zero in floating-point comparisons and arithmetic; it compares integers exactly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def order_key(x: jax.Array) -> jax.Array:
     if x.dtype.kind != "f":
         return x
     bits = _bits(x)
-    # Sign and magnitude as two's complement: the bits of a negative number are the least integer plus its magnitude.
+    # Sign and magnitude as two's complement: the bits of a negative number are the lowest integer plus its magnitude.
     return jnp.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)
 
 
@@ -45,7 +45,7 @@ def is_positive(x: jax.Array) -> jax.Array:
 
 def are_ordered(x: jax.Array, y: jax.Array) -> jax.Array:
     """Returns True where neither of two real numbers is NaN."""
-    return (x == x) & (y == y)  # noqa: PLR0124  # one instruction of the processor's
+    return (x == x) & (y == y)  # noqa: PLR0124  # one instruction of the processor
 
 
 def normalized(x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -145,7 +145,10 @@ class ContractionSharding:
         """Returns why devices cannot multiply their own blocks, apart from labels to be gathered; None if they can."""
         for name, names in self.axes(STRETCHED):
             if names:
-                return f"{name} has size 1, is broadcast and is sharded over {format_mesh_axes(names)}, and it must not be sharded"
+                return (
+                    f"{name} has size 1, is broadcast and is sharded over {format_mesh_axes(names)}, and it must not "
+                    "be sharded"
+                )
         seen: dict[str, str] = {}
         for label in dict.fromkeys(label for axes in self.contraction.labels for label in axes):
             if label == STRETCHED or label in gathered:
@@ -154,8 +157,8 @@ class ContractionSharding:
             for other, names in others:
                 if names != mesh_axes:
                     return (
-                        f"{first} is sharded over {format_mesh_axes(mesh_axes)} and {other} over {format_mesh_axes(names)}, "
-                        "and it serves corresponding axes that are sharded alike"
+                        f"{first} is sharded over {format_mesh_axes(mesh_axes)} and {other} over "
+                        f"{format_mesh_axes(names)}, and it serves corresponding axes that are sharded alike"
                     )
             for name in mesh_axes:
                 if name in seen:

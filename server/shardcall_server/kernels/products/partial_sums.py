@@ -169,4 +169,5 @@ def default_out_spec(problem: Problem, contraction: Contraction, strategy: str) 
 
 def completed(names: tuple[str, ...], collective: str) -> str:
     """Returns the reason that a collective completes partial sums, as a clause."""
-    return f"an axis that is summed over is sharded over {format_mesh_axes(names)}, and {collective} completes the partial sums"
+    axes = format_mesh_axes(names)
+    return f"an axis that is summed over is sharded over {axes}, and {collective} completes the partial sums"
