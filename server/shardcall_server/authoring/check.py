@@ -16,7 +16,7 @@ from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.core.reproducibility import differing_bits
 
 MESHES: tuple[Mapping[str, int], ...] = ({"x": 1}, {"x": 8}, {"x": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 4})
-"""One device, all in a row, a number that divides few sizes, and two axes in either arrangement."""
+"""One device, 8 along one axis, a number that divides few sizes, and two axes in both orders."""
 
 _PADDINGS = (0.0, np.nan)
 
@@ -63,13 +63,13 @@ def check(
         reference: the definition, called with the operands and parameters; returns an array, or a tuple of several
             results.
         operands: the arrays to run on; None for one left out.
-        rtol: the relative difference allowed; 0 for none, where any NaN is a NaN.
+        rtol: the relative difference allowed; 0 for none. All NaN count as equal.
         atol: the absolute difference allowed.
         meshes: their axes; at most 8 devices each.
         parameters: the static parameters of the call.
 
     Raises:
-        AssertionError: a result differs, or a promise is broken; says for which mesh, specs and strategy.
+        AssertionError: a result differs, or a promise is broken; the message has the mesh, specs and strategy.
         CallError: the kernel refuses the call itself.
     """
     use_virtual_devices()

@@ -39,7 +39,7 @@ def use_virtual_devices() -> None:
     try:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", DEVICES)
-    except RuntimeError:  # it has started: with enough devices, one hopes
+    except RuntimeError:  # JAX has started; the number of devices is checked below
         pass
     if (count := len(jax.devices())) < DEVICES:
         raise RuntimeError(
@@ -60,7 +60,7 @@ def _jax_has_started() -> bool:
 
 @dataclass(frozen=True)
 class KernelCase:
-    """A call but for its values; equal calls share a compiled program."""
+    """A call without its values; equal calls share a compiled program."""
 
     kernel: Kernel
     operands: tuple[ArrayType | None, ...]
@@ -71,7 +71,7 @@ class KernelCase:
     parameters: tuple[tuple[str, ParameterValue], ...]
 
     def resolve(self) -> Resolution:
-        """Resolves the case: everything left unset is filled in."""
+        """Resolves the case, with defaults for everything that is unset."""
         request = Request(
             parameters=dict(self.parameters),
             operands=self.operands,
@@ -125,7 +125,7 @@ class Runner:
 
         Args:
             case: a kernel and the types and layout of its operands.
-            operands: of the types that the call has.
+            operands: arrays of the types of the case.
             padding: the value in the operands' padding, which is unspecified on a server.
 
         Raises:
@@ -148,9 +148,9 @@ class Runner:
 
 
 def _check_copies(array: jax.Array, shape: tuple[int, ...]) -> None:
-    """Checks that the devices that have the same block of a result have the same elements, but for padding.
+    """Checks that devices with the same block of a result have the same elements, except in padding.
 
-    Floating-point numbers may differ in their last bits: around a ring each device adds in another order.
+    Floating-point numbers may differ in their last bits, since in a ring each device adds in another order.
 
     Raises:
         AssertionError: if they differ: a later call may read the block of any of them.

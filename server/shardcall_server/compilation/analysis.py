@@ -18,7 +18,7 @@ _TYPE = re.compile(r"\b(?P<element>[a-z]+[0-9a-z]*)\[(?P<shape>[0-9,]*)\]")
 _BITS = re.compile(r"[a-z]+?([0-9]+)")
 # `custom-call(%copy), custom_call_target="lapack_dgesdd_ffi", operand_layout_constraints={f64[200,100]{0,1}}, …`
 _LAPACK = re.compile(r'custom_call_target="lapack_(?P<element>[sdcz])(?P<routine>\w+?)_ffi", (?P<operands>.*)')
-_COMPLEX_FLOPS = 4  # real operations of a complex one, about
+_COMPLEX_FLOPS = 4  # approximate number of real operations of a complex one
 
 # Of a matrix of m rows and n ≤ m columns, with vectors: Golub and Van Loan, Matrix Computations.
 _LAPACK_FLOPS: Mapping[str, Callable[[float, float], float]] = {
@@ -39,7 +39,7 @@ class CollectiveUse:
     """The collectives of one operation in the text of a program.
 
     Attributes:
-        operation: the operation's name, such as "collective-permute".
+        operation: the name of the operation, such as "collective-permute".
         count: their number in the text; one in a loop's body counts once.
         bytes_per_device: the bytes of their results on one device together.
     """
@@ -68,7 +68,7 @@ def collectives(text: str) -> list[CollectiveUse]:
     nbytes: Counter[str] = Counter()
     for match in _INSTRUCTION.finditer(text):
         types = [_type_bytes(*t) for t in _TYPE.findall(match["type"])]
-        if match["start"]:  # of the tuple (operand, result, context …) the result counts
+        if match["start"]:  # the result of the tuple (operand, result, context …)
             types = types[1:2] or types
         count[match["operation"]] += 1
         nbytes[match["operation"]] += sum(types)
@@ -86,7 +86,7 @@ def memory(compiled: jax.stages.Compiled | None) -> Memory:
 def flops(compiled: jax.stages.Compiled | None, text: str) -> float:
     """Returns an estimate of the floating-point operations on one device.
 
-    It is the compiler's, which counts none of LAPACK's routines, and the usual number of operations of these.
+    It is the compiler's estimate, which omits LAPACK's routines, plus the usual number of operations of these routines.
 
     Args:
         compiled: the program; None for one that computes nothing.

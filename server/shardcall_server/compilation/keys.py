@@ -28,7 +28,7 @@ class KernelKey:
         out_specs: spec of each result; "compiler" if that is left to it.
         donated: operands whose memory the program may reuse.
         strategy: its name.
-        device_kind: the platform's name of it.
+        device_kind: the name of the device in JAX.
         jax: versions of JAX and jaxlib.
         flags: compiler flags of the worker.
     """
@@ -69,7 +69,7 @@ class KernelKey:
 
 @dataclass(frozen=True)
 class Platform:
-    """The part of a key that depends on the worker alone."""
+    """The parts of a key that depend on the worker alone."""
 
     device_kind: str
     jax: str

@@ -1,4 +1,4 @@
-"""Resolution of calls: checks everything and fills in the defaults.
+"""Resolution of calls: checks, and defaults that are filled in.
 
 Pure Python, before any tracing, so that no text of a JAX exception reaches a client.
 """
@@ -68,7 +68,7 @@ class Resolution:
 
 
 def resolve(kernel: Kernel, request: Request, existing_devices: Sequence[int]) -> Resolution:
-    """Checks a call and fills in what it left open.
+    """Checks a call and fills in its defaults.
 
     Args:
         existing_devices: the ids of the devices that exist, in their own order.

@@ -1,7 +1,7 @@
 """Comparison of results with known answers.
 
-The tolerances are generous: they distinguish wrongly compiled programs, whose elements are far off, from
-different rounding. `docs/accuracy.md` has the errors of correct programs.
+The tolerances are generous: they distinguish wrongly compiled programs, whose elements are far off, from different
+rounding. `docs/accuracy.md` has the errors of correct programs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ULPS = 512.0  # of the type in which a function is computed
 
 
 def wide_type(dtype: np.dtype) -> np.dtype:
-    """Returns the type in which the known answers for ``dtype`` are computed: wider wherever the platform has one."""
+    """Returns the type in which the known answers for ``dtype`` are computed, a wider one if the platform has it."""
     if dtype.kind == "b":
         return dtype
     if dtype.kind == "c":
@@ -29,9 +29,9 @@ def are_wrong(got: np.ndarray, reference: np.ndarray, largest: np.ndarray, *, si
     Args:
         got: a kernel's result [n].
         reference: the same in a wider type [n].
-        largest: the largest size of an operand of each element [n], NaN where one is: where terms of that size cancel,
-            the error is measured by it rather than by the result.
-        signed_zeros: count a zero of the other sign as wrong.
+        largest: the largest magnitude of an operand of each element [n], NaN where an operand is NaN. Where terms of
+            that magnitude cancel, it is the measure of the error, and not the result.
+        signed_zeros: True to count a zero with the other sign as wrong.
     """
     if got.dtype.kind == "b":
         return np.asarray(got != reference)

@@ -27,7 +27,7 @@ _ROWS = 16_385  # the fewest at which jax-ml/jax#39103 shows in float64
 
 @dataclass(frozen=True)
 class _MeshTest:
-    """A call of one of our kernels over the full mesh, and its result by NumPy.
+    """A call of a kernel over the full mesh, and its result by NumPy.
 
     Attributes:
         name: the name of the known answer.
@@ -58,7 +58,7 @@ def known_answers(kernels: Mapping[str, Kernel], device_count: int, device: jax.
     Args:
         kernels: all kernels, by name.
         device_count: the number of devices of the full mesh.
-        device: one of this process, for what runs on one.
+        device: a device of this process, for tests on one device.
     """
     for name, (covered, call) in _ON_THE_MESH.items():
         there = _there(covered, kernels)
@@ -74,7 +74,7 @@ def _there(names: Sequence[str], kernels: Mapping[str, Kernel]) -> tuple[str, ..
 
 
 def _product(device_count: int) -> _MeshTest:
-    """Returns a product whose contracting axis is sharded, and not evenly."""
+    """Returns a product whose contracting axis is sharded unevenly."""
     contracted = 32 * device_count - 1
     lhs, rhs = _integers((65, contracted)), _integers((contracted, 63))
     return _MeshTest(
@@ -89,7 +89,7 @@ def _product(device_count: int) -> _MeshTest:
 
 
 def _along_rows(name: str, kernel: str, function: Callable[..., np.ndarray], device_count: int) -> _MeshTest:
-    """Returns a function along an axis that is sharded, and not evenly."""
+    """Returns a function along an axis that is sharded unevenly."""
     x = _integers((512 * device_count - 1, 9))
     return _MeshTest(name, kernel, (x.astype(np.float64),), function(x, axis=0).astype(np.float64), {"axis": 0})
 

@@ -1,4 +1,4 @@
-"""The suite of known-answer tests of a process, and which of them vouch for a program."""
+"""The suite of known-answer tests of a process, and the selection of those that vouch for a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSION = 2  # increased when a test changes: earlier verdicts are void
 
 
 class Suite:
-    """The known-answer tests of this process, in the order in which they are run while nobody waits for one.
+    """The known-answer tests of this process, in the order in which they run if no call waits for one.
 
     Args:
         kernels: all kernels, by name.
@@ -40,7 +40,7 @@ class Suite:
         }
 
     def vouching_for(self, resolved: Resolution) -> list[str]:
-        """Returns the names of the tests that must have passed before a program's results are believed."""
+        """Returns the names of the tests that must pass before the results of a program are returned."""
         parts = resolved.kernel.parts(resolved.problem)
         names = {name for kernel, problem in parts for name in self._vouching_for(kernel, problem)}
         return [name for name in self.known_answers if name in names]

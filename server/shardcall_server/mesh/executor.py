@@ -1,4 +1,4 @@
-"""Execution of compiled programs: launches in order on one thread, everything after a launch on others."""
+"""Execution of compiled programs: launches in order on one thread, and everything after a launch on other threads."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from shardcall_server.mesh.profiling import phase
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
-_VALUE_BYTES = 16  # one element of any type
-_MOMENT_S = 100e-6  # about a switch of threads
+# One element of any type. Results of this size come with the answer to their call: `float(loss)` of a traced function
+# takes 2.4 to 3.3 ms, and 5.9 to 7.5 with another call for the number.
+_VALUE_BYTES = 16
+_MOMENT_S = 100e-6  # about a thread switch
 _is_ready = methodcaller("is_ready")
 
 
@@ -57,7 +59,7 @@ class Launch:
         return (bool(self.kept) or self.program.result_bytes <= SMALL_BYTES) and all(map(_is_ready, self.arrays))
 
     def is_ready_soon(self) -> bool:
-        """Returns `is_ready`; waits for a moment if the program is small."""
+        """Returns `is_ready`; waits for `_MOMENT_S` if the program is small."""
         deadline = time.monotonic() + (_MOMENT_S if self.program.is_small else 0.0)
         while not self.is_ready:
             if time.monotonic() >= deadline:
@@ -89,7 +91,7 @@ class Executor:
     def launch(self, program: Program, message: link_pb2.FrontEndMessage) -> Launch:
         """Puts the operands on the devices and launches the program.
 
-        Operands may alias shared memory, which the front end does not change until it has the answer.
+        Operands may alias shared memory, which the front end does not change before it has the answer.
         """
         started = time.monotonic()
         command, loop = message.execute, None
@@ -151,20 +153,20 @@ class Executor:
             with phase("gather", launch.message, launch.program):
                 results = self._values(launch) if launch.kept else self._gather_all(launch, on_gathered)
                 answer.inline_results.extend(results)
-        # Before the answer: with it, the front end may hand the memory to another call.
+        # Before the answer, after which the front end may give the memory to another call.
         launch.arrays, launch.targets = (), ()
         answer.place_seconds, answer.execute_seconds = launch.placement_s, ready - begun
         answer.gather_seconds = time.monotonic() - ready
 
     def _finish_slice(self, launch: Launch, loop: LoopState, answer: link_pb2.Executed) -> bool:
-        """Advances a loop; returns whether its results are complete, which are then kept.
+        """Advances a loop; returns True if its results are complete, which are then kept.
 
-        A process without devices of the loop knows nothing of its end, and keeps both its state and its results.
+        A process without devices of the loop does not know that it has ended, and keeps both its state and its results.
         """
         progress = loop.advance(launch.arrays)
         if progress is not None:
             answer.progress.CopyFrom(progress)
-            # From the launch: another one that ends in between would make a time from its end too short.
+            # Measured from the launch: measured from the end of another one in between, it would be too short.
             answer.progress.seconds = time.monotonic() - launch.began
             if progress.left:
                 return False
@@ -240,7 +242,7 @@ class Executor:
         return inline
 
     def _values(self, launch: Launch) -> list[bytes]:
-        """Returns the bytes of resident results that have few, none for the others; nothing if all have many."""
+        """Returns the bytes of small resident results, and none for the others; an empty list if none is small."""
         types = launch.program.resolved.problem.results
         have_few = [0 < array_type.nbytes <= _VALUE_BYTES for array_type in types]
         if not self._is_one_process or not any(have_few):

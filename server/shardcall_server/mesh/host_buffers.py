@@ -30,7 +30,7 @@ class Source:
     Attributes:
         type: the type of the complete array.
         memory: the array; or uint8[n], the blocks that the devices of this process hold.
-        is_complete: whether ``memory`` is the complete array.
+        is_complete: True if ``memory`` is the complete array.
     """
 
     type: ArrayType
@@ -51,7 +51,7 @@ class Target:
     Attributes:
         type: the type of the complete array.
         memory: the array; or uint8[n], for the blocks that this process contributes.
-        is_complete: whether ``memory`` is the complete array.
+        is_complete: True if ``memory`` is the complete array.
     """
 
     type: ArrayType

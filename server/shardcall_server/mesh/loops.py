@@ -1,4 +1,4 @@
-"""Loops that run in slices: launches of some iterations each, with their state on the devices in between."""
+"""Loops that run in slices: launches of some iterations each, between which their state stays on the devices."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LoopState:
 
 
 class Loops:
-    """The loops that have begun and not ended, by their ids.
+    """The running loops, by their ids.
 
     Threads share them without a lock: every use is one operation of a dictionary.
     """

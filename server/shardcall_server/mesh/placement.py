@@ -19,7 +19,7 @@ from shardcall_server.link.process_blocks import Bounds, blocks_of, crop, laid_o
 Parts = Callable[[Bounds], np.ndarray]
 """Returns the part of an array within bounds inside it."""
 
-_ALIGNMENT_BYTES = 64  # JAX copies memory of another alignment, on one thread
+_ALIGNMENT_BYTES = 64  # JAX copies memory with a smaller alignment, on one thread
 _COPY_THREADS = 2  # two saturate the memory bandwidth of a small host
 _LARGE_BYTES = 2 << 20
 _SLABS, _SLAB_BYTES = 8, 16 << 20  # a slab is an eighth of a result, between _LARGE_BYTES and this
@@ -30,10 +30,10 @@ class ParallelCopier:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_COPY_THREADS - 1, thread_name_prefix="copy")
-        self._pool_free = threading.Lock()  # held, never waited for, by the thread whom the pool helps
+        self._pool_free = threading.Lock()  # held, and never waited for, by the thread that the pool helps
 
     def by_rows(self, rows: int, nbytes: int, copy: Callable[[int, int], None]) -> None:
-        """Calls ``copy(begin, end)`` for all rows, in two halves if there is much to copy and the thread is free."""
+        """Calls ``copy(begin, end)`` for all rows, in two halves if the array is large and the thread is free."""
         if nbytes < _LARGE_BYTES or rows < _COPY_THREADS or not self._pool_free.acquire(blocking=False):
             copy(0, rows)
             return
@@ -58,9 +58,9 @@ def put_padded(array: np.ndarray, placement: Placement, copier: ParallelCopier, 
         array: a row-major array whose shape fits ``placement.padded``.
         placement: the padded shape and sharding.
         copier: copies blocks that JAX cannot alias.
-        may_alias: whether a block may alias ``array``, as on CPU a contiguous and 64-byte aligned block does. Then
-            ``array`` must not change or be freed before the execution that reads it has finished; otherwise the
-            devices do not share the memory of a block once the result is ready.
+        may_alias: True if a block may alias ``array``, as a contiguous and 64-byte aligned block does on CPU. Then
+            ``array`` must not change or be freed before the execution that reads it has finished. If False, the devices
+            do not share the memory of a block once the result is ready.
     """
 
     def part(bounds: Bounds) -> np.ndarray:

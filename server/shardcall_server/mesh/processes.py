@@ -16,14 +16,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardcall_worker.v1 import link_pb2
 
-# Far below JAX's defaults of 300, 100 and 300 s: processes that are late are started again.
+# Far below JAX's defaults of 300, 100 and 300 s, since processes that are late are started again.
 _JOIN_S = 60
 _HEARTBEAT_S = 10
 _SHUTDOWN_S = 5
 # Private, since JAX's public interface lets gloo listen at the address of the host's name, often the loopback.
 _MODULE = "jax._src.lib"
 _MAKE = "make_gloo_tcp_collectives"
-# Private, since jax.extend has all primitives but this.
+# Private, since jax.extend has all primitives except this one.
 _PARALLEL = "jax._src.lax.parallel"
 _REDUCE_SCATTER = "reduce_scatter_p"
 
@@ -65,8 +65,8 @@ def _listen_at(address: str) -> None:
 def _replace_reduce_scatters() -> None:
     """Lowers reduce-scatters of CPUs to all-to-alls and sums.
 
-    gloo's own overwrites what it still sends, and so returns wrong values now and then
-    (https://github.com/jax-ml/jax/issues/40830, in jaxlib 0.10.1). The bytes sent are as many.
+    gloo's reduce-scatter overwrites memory that it is still sending, and sometimes returns wrong values
+    (https://github.com/jax-ml/jax/issues/40830, in jaxlib 0.10.1). The replacement sends the same number of bytes.
     """
     primitive = getattr(import_module(_PARALLEL), _REDUCE_SCATTER, None)
     if primitive is None:

@@ -57,7 +57,7 @@ class ResidentArrays:
         return resident
 
     def delete(self, array_ids: Iterable[int]) -> bool:
-        """Removes arrays, which executions that were launched before still read; returns whether any is large."""
+        """Removes arrays, which executions that were launched before still read; returns True if any is large."""
         is_large = False
         for array_id in array_ids:
             resident = self._arrays.pop(array_id, None)
@@ -77,7 +77,7 @@ class ResidentArrays:
                 return array
             moved: jax.Array = jax.device_put(array, placement.sharding)
             return moved
-        # Differently padded: padding here may be part of a block there, so the transfer goes through the host.
+        # With another padding, padding may become part of a block, so the transfer goes through the host.
         return put_padded(self._gather_unsharded(resident), placement, self._copier, may_alias=True)
 
     def _gather_unsharded(self, resident: DeviceArray) -> np.ndarray:

@@ -25,9 +25,9 @@ class Resolver:
 
     Args:
         kernels: the kernels by name.
-        platform: the part of every key that this process decides.
+        platform: the parts of every key that depend on this process.
         devices: the ids of the mesh's devices.
-        max_open: the most calls that are kept.
+        max_open: the maximum number of calls that are kept.
     """
 
     def __init__(

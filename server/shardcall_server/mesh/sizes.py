@@ -67,7 +67,7 @@ def device_bytes() -> int:
 
 
 def check_memory(nbytes: int, limit_bytes: int) -> None:
-    """Refuses arrays that the devices together cannot hold, since the kernel would kill a process on virtual devices.
+    """Refuses arrays that the devices cannot hold; with virtual devices, the operating system would kill the process.
 
     Args:
         nbytes: the memory needed.

@@ -22,9 +22,9 @@ class TrialRunner:
         self._blocks: list[jax.Array] = []
 
     def run(self, program: Program, command: measure_pb2.Measure) -> measure_pb2.Measured:
-        """Runs a program at least once, until it has had its runs or its time.
+        """Runs a program at least once, until the maximum number of runs or the maximum time is reached.
 
-        Ones rather than zeros: memory that was never written reads from one page, in no time.
+        The blocks are ones and not zeros: memory that was never written is read from one page, which is too fast.
         """
         assert program.compiled is not None
         layouts = [(placement, held.name) for _, placement, held in filter(None, program.inputs)]

@@ -81,7 +81,7 @@ def product_type(
 
 
 def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:
-    """Returns the program for a result without elements or sums without terms; None where there is work.
+    """Returns the program for a result without elements or sums without terms; None for any other result.
 
     Args:
         terms: the number of terms of a sum; by default the number of rows of rhs.
@@ -123,7 +123,7 @@ def contract(arrays: Sequence[jax.Array], contraction: Contraction, out_labels: 
     else:
         left, right = _factors(factors[0], factors[1], dtype)
     if out_labels and out_labels[0] in rhs and out_labels[0] not in lhs:
-        # Made in this order, what is scattered by the columns of a product needs no transposition.
+        # In this order of the factors, a product that is scattered by columns needs no transposition.
         left, right, lhs, rhs = right, left, rhs, lhs
     batch = [label for label in out_labels if label in lhs and label in rhs]
     contracting = [label for label in lhs if label in rhs and label not in out_labels]
@@ -152,7 +152,7 @@ def _diagonals(array: jax.Array, labels: Labels) -> tuple[jax.Array, Labels]:
 
 
 def _sum_alone(array: jax.Array, labels: Labels, kept: Collection[str], dtype: np.dtype) -> tuple[jax.Array, Labels]:
-    """Sums over the labels that are not to be kept, in the sum type of ``dtype``."""
+    """Sums over the labels that are not kept, in the sum type of ``dtype``."""
     total = sum_type(dtype)
     wide = array.astype(total) if dtype == np.bool_ else element_types.widen(array, dtype)
     axes = tuple(i for i, label in enumerate(labels) if label not in kept)
@@ -177,8 +177,8 @@ def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array
 def _dot(lhs: jax.Array, rhs: jax.Array, dimensions: lax.DotDimensionNumbers, dtype: np.dtype) -> jax.Array:
     """Returns the sums of products of factors, in the sum type of ``dtype``.
 
-    Full precision is requested: a GPU's default for float32 keeps 10 bits of the factors. Integers of up to 32
-    bits are multiplied as int32, modulo 2³² all the same, for which XLA:CPU has a fast product.
+    Full precision is requested, since a GPU's default for float32 keeps 10 bits of the factors. Integers of up to 32
+    bits are multiplied as int32, for which XLA:CPU has a fast product; the result modulo 2³² is the same.
     """
     preferred = total = sum_type(dtype)
     if total.kind in "iu" and total.itemsize <= 4:
@@ -206,7 +206,7 @@ def mask_label(
 
 
 def rows_here(length: int, axis_names: tuple[str, ...], block: int) -> jax.Array:
-    """Returns how many of ``length`` rows are in this device's block or after it; below 1 the block is all padding."""
+    """Returns the number of ``length`` rows in this device's block or after it; below 1, the block is all padding."""
     return length - lax.axis_index(axis_names).astype(index_type(length + block)) * block
 
 

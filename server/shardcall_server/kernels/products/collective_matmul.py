@@ -54,10 +54,10 @@ def _build(
         mesh=mesh,
         in_specs=(partition_spec(layout.lhs), partition_spec(layout.rhs)),
         out_specs=partition_spec(layout.result),
-        # The ring gives every device the same complete product, which JAX cannot infer.
+        # Every device computes the same complete product in a ring, which JAX cannot infer.
         check_vma=False,
     )
-    # An axis sharded over two mesh axes before, and over one after, may need more padding than it came with.
+    # An axis that is sharded over more mesh axes in one array than in another may need more padding there.
     return lambda lhs, rhs: (fit(sharded(fit(lhs, (m, k)), fit(rhs, (k, n))), problem.padded_result()),)
 
 
@@ -142,8 +142,8 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for operands that are no matrices, shapes that do not match, element types without a
-                common type, and an axis_name that is no string.
+            CallError: for operands that are not matrices, shapes that do not match, element types without a
+                common type, and an axis_name that is not a string.
         """
         axis_name = text(parameters, "axis_name")
         lhs, rhs = map(required, operands)
@@ -199,7 +199,7 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         return lhs, rhs
 
     def default_out_specs(self, problem: Problem[CollectiveMatMulParameters], strategy: str) -> Specs:
-        """Returns the spec that the strategy produces; of rows and columns to gather, the rows of lhs are."""
+        """Returns the spec that the strategy produces; if rows or columns can be gathered, that of gathered rows."""
         specs = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
         return (problem.out_specs[0] or (specs[0] if specs else None),)
 

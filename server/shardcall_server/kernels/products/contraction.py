@@ -12,7 +12,7 @@ from shardcall_core.layouts.layout import MAX_RANK, Spec
 from shardcall_server.kernels.core.kernel import Problem
 
 STRETCHED = ""
-"""The label of an axis of size 1 that is broadcast: NumPy repeats it, a sum of products can leave it out."""
+"""The label of an axis of size 1 that is broadcast: NumPy repeats it, and a sum of products can omit it."""
 
 Labels = tuple[str, ...]
 
@@ -55,7 +55,7 @@ class Contraction:
 
     @property
     def terms(self) -> int:
-        """The number of products that an element of the result is the sum of; with none every sum is zero."""
+        """The number of products whose sum is an element of the result; without any, all sums are zero."""
         return math.prod(self.sizes[label] for label in self.summed)
 
     def pairs(self) -> list[Contraction]:
@@ -73,7 +73,7 @@ class Contraction:
         return pairs
 
     def check_rank(self) -> None:
-        """Refuses a result, or what leads to it, of more axes than an array may have."""
+        """Refuses a result or an intermediate product with more axes than an array may have."""
         for pair in self.pairs()[:-1]:
             if len(pair.result) > MAX_RANK:
                 raise CallError(
@@ -128,12 +128,12 @@ class ContractionSharding:
 
     @property
     def summed_mesh_axes(self) -> tuple[str, ...]:
-        """The mesh axes over which partial sums are to be completed."""
+        """The mesh axes over which partial sums have to be completed."""
         return tuple(name for label in self.contraction.summed for name in self.mesh_axes(label))
 
     @property
     def result_spec(self) -> Spec:
-        """The result's spec where every device keeps what it computes of its blocks."""
+        """The result's spec if every device keeps the product of its blocks."""
         return tuple(self.mesh_axes(label) for label in self.contraction.result)
 
     @property

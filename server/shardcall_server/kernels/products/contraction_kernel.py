@@ -20,10 +20,10 @@ class ContractionKernel(Kernel[ParametersT]):
     @staticmethod
     @abstractmethod
     def contraction_of(problem: Problem[ParametersT]) -> Contraction:
-        """Returns the contraction that a problem asks for."""
+        """Returns the contraction of a problem."""
 
     def product_count(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
-        """Returns the multiplications of a product of matrices; those of batches are some more."""
+        """Returns the multiplications of a product of matrices, which is an underestimate for batches."""
         shapes = (array.shape for array in (*operands, *signature.results) if array is not None)
         return math.isqrt(math.prod(map(math.prod, shapes)))
 

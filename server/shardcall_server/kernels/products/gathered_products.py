@@ -104,7 +104,7 @@ def _duplicate_work(sharding: ContractionSharding, spec: Spec) -> str | None:
 
 @dataclass(frozen=True)
 class _Panels:
-    """The contracting axis in panels, each of which is inside one block of either operand.
+    """The contracting axis in panels, each of which is inside one block of each operand.
 
     Attributes:
         edges: the start of each panel, and the size of the axis.
@@ -174,7 +174,7 @@ def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
             ]
             return block_products.contract(factors, contraction, contraction.result, result.dtype)
 
-        # A loop, since panels that are broadcast all at once take the memory of the gathered operands.
+        # A loop, since panels that are all broadcast at once take as much memory as the gathered operands.
         total = lax.fori_loop(1, len(panels.edges) - 1, lambda i, total: total + part(i), part(0))
         return block_products.finish(total, result.dtype)
 

@@ -17,7 +17,7 @@ def canonical(subscripts: str, operands: Sequence[ArrayType]) -> str:
     """Returns the subscripts with labels renamed in order of occurrence, and ``...`` and the result written out.
 
     Raises:
-        CallError: for all that ``np.einsum`` refuses.
+        CallError: for subscripts that ``np.einsum`` refuses.
     """
     try:
         labels, result = parse(subscripts, [operand.shape for operand in operands])
@@ -56,5 +56,5 @@ def _check_sizes(subscripts: str, labels: Sequence[Labels], operands: Sequence[A
 
 
 def _symbol(i: int) -> str:
-    """Returns a character for each label; two arrays of most axes have more labels than there are letters."""
+    """Returns a character for a label; two arrays of the maximum rank have more labels than there are letters."""
     return string.ascii_letters[i] if i < len(string.ascii_letters) else chr(ord("À") + i - len(string.ascii_letters))

@@ -26,9 +26,9 @@ from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 MODES = ("full", "same", "valid")
 NUMBERED = ("valid", "same", "full")
-"""The modes in the order of NumPy's numbers for them."""
+"""The modes in the order of NumPy's numbers."""
 MAX_UNROLLED = 32
-"""The longest window whose products are written out; a longer one is a loop, so that compile time is bounded."""
+"""The longest window whose products are unrolled; a longer one is a loop, so that compile time is bounded."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Halo:
 
     Attributes:
         along: the axis of the convolution.
-        exchange: gives every device its block and the rows around it.
+        exchange: returns the block of a device with the rows around it.
         starts: [D] the first of these rows that each device uses.
         block: rows of a block of the result.
     """
@@ -159,7 +159,7 @@ class Halo:
         x, spec, mesh = required(problem.operands[0]), required(problem.in_specs[0]), problem.mesh
         along = ShardedAxis.of(x, spec, window.axis, mesh)
         block = block_shape(problem.results[0].shape, spec, mesh)[window.axis]
-        # The first row that each device needs, as its block of x counts.
+        # The first row that each device needs, relative to its block of x.
         first = [d * (block - along.block) + window.start - (window.length - 1) for d in range(along.devices)]
         left = max(0, -min(first))
         right = max(0, max(first) + block + window.length - 1 - along.block)
@@ -200,7 +200,7 @@ def _halo_refusal(problem: Problem[ConvolveParameters]) -> str | None:
 
 
 def _mode(parameters: ParameterValues) -> str:
-    """Returns the mode that a call names, or gives as NumPy's number."""
+    """Returns the mode of a call, which may be one of NumPy's numbers."""
     value = parameters["mode"]
     if isinstance(value, int) and not isinstance(value, bool):
         if value in range(len(NUMBERED)):

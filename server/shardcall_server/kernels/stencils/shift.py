@@ -27,7 +27,7 @@ from shardcall_server.kernels.stencils.routes import Boundary
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 MODES = ("fill", "periodic")
-_TYPE_CODES = "biufc"  # a value of one kind fits into arrays of its own and of later ones; i and u are one
+_TYPE_CODES = "biufc"  # of NumPy; a value fits into arrays of its own type code and of later ones; i and u are equal
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _body(
     dtype = block.dtype
     value = fill[0].astype(dtype) if fill else jnp.zeros((), dtype)
     if is_narrow := element_types.is_narrow_float(dtype):
-        # XLA:CPU would take them to float32 and back, which not every NaN comes through.
+        # XLA:CPU would convert them to float32 and back, which changes some NaN.
         block, value = as_integers(block), as_integers(value)
     for along, count in zip(alongs, counts, strict=True):
         block = _shifted(block, value, along, count, mode)
@@ -112,7 +112,7 @@ class Shift(StencilKernel[ShiftParameters]):
     """Rows moved along one axis or several: ``r[i, j, …] = x[i - shift[0], j - shift[1], …]``.
 
     With mode ``fill`` rows that nothing moves to hold ``fill``, as `scipy.ndimage.shift` with ``order=0, cval=fill``;
-    with ``periodic`` what leaves at one end comes in at the other: `numpy.roll`. The result is of x's element type.
+    with ``periodic`` rows that leave at one end enter at the other: `numpy.roll`. The result is of x's element type.
 
     Sharding: any axis may be sharded, over any mesh axes. Along one that is, ``halo`` sends |shift| rows in one
     direction, or the complete block in two parts where blocks are narrower than that, directly to their targets.
@@ -151,8 +151,8 @@ class Shift(StencilKernel[ShiftParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for a scalar x, axes out of range, more shifts than axes, another mode, and a fill that is no
-                scalar, of a kind that x cannot hold, or present where nothing is filled.
+            CallError: for a scalar x, axes out of range, more shifts than axes, another mode, and a fill that is not a
+                scalar, that x cannot hold, or that is given where nothing is filled.
         """
         x, fill = required(operands[0]), operands[1]
         if not x.ndim:
@@ -173,7 +173,7 @@ class Shift(StencilKernel[ShiftParameters]):
 
 
 def moves_of(parameters: ParameterValues, ndim: int) -> list[tuple[int, int]]:
-    """Axes, counted from the first, each with its shift.
+    """Returns the axes, counted from the first, each with its shift.
 
     Raises:
         CallError: for axes out of range, and shifts that are not one for all axes or one for each.
