@@ -75,7 +75,7 @@ def errors(actual: np.ndarray, reference: np.ndarray, scale: np.ndarray | None =
     with np.errstate(all="ignore"):
         wide = extended(actual)
         size = _size(reference) if scale is None else np.fmax(_size(reference), abs(scale))
-        apart = [abs(got - wanted) for got, wanted in _parts(wide, reference)]
+        apart = [abs(got - expected) for got, expected in _parts(wide, reference)]
         if actual.dtype.kind == "c":
             apart = [np.where(flushed, 0, d) for d, flushed in zip(apart, _flushed(actual, reference), strict=True)]
         in_units = np.max(apart, axis=0) / spacing(size, actual.dtype)
@@ -91,8 +91,10 @@ def _parts(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
 
 def _flushed(actual: np.ndarray, reference: np.ndarray) -> list[np.ndarray]:
     """A mask of elements with a part that is 0 where the reference's is subnormal."""
-    least = finfo(actual.dtype).tiny
-    return [(got == 0) & (wanted != 0) & (abs(wanted) < least) for got, wanted in _parts(actual, reference)]
+    smallest_normal = finfo(actual.dtype).tiny
+    return [
+        (got == 0) & (expected != 0) & (abs(expected) < smallest_normal) for got, expected in _parts(actual, reference)
+    ]
 
 
 def measure(
@@ -119,9 +121,9 @@ def measure(
         if (wrong & ~tiny).any():
             result.worst, result.worst_at = float("inf"), shown.at(int(np.argmax(wrong & ~tiny)))
         return result
-    error, least = errors(actual, reference, scale), finfo(actual.dtype).tiny
+    error, smallest_normal = errors(actual, reference, scale), finfo(actual.dtype).tiny
     with np.errstate(all="ignore"):
-        tiny_out = (_size(reference) < least) & (reference != 0)
+        tiny_out = (_size(reference) < smallest_normal) & (reference != 0)
     tiny_in, on_edge = _any_of(_is_subnormal, elements, actual), _any_of(_is_edge, elements, actual)
     ordinary = ~tiny_in & ~tiny_out & ~on_edge
     if (error * ordinary).any():
@@ -130,7 +132,7 @@ def measure(
     far = ordinary & (error > _FAR) & (scale is None) & bool(elements)
     bound = max(1.0, float(np.max(error * (ordinary & ~far), initial=0)))
     result.operands_flushed = bool((error[tiny_in & ~tiny_out] > bound).any())
-    result.results_flushed = bool((error[tiny_out & ~tiny_in & (_size(reference) > least / 2)] > bound).any())
+    result.results_flushed = bool((error[tiny_out & ~tiny_in & (_size(reference) > smallest_normal / 2)] > bound).any())
     if actual.dtype.kind == "c":
         result.results_flushed |= bool((np.logical_or(*_flushed(actual, reference)) & ordinary).any())
     wrong = (on_edge & (error > _ON_EDGE * bound)) | ~_same_limits(
@@ -156,18 +158,18 @@ class _Shown:
         return f"({operands}) → {self.actual[i]}, not {_rounded(self.reference[i : i + 1], self.actual.dtype)[0]}"
 
 
-def _same_limits(actual: np.ndarray, wanted: np.ndarray, *, exact_zeros: bool) -> np.ndarray:
+def _same_limits(actual: np.ndarray, expected: np.ndarray, *, exact_zeros: bool) -> np.ndarray:
     """True if NaN, infinities and signed zeros match the reference; for complex numbers in both parts."""
     if actual.dtype.kind == "c":
-        parts = [(actual.real, wanted.real), (actual.imag, wanted.imag)]
+        parts = [(actual.real, expected.real), (actual.imag, expected.imag)]
         first, second = (_same_limits(*part, exact_zeros=exact_zeros) for part in parts)
         return first & second
-    actual, wanted = extended(actual), extended(wanted)
-    nan = np.isnan(actual) == np.isnan(wanted)
-    infinite = np.isinf(actual) | np.isinf(wanted)
-    zero = (wanted == 0) & exact_zeros
-    same = (actual == wanted) & (np.signbit(actual) == np.signbit(wanted))
-    return nan & (~(infinite | zero) | np.isnan(wanted) | same)
+    actual, expected = extended(actual), extended(expected)
+    nan = np.isnan(actual) == np.isnan(expected)
+    infinite = np.isinf(actual) | np.isinf(expected)
+    zero = (expected == 0) & exact_zeros
+    same = (actual == expected) & (np.signbit(actual) == np.signbit(expected))
+    return nan & (~(infinite | zero) | np.isnan(expected) | same)
 
 
 def _rounded(reference: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -78,11 +78,11 @@ class Kernels:
 
         ``padding`` is what the operands' padding holds if the call runs in this process; a server has no such option.
         """
-        wanted = _call(kernel, *operands, **how)
+        case = _call(kernel, *operands, **how)
         if self._wire is not None and self._wire.knows(kernel):
-            results = self._wire.run(wanted, operands)
+            results = self._wire.run(case, operands)
         else:
-            results = self.runner.run(wanted, operands, padding)
+            results = self.runner.run(case, operands, padding)
         return results[0] if len(results) == 1 else results
 
     def together(self, calls: Sequence[tuple[Kernel, *tuple[np.ndarray, ...]]]) -> dict[str, np.ndarray]:
@@ -92,8 +92,8 @@ class Kernels:
             resolved = self.resolve(kernel, *operands[kernel.name])
             mesh = build_mesh(resolved.problem.mesh, resolved.device_ids)
             programs[kernel.name] = resolved.strategy.build(resolved.problem, mesh)
-        made = jax.jit(lambda named: {name: programs[name](*arrays)[0] for name, arrays in named.items()})(operands)
-        return {name: np.asarray(array) for name, array in made.items()}
+        results = jax.jit(lambda named: {name: programs[name](*arrays)[0] for name, arrays in named.items()})(operands)
+        return {name: np.asarray(array) for name, array in results.items()}
 
 
 def _call(
@@ -177,12 +177,12 @@ class Values:
 
     def subnormal(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Values of both signs whose magnitudes have only a few significant bits."""
-        least = float(ml_dtypes.finfo(dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
-        return (self.random.integers(-7, 8, shape) * np.float64(least)).astype(dtype)
+        min_subnormal = float(ml_dtypes.finfo(dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
+        return (self.random.integers(-7, 8, shape) * np.float64(min_subnormal)).astype(dtype)
 
-    def least(self, shape: tuple[int, ...], name: str) -> np.ndarray:
+    def zeros_and_subnormals(self, shape: tuple[int, ...], name: str) -> np.ndarray:
         """Zeros of both signs and subnormals, in each part of a complex type."""
-        dtype = next(kind for kind in ELEMENT_TYPES if kind.name == name)
+        dtype = next(element_type for element_type in ELEMENT_TYPES if element_type.name == name)
         array = np.empty(shape, dtype)
         parts = array.view(array.real.dtype) if dtype.kind == "c" else array
         some = self.subnormal(parts.shape, parts.dtype)

@@ -304,7 +304,7 @@ def test_across_the_sharded_axis_nothing_travels(run, strategy):
 
 
 @pytest.mark.parametrize(("size", "n"), pairs_of([(2, 4096), (8, 4095), (2, 4095), (8, 4096)], [1, 2, 3, 4]))
-def test_up_to_order_four_no_block_is_written_for_a_pass_of_its_own(run, size, n):
+def test_up_to_order_four_no_block_is_written_for_a_separate_pass(run, size, n):
     """Also where the blocks of x and of the result are of two sizes, so that every device's rows begin elsewhere."""
     devices, rows = size
     x, scalar = ArrayType((rows, 16), np.dtype(np.float64)), ArrayType((), np.dtype(np.float64))

@@ -132,7 +132,7 @@ def test_one_neighbour_costs_one_permute_of_what_is_needed(boundary, count):
         (1, 6, 4, "zero", []),
     ],
 )
-def test_each_distance_takes_the_rows_it_must(devices, rows, count, boundary, lengths):
+def test_every_distance_takes_the_rows_it_must(devices, rows, count, boundary, lengths):
     exchange = rows_before(along_rows(devices, rows), count, boundary)
     assert sorted((permute.length for permute in exchange.permutes), reverse=True) == lengths
 

@@ -127,11 +127,11 @@ def compiled_text(calls) -> str:
     programs = {name: call.strategy.build(call.problem, mesh) for name, call in calls.items()}
 
     def together(operands):
-        made = {}
+        results = {}
         for name, arrays in operands.items():
             with jax.named_scope(f"of_{name}"):
-                made[name] = list(programs[name](*arrays))[: len(calls[name].problem.results)]
-        return made
+                results[name] = list(programs[name](*arrays))[: len(calls[name].problem.results)]
+        return results
 
     lowered = jax.jit(together, out_shardings=results).lower(arguments)
     return lowered.compile(compiler_options={"xla_backend_optimization_level": 0}).as_text()

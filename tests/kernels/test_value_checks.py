@@ -33,13 +33,13 @@ def test_a_negative_power_is_detected_on_every_device(run, same, mesh, in_specs)
 
 def test_one_in_many_is_detected(run):
     y = np.zeros(5003, np.int16)
-    wanted = run.kernel_case(POWER, y, y)
+    case = run.kernel_case(POWER, y, y)
     for index in (0, 511, 512, 4999, 5002):
         y[index] = -3
         with pytest.raises(CallError, match="negative"):
-            run.runner.run(wanted, (y, y))
+            run.runner.run(case, (y, y))
         y[index] = 0
-    run.runner.run(wanted, (y, y))
+    run.runner.run(case, (y, y))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class WireCalls:
         """Returns whether the kernel is one of the server's, and not one of a test's own."""
         return self._types.get(kernel.name) is type(kernel)
 
-    def run(self, wanted: KernelCase, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
+    def run(self, case: KernelCase, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
         """The results of a call.
 
         Raises:
@@ -46,21 +46,21 @@ class WireCalls:
         """
         try:
             result = self._client.call(
-                wanted.kernel.name,
+                case.kernel.name,
                 *operands,
-                mesh=self._mesh(dict(wanted.mesh)),
-                in_specs=[_spec(spec) for spec in wanted.in_specs],
-                out_specs=[_spec(spec) for spec in wanted.out_specs],
-                strategy=wanted.strategy,
+                mesh=self._mesh(dict(case.mesh)),
+                in_specs=[_spec(spec) for spec in case.in_specs],
+                out_specs=[_spec(spec) for spec in case.out_specs],
+                strategy=case.strategy,
                 timeout=_TIMEOUT_S,
-                **dict(wanted.parameters),
+                **dict(case.parameters),
             )
         except sc.ShardcallError as error:
-            wanted.resolve()
+            case.resolve()
             if isinstance(error, sc.InvalidOperandError):  # values that only the program itself sees
                 raise CallError(Reason[error.reason], error.message, field=error.field) from error
             raise
-        self._check(wanted, result)
+        self._check(case, result)
         return result.arrays
 
     def _mesh(self, axes: Mapping[str, int]) -> sc.Mesh:
@@ -69,10 +69,10 @@ class WireCalls:
         return sc.Mesh(axes, device_ids=[i * DEVICES // size for i in range(size)] if apart else None)
 
     @staticmethod
-    def _check(wanted: KernelCase, result: sc.Result) -> None:
+    def _check(case: KernelCase, result: sc.Result) -> None:
         """The call that ran is the one that was requested."""
-        if wanted.strategy != AUTO:
-            assert result.plan.strategy == wanted.strategy
+        if case.strategy != AUTO:
+            assert result.plan.strategy == case.strategy
 
 
 def _spec(spec: Spec | None) -> sc.PartitionSpec | None:

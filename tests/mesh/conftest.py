@@ -14,6 +14,6 @@ use_virtual_devices()  # with the flags of a worker, which other tests of this p
 
 @pytest.fixture
 def copier() -> Iterator[ParallelCopier]:
-    made = ParallelCopier()
-    yield made
-    made.close()
+    created = ParallelCopier()
+    yield created
+    created.close()

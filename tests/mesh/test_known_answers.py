@@ -156,7 +156,7 @@ def test_a_lack_of_memory_for_one_function_alone_does_not_leave_it_out(monkeypat
 
 
 @pytest.mark.parametrize("dtype_", TYPES)
-def test_results_rounded_in_their_own_type_are_right_and_others_are_wrong(dtype_):
+def test_results_rounded_in_their_type_are_right_and_others_are_wrong(dtype_):
     dtype = np.dtype(dtype_)
     x, y, _ = operands = elementwise.operands_of(dtype)
     with np.errstate(all="ignore"):

@@ -191,7 +191,7 @@ def test_reported_bytes_are_present_at_that_moment(copier, monkeypatch, name, sl
     assert bits(out) == bits(source)
 
 
-def test_a_gather_takes_no_memory_of_its_own(copier):
+def test_a_gather_takes_no_additional_memory(copier):
     source = memory_at((1024, 4096), np.float64)
     array = put_padded(source, layout("both", source.shape), copier, may_alias=True)
     out = np.zeros_like(source)
