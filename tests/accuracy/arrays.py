@@ -52,7 +52,7 @@ class Values:
         return np.stack(rows)
 
     def spread(self, n: int) -> np.ndarray:
-        """Normal values; among 4,096 and more special ones too, far apart: each by itself, and real ones in pairs."""
+        """Normal values; from 4,096 on with special ones, far apart: single ones, and pairs of real ones."""
         x = self.normal(n)
         if n < _PERIOD or not points.is_inexact(self.dtype):
             return x

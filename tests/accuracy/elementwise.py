@@ -65,7 +65,7 @@ def cases(name: str, dtype: np.dtype, sizes: Sequence[int], devices: int = 1) ->
     if name == "reciprocal" and not points.is_inexact(dtype):
         pool[0] = np.where(pool[0] == 0, np.ones((), dtype), pool[0])
     if name in ("remainder", "mod") and points.is_inexact(dtype):
-        # What is left by a smaller divisor may be subnormal, and zero before the divisor is added.
+        # The remainder of a smaller divisor may be subnormal, and zero before the divisor is added.
         threshold = np.ldexp(
             np.float64(points.finfo(np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)).tiny), 24
         )

@@ -32,7 +32,7 @@ def run_together(cases: Sequence[Case]) -> list[tuple[np.ndarray, ...]]:
         returned = []
         for case, resolution, program, inputs in zip(cases, resolved, programs, held, strict=True):
             arrays = [convert(x, operand.dtype) for x, operand in zip(inputs, _present(case), strict=True)]
-            # What a program returns beside its results are flags.
+            # The arrays after the results of a program are flags.
             results = program(*arrays)[: len(resolution.problem.results)]
             returned.append([array.astype(held_type(array.dtype)) for array in results])
         return returned

@@ -39,7 +39,7 @@ class Accuracy:
     differ_at: tuple[str, ...] = ()
 
     def __or__(self, other: Accuracy) -> Accuracy:
-        """The worse of two."""
+        """The worse of two results."""
         worse = max(self, other, key=lambda accuracy: accuracy.worst)
         more = max(self, other, key=lambda accuracy: accuracy.differ)
         return Accuracy(
@@ -108,18 +108,18 @@ def measure(
     Args:
         actual: results [n].
         reference: of the same shape, in extended precision or as integers.
-        elements: the operands, of the same shape, where a result is of elements of its own.
+        elements: the operands, of the same shape, if a result depends only on elements at its position.
         scale: as of `errors`.
     """
     actual, reference = np.ravel(actual), np.ravel(reference)
     elements, scale = [np.ravel(x) for x in elements], None if scale is None else np.ravel(scale)
-    result, shown = Accuracy(compared=actual.size), _Shown(actual, reference, elements)
+    result, formatter = Accuracy(compared=actual.size), _ExampleFormatter(actual, reference, elements)
     if not is_inexact(actual.dtype):
         wrong = actual != reference
         tiny = _any_of(_is_subnormal, elements, actual)
         result.operands_flushed = bool(wrong[tiny].any())
         if (wrong & ~tiny).any():
-            result.worst, result.worst_at = float("inf"), shown.at(int(np.argmax(wrong & ~tiny)))
+            result.worst, result.worst_at = float("inf"), formatter.at(int(np.argmax(wrong & ~tiny)))
         return result
     error, smallest_normal = errors(actual, reference, scale), finfo(actual.dtype).tiny
     with np.errstate(all="ignore"):
@@ -128,7 +128,7 @@ def measure(
     ordinary = ~tiny_in & ~tiny_out & ~on_edge
     if (error * ordinary).any():
         at = int(np.argmax(error * ordinary))
-        result.worst, result.worst_at = float(error[at]), shown.at(at)
+        result.worst, result.worst_at = float(error[at]), formatter.at(at)
     far = ordinary & (error > _FAR) & (scale is None) & bool(elements)
     bound = max(1.0, float(np.max(error * (ordinary & ~far), initial=0)))
     result.operands_flushed = bool((error[tiny_in & ~tiny_out] > bound).any())
@@ -141,13 +141,13 @@ def measure(
     wrong = (wrong & ~tiny_in & ~tiny_out) | far
     result.differ = int(wrong.sum())
     # Operands repeat in large arrays.
-    examples = dict.fromkeys(shown.at(int(i)) for i in np.flatnonzero(wrong)[: 8 * _EXAMPLES])
+    examples = dict.fromkeys(formatter.at(int(i)) for i in np.flatnonzero(wrong)[: 8 * _EXAMPLES])
     result.differ_at = tuple(examples)[:_EXAMPLES]
     return result
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ExampleFormatter:
     actual: np.ndarray
     reference: np.ndarray
     elements: Sequence[np.ndarray]

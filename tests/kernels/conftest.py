@@ -42,7 +42,7 @@ class Kernels:
     """Runs kernels, compiling each call once; specs are written as a user writes them.
 
     Args:
-        wire: where calls of the library's kernels are run; None for here.
+        wire: runs calls of the library's kernels on a server; None to run them in this process.
     """
 
     def __init__(self, wire: WireCalls | None = None) -> None:
@@ -60,7 +60,7 @@ class Kernels:
         return self._wire is None
 
     def resolve(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Resolution:
-        """The call with all that was left open filled in."""
+        """The call with its defaults filled in."""
         return _call(kernel, *operands, **how).resolve()
 
     def program(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Program:
@@ -68,13 +68,13 @@ class Kernels:
         return self.runner.program(_call(kernel, *operands, **how))
 
     def kernel_case(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> KernelCase:
-        """The call, for this process's own runner."""
+        """The call, for the runner of this process."""
         return _call(kernel, *operands, **how)
 
     def __call__(
         self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object
     ) -> np.ndarray | tuple[np.ndarray, ...]:
-        """The kernel's result, all of them where it has several.
+        """The result of the kernel; a tuple if it has several.
 
         ``padding`` is what the operands' padding holds if the call runs in this process; a server has no such option.
         """
@@ -118,7 +118,7 @@ def _spec(entries: Entries) -> Spec:
 @pytest.fixture(scope="session")
 def run(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     option = request.config.getoption
-    hosts = option("--hosts", 0)  # not known where the tests were not asked for by their folder
+    hosts = option("--hosts", 0)  # unknown if the tests were not selected by their folder
     if not hosts:
         yield Kernels()
         return
@@ -161,7 +161,7 @@ class Values:
         self.random = np.random.default_rng(seed)
 
     def any(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Of all bit patterns, but for subnormals of eight and more exponent bits: XLA:CPU takes them for zero."""
+        """All bit patterns, except subnormals with eight or more exponent bits, which XLA:CPU treats as zero."""
         if dtype == np.bool_:
             return self.small(shape, dtype)
         if dtype.name in ("int4", "uint4"):
@@ -190,7 +190,7 @@ class Values:
         return array
 
     def small(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Integers from -4 to 4, from 0 for the unsigned: products and their sums are exact in most types."""
+        """Integers from -4 to 4, or from 0 for unsigned types: products and their sums are exact in most types."""
         if dtype == np.bool_:
             return self.random.integers(0, 2, shape).astype(bool)
         low = 0 if dtype.name.startswith("uint") else -4
@@ -209,7 +209,7 @@ def values(request: pytest.FixtureRequest) -> Values:
 
 
 def assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
-    """Same shape, same type, same values; any NaN is a NaN."""
+    """Checks that shape, type and values are equal; all NaN count as equal."""
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     with np.errstate(invalid="ignore"):

@@ -306,7 +306,7 @@ def _factors(graph: RandomGraph) -> Drawn:
 
 
 def _step(body: GraphWriter, chance: random.Random, u: Value, c: Value, dtype: np.dtype) -> tuple[Value, Reference]:
-    """Adds to a body a function of an array, and of another, whose result has the array's type."""
+    """Adds a function of two arrays to a body, whose result has the type of the first."""
     steps: list[tuple[Value, Reference]] = [
         (body("roll", u, shift=1, axis=0), lambda u, c: np.roll(u, 1, 0)),
         (body("add", u, c), np.add),
@@ -317,7 +317,7 @@ def _step(body: GraphWriter, chance: random.Random, u: Value, c: Value, dtype: n
 
 
 def _pair(graph: RandomGraph) -> tuple[Value, Value]:
-    """Draws an array with an axis, and one of its type."""
+    """Draws an array with at least one axis, and another of the same type."""
     u = graph.pick(min_ndim=1)
     array = graph.arrays[u]
     if array.size == 0:

@@ -1,4 +1,4 @@
-"""Infinities, NaN, zeros' signs, the largest and small numbers in either part of a complex number, as in NumPy."""
+"""Infinities, NaN, signs of zeros, and the largest and small numbers in parts of complex numbers, as in NumPy."""
 
 import itertools
 
@@ -37,7 +37,7 @@ def expected(name, *operands, **how):
 
 
 def assert_alike(name, result, reference):
-    """The same infinities, NaN and zeros' signs; numbers within a few units of the complex number's magnitude."""
+    """Checks infinities, NaN and signs of zeros, and that numbers are within a few units of the complex magnitude."""
     assert (result.shape, result.dtype) == (reference.shape, reference.dtype), name
     if reference.dtype.kind not in "fc":
         np.testing.assert_array_equal(result, reference, name)

@@ -40,7 +40,7 @@ def cases():
 
 
 class Case:
-    """A call, as a graph whose one result is a weighted sum of the call's results."""
+    """A call as a graph with one result, a weighted sum of the call's results."""
 
     def __init__(self, name, number):
         operands, parameters = CASES[name][number]
@@ -134,7 +134,7 @@ def test_gradients_are_those_of_finite_differences(run, numeric, name, number, m
 
 
 def gradient(run, write, result, *inputs, wrt=(0,), mesh=1, **how):
-    """The gradient of a value of a graph, by inputs of it."""
+    """The gradient of a value of a graph with respect to some inputs."""
     graph, used = write.call([result])
     axes, entries = MESHES[mesh]
     specs = [[entries] if i == 0 and len(entries) == x.ndim else [None] for i, x in enumerate(inputs)]

@@ -18,7 +18,7 @@ from shardcall_server.kernels.elementwise.elementwise import elementwise
 KERNELS = {kernel.name: kernel for kernel in elementwise()}
 COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 
-# Units in the last place of float32 and float64 by which a function may differ from NumPy's; what is not here is exact.
+# Units in the last place of float32 and float64 by which a function may differ from NumPy's; all others are exact.
 ULPS = dict.fromkeys(("sin", "cos", "tan", "arctan", "arctan2", "hypot", "radians", "degrees", "exp2", "power"), 4)
 ULPS |= dict.fromkeys(("float_power", "exp", "log", "log2", "log10", "log1p", "arcsin", "arccos", "angle"), 4)
 ULPS |= dict.fromkeys(("arcsinh", "arccosh", "arctanh", "expm1"), 8)
@@ -35,7 +35,7 @@ def expected(name, *operands):
 
 
 def assert_close(name, actual, reference):
-    """Within the function's bound; complex and narrow ones within as many units of the complex magnitude."""
+    """Checks a result within the bound of a function; for complex numbers in units of their magnitude."""
     assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
     if name in NEAR_ZERO or reference.dtype.kind == "c":
         eps = (
@@ -51,9 +51,9 @@ def assert_close(name, actual, reference):
         same = (actual == reference) | ((actual != actual) & (reference != reference))  # noqa: PLR0124
         smallest_normal = 2.0 ** (
             -1022 if reference.dtype == np.float64 else -126
-        )  # XLA:CPU takes what is smaller for zero
+        )  # XLA:CPU treats smaller numbers as zero
         same |= (actual == 0) & (abs(reference.astype(float)) < smallest_normal) & (reference.dtype.kind not in "biu")
-        # A narrower result is one float32 rounded.
+        # A narrower result is a rounded float32.
         bound = ULPS.get(name, 0) if reference.dtype.itemsize >= 4 else min(ULPS.get(name, 0), 1)
         apart = (
             abs(actual.astype(float) - reference.astype(float)) / np.spacing(abs(reference)).astype(float)
@@ -67,8 +67,8 @@ def assert_close(name, actual, reference):
 
 def arrays(values, name, dtype, shape=None):
     if shape is None:
-        # Blocks that fill vectors, unrolled, and leave some over. From 500 elements on ml_dtypes ends the process
-        # where one of four bits is divided by zero.
+        # Blocks that fill unrolled vectors and leave a remainder. From 500 elements on, ml_dtypes ends the process if a
+        # 4-bit integer is divided by zero.
         shape = (61, 3) if dtype.name in ("int4", "uint4") else (821, 3)
     count = len(KERNELS[name].operands)
     if dtype.kind == "c":
@@ -219,7 +219,7 @@ def test_nan_infinity_and_signed_zero(run, same, name):
     x, y = (np.array(a, np.float32) for a in zip(*itertools.product(EDGES, repeat=2), strict=True))
     result, reference = run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y)
     same(result, reference)
-    if name not in ("maximum", "fmax"):  # where zeros tie, NumPy's choice is the machine's
+    if name not in ("maximum", "fmax"):  # for equal zeros, NumPy's choice depends on the machine
         number = reference == reference  # noqa: PLR0124
         same(np.signbit(result)[number], np.signbit(reference)[number])
 
@@ -367,7 +367,7 @@ def test_refusals_say_what_to_do(refused):
 
 @pytest.mark.parametrize("name", ["multiply", "divide"])
 def test_a_bool_beside_nan_is_a_number(run, same, name):
-    # XLA makes a select of a product with a bool, in which False times NaN is 0.
+    # XLA turns a product with a bool into a select, in which False times NaN is 0.
     flags, x = np.array([False, True, False, True]), np.array([np.nan, np.nan, np.inf, -0.0])
     for operands in ((flags, x), (x, flags), (flags, flags)):
         same(run(KERNELS[name], *operands, mesh={"x": 2}), expected(name, *operands))

@@ -1,4 +1,4 @@
-"""Moving keeps every value of 8 and 16 bits as it is, whatever the layouts, and whether blocks are padded or not.
+"""Moves keep every value of 8 and 16 bits, in all layouts, whether blocks are padded or not.
 
 XLA:CPU made zeros of bfloat16's subnormal numbers in some layouts whose blocks are padded, on processors with
 AVX512-BF16, which `launcher.py` turns off.
@@ -29,13 +29,13 @@ def named_type(name, element_types):
 
 
 def every_pattern(dtype, shape):
-    """An array of all values of a type, NaN of every payload among them, over and over."""
+    """An array that repeats all values of a type, including NaN of every payload."""
     bits = np.arange(np.prod(shape)) % 2 ** (8 * dtype.itemsize)
     return bits.astype(f"uint{8 * dtype.itemsize}").view(dtype).reshape(shape)
 
 
 def assert_same_bits(result, expected):
-    """The same bits; of bfloat16 any NaN is a NaN, since that of padded blocks XLA:CPU takes to float32 and back."""
+    """Checks that bits are equal; NaN of bfloat16 count as equal, since XLA:CPU converts padded blocks to float32."""
     bits = [np.ascontiguousarray(array).view(f"uint{8 * array.dtype.itemsize}") for array in (result, expected)]
     differ = bits[0] != bits[1]
     if expected.dtype.name == "bfloat16":

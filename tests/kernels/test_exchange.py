@@ -45,7 +45,7 @@ def along_rows(devices, rows):
 
 
 def on_blocks(body, x, along):
-    """Runs a body on the blocks of x, whose padding holds NaN; [D, …] what each returns, and the compiled text."""
+    """Runs a body on the blocks of x, whose padding holds NaN; returns its results [D, …] and the compiled text."""
     mesh = jax.make_mesh((along.devices,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = PartitionSpec("x")
     with np.errstate(invalid="ignore"):

@@ -19,7 +19,7 @@ TRANSFORMS = ("fft", "ifft", "rfft", "irfft")
 
 
 def close(actual, expected):
-    """Same shape and type; errors within the bound of a transform: of a few units of the largest value."""
+    """Checks shape and type, and that errors are within a few units of the largest value."""
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
     eps = np.finfo(expected.dtype).eps
     np.testing.assert_allclose(actual, expected, rtol=0, atol=16 * eps * np.max(np.abs(expected), initial=0))

@@ -140,7 +140,7 @@ def test_the_table_has_the_signature_of_every_kernel():
 
 
 def test_types_and_shapes_of_results_are_those_of_the_kernel(run):
-    """Of the calls that the kernel accepts; of elementwise functions and reductions both refuse the same types."""
+    """Checks calls that the kernel accepts; elementwise functions and reductions also refuse the same types."""
     for name in FUNCTIONS:
         check_results(run, name)
 
@@ -190,7 +190,7 @@ SHAPES = [(), (1,), (2,), (3,), (5,), (0,), (2, 3), (3, 3), (3, 1), (4, 3), CUBE
 
 
 def test_the_table_accepts_the_calls_that_the_kernel_accepts():
-    """Of calls with a random fault: another type or shape of an operand, or another value of a parameter."""
+    """Checks calls with a random fault: another type or shape of an operand, or another value of a parameter."""
     for name in FUNCTIONS:
         check_faults(name)
 

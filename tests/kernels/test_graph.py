@@ -30,7 +30,7 @@ RANDOM = np.random.default_rng(7)
 
 
 def one_by_one(run, graph, inputs, **how):
-    """The results of a graph, each node's from a program of its own, sharded as the first input."""
+    """The results of a graph, computed by a separate program for every node, sharded as the first input."""
     values = {(-1, i): x for i, x in enumerate(inputs)}
     for i, node in enumerate(graph.nodes):
         operands = [None if value is None else values[value] for value in node.operands]
@@ -82,7 +82,7 @@ def test_what_a_compiler_would_rewrite_is_computed_as_written(run, dtype_):
 
 
 def random_graph(chance):
-    """The nodes of a graph of three inputs, of which the last is a scalar, and its results."""
+    """The nodes of a graph of three inputs, the last of which is a scalar, and its results."""
     write = GraphWriter()
     values = [write.x(0), write.x(1)]
     for _ in range(chance.randint(2, 12)):
@@ -113,7 +113,7 @@ def test_random_graphs(run, seed):
 
 
 def check(run, graph, inputs, how):
-    """Compares a graph with its nodes' kernels, each as a program of its own, bit for bit."""
+    """Compares a graph with separate programs of its nodes, bit for bit."""
     (spec,) = how["in_specs"]
     values = {(-1, i): x for i, x in enumerate(inputs)}
 

@@ -1,4 +1,4 @@
-"""A graph that runs several times in one program gives what as many calls of it give."""
+"""A graph that runs several times in one program returns the results of as many calls."""
 
 import re
 

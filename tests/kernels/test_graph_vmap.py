@@ -43,7 +43,7 @@ def varied(x, name, index):
 
 
 def batched(name, number, strategy, spec):
-    """A call of a kernel for three indices: the text, the operands, and the same of each index."""
+    """A call of a kernel for three indices: the text, the operands, and the operands of every index."""
     operands, parameters = CASES[name][number]
     arrays = [None if x is None else np.asarray(x) for x in operands]
     present = [x for x in arrays if x is not None]

@@ -25,7 +25,7 @@ def with_values(x, key, values):
 
 
 def some(cases):
-    """Each case in a layout of its own, and all of them in all in the long form."""
+    """Every case in another layout; in the long form, every case in every layout."""
     return [
         pytest.param(*case, *layout, marks=() if (i + 1) % len(LAYOUTS) == j else pytest.mark.long)
         for i, case in enumerate(cases)

@@ -1,4 +1,4 @@
-"""`laplacian` is the sum of second differences of what np.pad makes of the array, on every mesh."""
+"""`laplacian` is the sum of second differences of the array padded by np.pad, on every mesh."""
 
 import itertools
 

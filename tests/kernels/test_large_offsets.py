@@ -1,4 +1,4 @@
-"""Offsets beyond 2**31 are counted in 64 bits, as the programs show before they are compiled: no array is made."""
+"""Offsets beyond 2**31 are counted in 64 bits, as the uncompiled programs show, without any array."""
 
 import jax
 import numpy as np

@@ -1,7 +1,7 @@
 """The rows of the table for linear algebra give NumPy's results in every layout.
 
-Factors are determined up to signs, so that they are judged by their products: within a few units of the largest
-element for each row of the matrix.
+Factors are unique up to signs, so their products are compared, within a few units of the largest element for each row
+of the matrix.
 """
 
 import numpy as np

@@ -26,7 +26,7 @@ CASES = [(name, i) for name, calls in MOVES.items() for i in range(len(calls))]
 
 
 def assert_same_bits(actual, reference):
-    """The same bits; of bfloat16 any NaN is a NaN, since blocks that are padded may have another payload."""
+    """Checks that bits are equal; all NaN of bfloat16 count as equal, since padded blocks may have another payload."""
     assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
     if actual.dtype.name == "bfloat16":
         bits = [np.ascontiguousarray(array).view(np.uint16) for array in (actual, reference)]

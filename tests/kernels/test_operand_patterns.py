@@ -52,7 +52,7 @@ ABOUT_OTHERS = (Reason.INVALID_PARAMETER, Reason.STRATEGY_UNSUPPORTED, Reason.AX
 
 
 def patterns(kernel):
-    """Numbers of operands from none to one too many; each a matrix, a scalar or None."""
+    """Operands from none to one too many, in all combinations of a matrix, a scalar and None."""
     max_count = len(kernel.operands) + (REPEATED - 1 if kernel.operands and kernel.operands[-1].repeated else 1)
     for count in range(max_count + 1):
         yield from product(("array", "scalar", None), repeat=count)
@@ -113,7 +113,7 @@ def test_none_of_a_repeated_operand_is_left_out_before_another(name):
 
 
 def value(array_type):
-    """Ones or, as a matrix, a positive definite one, which every kernel of linear algebra takes."""
+    """An array of ones, or a positive definite matrix, which every kernel of linear algebra takes."""
     ones = np.ones(array_type.shape, array_type.dtype)
     return ones + np.eye(len(ones), dtype=array_type.dtype) if ones.ndim else ones
 

@@ -61,7 +61,7 @@ def exact(lhs, rhs, dtype):
 
 
 def assert_near(actual, lhs, rhs):
-    """Within the tolerance that this file's first lines state."""
+    """Checks a product within the tolerance that the module docstring states."""
     wide, dtype = np.float64, actual.dtype
     expected = lhs.astype(wide) @ rhs.astype(wide)
     assert actual.shape == expected.shape

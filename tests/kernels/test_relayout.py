@@ -1,4 +1,4 @@
-"""reshard, copy and transpose keep every bit, whatever they move."""
+"""reshard, copy and transpose keep every bit of all element types."""
 
 import re
 
@@ -37,7 +37,7 @@ def test_every_bit_is_kept(run, values, element_types, name):
 
 def test_bits_are_kept_of_what_is_sent(run, values, element_types):
     dtype = next(element_type for element_type in element_types if element_type.name == "float8_e5m2")
-    x = values.any((19, 5), dtype)  # its NaN would come back as others from float32
+    x = values.any((19, 5), dtype)  # by way of float32, its NaN would change
     how = {"mesh": MESH, "in_specs": [SPECS[4]], "out_specs": [SPECS[0]]}
     assert_same_bits(run(Transpose(), x, **how), x.T)
 
@@ -98,7 +98,7 @@ def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, p
 @pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
 def test_a_bfloat16_that_is_no_number_stays_none(run, values, element_types, mesh, shape, spec, out_spec):
     dtype = next(element_type for element_type in element_types if element_type.name == "bfloat16")
-    x = np.full(shape, 0xFF81, np.uint16).view(dtype)  # one that signals
+    x = np.full(shape, 0xFF81, np.uint16).view(dtype)  # a signalling NaN
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
     assert np.isnan(run(Reshard(), x, **how).astype(np.float32)).all()
 

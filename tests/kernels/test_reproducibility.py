@@ -1,6 +1,6 @@
 """Promised reproducibility of kernels on every mesh: on one device, and on blocks of other sizes.
 
-Blocks of 4097, 1366 and 513 elements leave a vector's remainder each another, which must not be computed otherwise.
+Blocks of 4097, 1366 and 513 elements leave different remainders of vectors, which must be computed in the same way.
 """
 
 import re
@@ -44,7 +44,7 @@ with those of NumPy or JAX exactly, as the tests of the table's rows do."""
 ROUNDED_ROWS = {"cumprod", "bincount", "trace", "astype"}
 SHAPE = (131, 67)
 SEED = np.int64(7)
-MAX_CALLS = 20  # of a program: one of 145 takes three times as long to compile as eight of 20
+MAX_CALLS = 20  # in a program; one of 145 calls takes three times as long to compile as eight of 20
 
 
 class Draw:
@@ -156,7 +156,7 @@ def promised(kernel: Kernel, name: str) -> Iterator[tuple[KernelCase, tuple[np.n
 def run_together(
     calls: Sequence[KernelCase], operands: Sequence[Sequence[np.ndarray | None]]
 ) -> list[list[np.ndarray]]:
-    """The results of calls on one mesh, compiled as one program: each by itself takes several times as long."""
+    """The results of calls on one mesh, compiled as one program, since separate programs take several times as long."""
     resolved, copier = [case.resolve() for case in calls], ParallelCopier()
     mesh = build_mesh(resolved[0].problem.mesh, resolved[0].device_ids)
     bodies = [item.strategy.build(item.problem, mesh) for item in resolved]

@@ -1,4 +1,4 @@
-"""Functions that compare, choose or round are exact for subnormal numbers, which XLA:CPU otherwise takes for zero."""
+"""Functions that compare, choose or round are exact for subnormal numbers, which XLA:CPU otherwise treats as zero."""
 
 import itertools
 
@@ -31,7 +31,7 @@ def edges(dtype):
 
 
 def triples(dtype, count=4_099):
-    """All pairs of `edges`, and a third one, over and over."""
+    """All pairs of `edges`, repeated with every third one."""
     x, y, z = zip(*((x, y, z) for x, y in itertools.product(edges(dtype), repeat=2) for z in edges(dtype)), strict=True)
     return [np.resize(np.array(some, dtype), count) for some in (x, y, z)]
 
@@ -50,7 +50,7 @@ def compare(same, result, reference):
     if reference.dtype == np.bool_:
         same(result, reference)
         return
-    # Comparing NumPy compares exactly, and which zero it takes of two is the machine's choice.
+    # NumPy compares exactly; the choice between two zeros depends on the machine.
     same(result.astype(np.float64), reference.astype(np.float64))
     assert result.dtype == reference.dtype
 
@@ -161,7 +161,7 @@ def test_cube_roots_and_angles_of_subnormal_numbers_are_numpys(run, dtype, devic
 
 
 def assert_near_or_flushed(result, reference):
-    """Within 4 units in the last place; what would be subnormal may be zero."""
+    """Checks a result within 4 units in the last place; subnormal results may be zero."""
     info = np.finfo(reference.dtype)
     np.testing.assert_allclose(result, reference, rtol=4 * info.eps, atol=info.smallest_normal)
     assert (np.signbit(result) == np.signbit(reference))[~np.isnan(reference)].all()

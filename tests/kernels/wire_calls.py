@@ -1,4 +1,4 @@
-"""Kernels run by a server of several hosts: what the tables say of a call, said over the wire."""
+"""Runs the calls of kernel tests on a server of several hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WireCalls:
 
     Args:
         client: of the server.
-        apart: whether a mesh of fewer devices than there are takes some of every host, instead of the first ones.
+        apart: True if a mesh of fewer devices than there are takes some of every host, instead of the first ones.
     """
 
     def __init__(self, client: sc.Client, *, apart: bool) -> None:
@@ -35,14 +35,14 @@ class WireCalls:
         self._types = {kernel.name: type(kernel) for kernel in kernels()}
 
     def knows(self, kernel: Kernel) -> bool:
-        """Returns whether the kernel is one of the server's, and not one of a test's own."""
+        """Returns True if the kernel is one of the server, and not one that a test defines."""
         return self._types.get(kernel.name) is type(kernel)
 
     def run(self, case: KernelCase, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
         """The results of a call.
 
         Raises:
-            CallError: of a call that is to be refused, as the kernel itself raises it.
+            CallError: the error of the kernel, for a call that the server refuses.
         """
         try:
             result = self._client.call(
@@ -81,7 +81,7 @@ def _spec(spec: Spec | None) -> sc.PartitionSpec | None:
 
 @contextmanager
 def wire_calls(hosts: int, *agent_options: str, apart: bool) -> Iterator[WireCalls]:
-    """Calls on a server of 8 devices in all, shared out to so many hosts."""
+    """Calls on a server of 8 devices, which are distributed over a number of hosts."""
     with ExitStack() as stack:
         cluster = stack.enter_context(running_cluster(hosts, DEVICES // hosts, *_PATIENT, agent_options=agent_options))
         client = stack.enter_context(sc.connect(cluster.address))

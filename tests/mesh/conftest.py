@@ -1,4 +1,4 @@
-"""Eight CPU devices in the tests' own process, for the worker's code."""
+"""Eight CPU devices in the process of the tests, for the code of the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands of which a process gets only its own blocks, for all sizes and meshes."""
+"""Operands of which a process gets only its blocks, for all sizes and meshes."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def resolved(name, *dtypes, mesh=(("x", 1),)):
     ("name", "kernel"), [("product", "einsum"), ("sum", "var"), ("scan", "cumsum"), ("halo exchange", "roll")]
 )
 def test_one_wrong_element_of_a_program_of_the_complete_mesh_is_noticed(monkeypatch, name, kernel):
-    """All elements are right but the one whose known answer is changed."""
+    """Only the element whose known answer is changed is wrong."""
     covered, make = programs._ON_THE_MESH[name]
 
     def changed(device_count):

@@ -22,7 +22,7 @@ DTYPES = [np.float64, np.bool_, np.uint8, np.complex128, ml_dtypes.bfloat16, ml_
 
 
 class Layout:
-    """An array on a mesh of some of the devices, in some order, each of them a process's.
+    """An array on a mesh of some devices in some order, which belong to several processes.
 
     Attributes:
         array_type: the array.
@@ -31,7 +31,7 @@ class Layout:
         device_ids: its devices.
         padded: the array's shape on the devices.
         bounds: of each device's block.
-        processes: which process each device is of.
+        processes: the process of every device.
     """
 
     def __init__(
