@@ -1,4 +1,4 @@
-"""Measures every kernel on a server of its own and writes docs/accuracy.md; see the document itself."""
+"""Measures every kernel on a private server and writes docs/accuracy.md; see the document itself."""
 
 from __future__ import annotations
 

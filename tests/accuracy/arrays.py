@@ -43,26 +43,26 @@ class Values:
             self.normal(n, center=far),
             (self.normal(n).real * (-1.0) ** np.arange(n)).astype(self.dtype),
         ]
-        most, *least = points.extremes(self.dtype)
-        for special in (*_SPECIAL_ROWS, (most,), *(_COMPLEX_ROWS if self.dtype.kind == "c" else ())):
+        largest, *smallest = points.extremes(self.dtype)
+        for special in (*_SPECIAL_ROWS, (largest,), *(_COMPLEX_ROWS if self.dtype.kind == "c" else ())):
             row = self.normal(n)
             row[np.arange(len(special)) * (n // 2)] = special if n > 1 else special[:1] * len(special)
             rows.append(row)
-        rows += [np.where(np.arange(n) == n // 2, number, 0).astype(self.dtype) for number in least]
+        rows += [np.where(np.arange(n) == n // 2, number, 0).astype(self.dtype) for number in smallest]
         return np.stack(rows)
 
     def spread(self, n: int) -> np.ndarray:
-        """Normal values; among 4,096 and more special ones too, far apart: each by itself, and real ones in pairs."""
+        """Normal values; from 4,096 on with special ones, far apart: single ones, and pairs of real ones."""
         x = self.normal(n)
         if n < _PERIOD or not points.is_inexact(self.dtype):
             return x
-        most, normal, subnormal = points.extremes(self.dtype)
+        largest, normal, subnormal = points.extremes(self.dtype)
         parts = (*points.SPECIAL, normal, subnormal)
         if self.dtype.kind == "c":
-            alone = [complex(a, b) for a in (*parts, most, 1.0) for b in (*parts, most, 1.0)]
+            alone = [complex(a, b) for a in (*parts, largest, 1.0) for b in (*parts, largest, 1.0)]
             pairs = []
         else:
-            alone, pairs = [most, -most], [(a, b) for a in parts for b in parts]
+            alone, pairs = [largest, -largest], [(a, b) for a in parts for b in parts]
         step = _PERIOD // (len(alone) + len(pairs))
         tile = np.ones(_PERIOD, self.dtype)
         taken = np.zeros(_PERIOD, bool)
@@ -75,11 +75,11 @@ class Values:
         """Matrices [16, n] and [n, 8] of normal values; the last rows of the first one have special ones."""
         lhs, rhs = self.normal(16, n), self.normal(n, 8)
         if points.is_inexact(self.dtype):
-            most, normal, subnormal = points.extremes(self.dtype)
+            largest, normal, subnormal = points.extremes(self.dtype)
             infinite, middle = complex(1, np.inf) if self.dtype.kind == "c" else np.inf, n // 2
             rhs[middle, -1] = 0
             lhs[-6:-4] = 0
-            lhs[-6:, middle] = np.array([normal, subnormal / 8, most, np.nan, infinite, -np.inf])
+            lhs[-6:, middle] = np.array([normal, subnormal / 8, largest, np.nan, infinite, -np.inf])
             lhs[-1, :middle][:1] = np.inf
         return lhs, rhs
 

@@ -50,11 +50,11 @@ def holds(stated: Accuracy, measured: Accuracy, row: str) -> bool:
     unit, the error of a correctly rounded result. The number of results that differ is compared by proportion, because
     an array of another size repeats the same operands.
     """
-    most = _SLACK * stated.worst if row in FUNCTIONS else max(_SLACK_OF_SUMS * stated.worst, 0.5)
-    most = most + 0.01 if stated.worst else 0
+    limit = _SLACK * stated.worst if row in FUNCTIONS else max(_SLACK_OF_SUMS * stated.worst, 0.5)
+    limit = limit + 0.01 if stated.worst else 0
     differ = -(-stated.differ * measured.compared // stated.compared) if stated.compared else 0
     return (
-        measured.worst <= most
+        measured.worst <= limit
         and measured.differ <= differ
         and measured.operands_flushed <= stated.operands_flushed
         and measured.results_flushed <= stated.results_flushed

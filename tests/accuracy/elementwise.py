@@ -65,10 +65,12 @@ def cases(name: str, dtype: np.dtype, sizes: Sequence[int], devices: int = 1) ->
     if name == "reciprocal" and not points.is_inexact(dtype):
         pool[0] = np.where(pool[0] == 0, np.ones((), dtype), pool[0])
     if name in ("remainder", "mod") and points.is_inexact(dtype):
-        # What is left by a smaller divisor may be subnormal, and zero before the divisor is added.
-        least = np.ldexp(np.float64(points.finfo(np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)).tiny), 24)
+        # The remainder of a smaller divisor may be subnormal, and zero before the divisor is added.
+        threshold = np.ldexp(
+            np.float64(points.finfo(np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)).tiny), 24
+        )
         size = abs(pool[1].astype(np.float64))
-        pool[1] = np.where((size > 0) & (size < least), np.ones((), dtype), pool[1])
+        pool[1] = np.where((size > 0) & (size < threshold), np.ones((), dtype), pool[1])
     converted = [converted_to(x, to) for x, to in zip(pool, loop.operands, strict=True) if to is not None]
     expected = references.reference(name, converted, loop.result)
     scale = np.maximum(*(abs(references.widened(x)) for x in converted)) if name in _LOGARITHMS else None

@@ -40,7 +40,7 @@ def sizes_of(dtype: str, *, quick: bool = False) -> tuple[int, ...]:
 def all_cases(
     sizes: Callable[[str], tuple[int, ...]], devices: int, only: Collection[str] | None = None
 ) -> Iterator[Iterable[Case]]:
-    """The cases of every kernel and type, in groups that are made when they are wanted.
+    """The cases of every kernel and type, in groups that are generated on demand.
 
     Args:
         sizes: of an element type.

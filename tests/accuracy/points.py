@@ -39,9 +39,11 @@ def is_inexact(dtype: np.dtype) -> bool:
 def special(dtype: np.dtype) -> np.ndarray:
     """NaN, infinities, zeros, the limits of a type, and numbers beside which functions change their form."""
     info = finfo(dtype)
-    least, normal, most, eps = (np.longdouble(x) for x in (info.smallest_subnormal, info.tiny, info.max, info.eps))
-    sizes = [least, 3 * least, normal / 2, normal - least, normal, 2 * normal, most, most / 2]
-    sizes += [1 - eps / 2, 1 + eps, eps, *(np.longdouble(x) for x in _LANDMARKS if x < most)]
+    smallest, normal, largest, eps = (
+        np.longdouble(x) for x in (info.smallest_subnormal, info.tiny, info.max, info.eps)
+    )
+    sizes = [smallest, 3 * smallest, normal / 2, normal - smallest, normal, 2 * normal, largest, largest / 2]
+    sizes += [1 - eps / 2, 1 + eps, eps, *(np.longdouble(x) for x in _LANDMARKS if x < largest)]
     return np.array([*SPECIAL, *sizes, *(-x for x in sizes)], np.longdouble).astype(info.dtype)
 
 

@@ -62,8 +62,8 @@ def check(cases):
     for case, results in zip(cases, run_together(cases), strict=True):
         result_accuracy = evaluation.judged(case, results)
         stated = STATED[case.row, "integers" if case.column in INTEGERS else case.column]
-        most = TARGETS.get(case.row, math.inf) if case.column in REAL else math.inf
-        if result_accuracy.worst > most or not document.holds(stated, result_accuracy, case.row):
+        limit = TARGETS.get(case.row, math.inf) if case.column in REAL else math.inf
+        if result_accuracy.worst > limit or not document.holds(stated, result_accuracy, case.row):
             wrong[case.row, case.column] = result_accuracy, stated
     assert not wrong
 
@@ -85,5 +85,5 @@ def test_the_table_has_every_kernel():
 
 
 def test_the_table_keeps_what_was_promised():
-    for row, most in TARGETS.items():
-        assert max(STATED[row, column].worst for column in REAL) <= most
+    for row, limit in TARGETS.items():
+        assert max(STATED[row, column].worst for column in REAL) <= limit

@@ -32,8 +32,8 @@ def test_real_references_are_accurate_to_60_bits(name):
     x = np.random.default_rng(0).uniform(*ONLY.get(name, (-50, 50)), 50)
     result = references.reference(name, [x], x.dtype)
     for operand, value in zip(x, result, strict=True):
-        wanted = REAL[name](DIGITS.mpf(operand))
-        assert abs(mpf(value) - wanted) <= abs(wanted) * 2.0**-60
+        expected = REAL[name](DIGITS.mpf(operand))
+        assert abs(mpf(value) - expected) <= abs(expected) * 2.0**-60
 
 
 @pytest.mark.parametrize("name", COMPLEX)
@@ -42,8 +42,8 @@ def test_complex_references_are_accurate_to_58_bits(name):
     x = parts[0] + 1j * parts[1]
     result = references.reference(name, [x], x.dtype)
     for operand, value in zip(x, result, strict=True):
-        wanted = REAL[name](DIGITS.mpc(operand))
-        assert abs(DIGITS.mpc(mpf(value.real), mpf(value.imag)) - wanted) <= abs(wanted) * 2.0**-58
+        expected = REAL[name](DIGITS.mpc(operand))
+        assert abs(DIGITS.mpc(mpf(value.real), mpf(value.imag)) - expected) <= abs(expected) * 2.0**-58
 
 
 def mpf(x):
@@ -53,8 +53,8 @@ def mpf(x):
 
 def test_integers_wrap_and_are_cut_off():
     x, y = np.array([127, -128, -7, 7], np.int8), np.array([1, -1, 2, 0], np.int8)
-    for name, wanted in (("add", [-128, 127, -5, 7]), ("floor_divide", [127, -128, -4, 0]), ("fmod", [0, 0, -1, 0])):
-        assert references.reference(name, [x, y], x.dtype).tolist() == wanted
+    for name, expected in (("add", [-128, 127, -5, 7]), ("floor_divide", [127, -128, -4, 0]), ("fmod", [0, 0, -1, 0])):
+        assert references.reference(name, [x, y], x.dtype).tolist() == expected
 
 
 def test_an_error_of_one_unit_is_1_and_a_wrong_limit_is_seen():
@@ -84,10 +84,10 @@ def test_subnormals_that_count_as_zero_are_noted_and_no_error():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
 def test_operands_hold_what_matters(dtype):
-    kind = np.dtype(dtype) if dtype != "bfloat16" else points.ml_dtypes.bfloat16
-    (x,) = points.operands("sin", [np.dtype(kind)])
+    dtype_ = np.dtype(dtype) if dtype != "bfloat16" else points.ml_dtypes.bfloat16
+    (x,) = points.operands("sin", [np.dtype(dtype_)])
     parts = ulps.extended(x.view(x.real.dtype))
-    info = points.finfo(np.dtype(kind))
+    info = points.finfo(np.dtype(dtype_))
     assert x.size >= points.COUNT
     assert np.isnan(parts).any()
     for value in (np.inf, -np.inf, info.max, info.tiny):
@@ -170,10 +170,10 @@ def test_the_head_states_what_was_not_measured(monkeypatch, quick, processor, li
 @pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
 def test_arrays_hold_special_values(dtype):
     values = arrays.Values(np.dtype(dtype))
-    most, normal, subnormal = points.extremes(values.dtype)
+    largest, normal, subnormal = points.extremes(values.dtype)
     for array in (values.spread(4097), values.rows(7)):
         parts = ulps.extended(array.ravel().view(array.real.dtype))
         assert np.isnan(parts).any()
-        for value in (np.inf, -np.inf, most, normal, subnormal):
+        for value in (np.inf, -np.inf, largest, normal, subnormal):
             assert (parts == value).any()
         assert np.signbit(parts[parts == 0]).any()

@@ -29,18 +29,18 @@ def run_together(cases: Sequence[Case]) -> list[tuple[np.ndarray, ...]]:
     ]
 
     def together(held: list[list[jax.Array]]) -> list[list[jax.Array]]:
-        made = []
+        returned = []
         for case, resolution, program, inputs in zip(cases, resolved, programs, held, strict=True):
             arrays = [convert(x, operand.dtype) for x, operand in zip(inputs, _present(case), strict=True)]
-            # What a program returns beside its results are flags.
+            # The arrays after the results of a program are flags.
             results = program(*arrays)[: len(resolution.problem.results)]
-            made.append([array.astype(held_type(array.dtype)) for array in results])
-        return made
+            returned.append([array.astype(held_type(array.dtype)) for array in results])
+        return returned
 
-    made = jax.jit(together)([[x.astype(held_type(x.dtype)) for x in _present(case)] for case in cases])
+    arrays_of_cases = jax.jit(together)([[x.astype(held_type(x.dtype)) for x in _present(case)] for case in cases])
     return [
-        tuple(np.asarray(a).astype(kind.dtype) for a, kind in zip(arrays, resolution.problem.results, strict=True))
-        for arrays, resolution in zip(made, resolved, strict=True)
+        tuple(np.asarray(a).astype(result.dtype) for a, result in zip(arrays, resolution.problem.results, strict=True))
+        for arrays, resolution in zip(arrays_of_cases, resolved, strict=True)
     ]
 
 

@@ -39,7 +39,7 @@ class Accuracy:
     differ_at: tuple[str, ...] = ()
 
     def __or__(self, other: Accuracy) -> Accuracy:
-        """The worse of two."""
+        """The worse of two results."""
         worse = max(self, other, key=lambda accuracy: accuracy.worst)
         more = max(self, other, key=lambda accuracy: accuracy.differ)
         return Accuracy(
@@ -75,7 +75,7 @@ def errors(actual: np.ndarray, reference: np.ndarray, scale: np.ndarray | None =
     with np.errstate(all="ignore"):
         wide = extended(actual)
         size = _size(reference) if scale is None else np.fmax(_size(reference), abs(scale))
-        apart = [abs(got - wanted) for got, wanted in _parts(wide, reference)]
+        apart = [abs(got - expected) for got, expected in _parts(wide, reference)]
         if actual.dtype.kind == "c":
             apart = [np.where(flushed, 0, d) for d, flushed in zip(apart, _flushed(actual, reference), strict=True)]
         in_units = np.max(apart, axis=0) / spacing(size, actual.dtype)
@@ -91,8 +91,10 @@ def _parts(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
 
 def _flushed(actual: np.ndarray, reference: np.ndarray) -> list[np.ndarray]:
     """A mask of elements with a part that is 0 where the reference's is subnormal."""
-    least = finfo(actual.dtype).tiny
-    return [(got == 0) & (wanted != 0) & (abs(wanted) < least) for got, wanted in _parts(actual, reference)]
+    smallest_normal = finfo(actual.dtype).tiny
+    return [
+        (got == 0) & (expected != 0) & (abs(expected) < smallest_normal) for got, expected in _parts(actual, reference)
+    ]
 
 
 def measure(
@@ -106,31 +108,31 @@ def measure(
     Args:
         actual: results [n].
         reference: of the same shape, in extended precision or as integers.
-        elements: the operands, of the same shape, where a result is of elements of its own.
+        elements: the operands, of the same shape, if a result depends only on elements at its position.
         scale: as of `errors`.
     """
     actual, reference = np.ravel(actual), np.ravel(reference)
     elements, scale = [np.ravel(x) for x in elements], None if scale is None else np.ravel(scale)
-    result, shown = Accuracy(compared=actual.size), _Shown(actual, reference, elements)
+    result, formatter = Accuracy(compared=actual.size), _ExampleFormatter(actual, reference, elements)
     if not is_inexact(actual.dtype):
         wrong = actual != reference
         tiny = _any_of(_is_subnormal, elements, actual)
         result.operands_flushed = bool(wrong[tiny].any())
         if (wrong & ~tiny).any():
-            result.worst, result.worst_at = float("inf"), shown.at(int(np.argmax(wrong & ~tiny)))
+            result.worst, result.worst_at = float("inf"), formatter.at(int(np.argmax(wrong & ~tiny)))
         return result
-    error, least = errors(actual, reference, scale), finfo(actual.dtype).tiny
+    error, smallest_normal = errors(actual, reference, scale), finfo(actual.dtype).tiny
     with np.errstate(all="ignore"):
-        tiny_out = (_size(reference) < least) & (reference != 0)
+        tiny_out = (_size(reference) < smallest_normal) & (reference != 0)
     tiny_in, on_edge = _any_of(_is_subnormal, elements, actual), _any_of(_is_edge, elements, actual)
     ordinary = ~tiny_in & ~tiny_out & ~on_edge
     if (error * ordinary).any():
         at = int(np.argmax(error * ordinary))
-        result.worst, result.worst_at = float(error[at]), shown.at(at)
+        result.worst, result.worst_at = float(error[at]), formatter.at(at)
     far = ordinary & (error > _FAR) & (scale is None) & bool(elements)
     bound = max(1.0, float(np.max(error * (ordinary & ~far), initial=0)))
     result.operands_flushed = bool((error[tiny_in & ~tiny_out] > bound).any())
-    result.results_flushed = bool((error[tiny_out & ~tiny_in & (_size(reference) > least / 2)] > bound).any())
+    result.results_flushed = bool((error[tiny_out & ~tiny_in & (_size(reference) > smallest_normal / 2)] > bound).any())
     if actual.dtype.kind == "c":
         result.results_flushed |= bool((np.logical_or(*_flushed(actual, reference)) & ordinary).any())
     wrong = (on_edge & (error > _ON_EDGE * bound)) | ~_same_limits(
@@ -139,13 +141,13 @@ def measure(
     wrong = (wrong & ~tiny_in & ~tiny_out) | far
     result.differ = int(wrong.sum())
     # Operands repeat in large arrays.
-    examples = dict.fromkeys(shown.at(int(i)) for i in np.flatnonzero(wrong)[: 8 * _EXAMPLES])
+    examples = dict.fromkeys(formatter.at(int(i)) for i in np.flatnonzero(wrong)[: 8 * _EXAMPLES])
     result.differ_at = tuple(examples)[:_EXAMPLES]
     return result
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ExampleFormatter:
     actual: np.ndarray
     reference: np.ndarray
     elements: Sequence[np.ndarray]
@@ -156,18 +158,18 @@ class _Shown:
         return f"({operands}) → {self.actual[i]}, not {_rounded(self.reference[i : i + 1], self.actual.dtype)[0]}"
 
 
-def _same_limits(actual: np.ndarray, wanted: np.ndarray, *, exact_zeros: bool) -> np.ndarray:
+def _same_limits(actual: np.ndarray, expected: np.ndarray, *, exact_zeros: bool) -> np.ndarray:
     """True if NaN, infinities and signed zeros match the reference; for complex numbers in both parts."""
     if actual.dtype.kind == "c":
-        parts = [(actual.real, wanted.real), (actual.imag, wanted.imag)]
+        parts = [(actual.real, expected.real), (actual.imag, expected.imag)]
         first, second = (_same_limits(*part, exact_zeros=exact_zeros) for part in parts)
         return first & second
-    actual, wanted = extended(actual), extended(wanted)
-    nan = np.isnan(actual) == np.isnan(wanted)
-    infinite = np.isinf(actual) | np.isinf(wanted)
-    zero = (wanted == 0) & exact_zeros
-    same = (actual == wanted) & (np.signbit(actual) == np.signbit(wanted))
-    return nan & (~(infinite | zero) | np.isnan(wanted) | same)
+    actual, expected = extended(actual), extended(expected)
+    nan = np.isnan(actual) == np.isnan(expected)
+    infinite = np.isinf(actual) | np.isinf(expected)
+    zero = (expected == 0) & exact_zeros
+    same = (actual == expected) & (np.signbit(actual) == np.signbit(expected))
+    return nan & (~(infinite | zero) | np.isnan(expected) | same)
 
 
 def _rounded(reference: np.ndarray, dtype: np.dtype) -> np.ndarray:

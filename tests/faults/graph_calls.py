@@ -64,7 +64,7 @@ def valid_call(chance: random.Random) -> GraphCall:
 
 def _drawn(chance: random.Random) -> GraphCall:
     """A random graph of several nodes."""
-    drawn = RandomGraph(chance.random(), most_nodes=chance.choice((3, 8)))
+    drawn = RandomGraph(chance.random(), max_nodes=chance.choice((3, 8)))
     made = [value for value in drawn.arrays if value.node >= 0] or [drawn.write.x(0)]
     graph, used = drawn.write.call(made[-_MAX_RESULTS:])
     operands, specs = [drawn.inputs[i] for i in used], [drawn.in_specs[i] for i in used]
@@ -73,7 +73,7 @@ def _drawn(chance: random.Random) -> GraphCall:
 
 def _differentiated(chance: random.Random) -> GraphCall:
     """A transformation of a random graph; as a node of another graph, or as the call itself."""
-    drawn = RandomGraph(chance.random(), is_smooth=True, most_nodes=4)
+    drawn = RandomGraph(chance.random(), is_smooth=True, max_nodes=4)
     last = list(drawn.arrays)[-1]
     total = drawn.write("sum", last)
     graph, used = drawn.write.call([total])

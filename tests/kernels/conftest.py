@@ -20,7 +20,7 @@ from shardcall_core.layouts.layout import ArrayType, Spec
 from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
 from shardcall_server.compilation.program import Program, build_mesh
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
 
@@ -42,7 +42,7 @@ class Kernels:
     """Runs kernels, compiling each call once; specs are written as a user writes them.
 
     Args:
-        wire: where calls of the library's kernels are run; None for here.
+        wire: runs calls of the library's kernels on a server; None to run them in this process.
     """
 
     def __init__(self, wire: WireCalls | None = None) -> None:
@@ -59,8 +59,8 @@ class Kernels:
         """True if all calls run in this process, so that `programs` has their programs."""
         return self._wire is None
 
-    def resolve(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Resolved:
-        """The call with all that was left open filled in."""
+    def resolve(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Resolution:
+        """The call with its defaults filled in."""
         return _call(kernel, *operands, **how).resolve()
 
     def program(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Program:
@@ -68,21 +68,21 @@ class Kernels:
         return self.runner.program(_call(kernel, *operands, **how))
 
     def kernel_case(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> KernelCase:
-        """The call, for this process's own runner."""
+        """The call, for the runner of this process."""
         return _call(kernel, *operands, **how)
 
     def __call__(
         self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object
     ) -> np.ndarray | tuple[np.ndarray, ...]:
-        """The kernel's result, all of them where it has several.
+        """The result of the kernel; a tuple if it has several.
 
         ``padding`` is what the operands' padding holds if the call runs in this process; a server has no such option.
         """
-        wanted = _call(kernel, *operands, **how)
+        case = _call(kernel, *operands, **how)
         if self._wire is not None and self._wire.knows(kernel):
-            results = self._wire.run(wanted, operands)
+            results = self._wire.run(case, operands)
         else:
-            results = self.runner.run(wanted, operands, padding)
+            results = self.runner.run(case, operands, padding)
         return results[0] if len(results) == 1 else results
 
     def together(self, calls: Sequence[tuple[Kernel, *tuple[np.ndarray, ...]]]) -> dict[str, np.ndarray]:
@@ -92,8 +92,8 @@ class Kernels:
             resolved = self.resolve(kernel, *operands[kernel.name])
             mesh = build_mesh(resolved.problem.mesh, resolved.device_ids)
             programs[kernel.name] = resolved.strategy.build(resolved.problem, mesh)
-        made = jax.jit(lambda named: {name: programs[name](*arrays)[0] for name, arrays in named.items()})(operands)
-        return {name: np.asarray(array) for name, array in made.items()}
+        results = jax.jit(lambda named: {name: programs[name](*arrays)[0] for name, arrays in named.items()})(operands)
+        return {name: np.asarray(array) for name, array in results.items()}
 
 
 def _call(
@@ -118,7 +118,7 @@ def _spec(entries: Entries) -> Spec:
 @pytest.fixture(scope="session")
 def run(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     option = request.config.getoption
-    hosts = option("--hosts", 0)  # not known where the tests were not asked for by their folder
+    hosts = option("--hosts", 0)  # unknown if the tests were not selected by their folder
     if not hosts:
         yield Kernels()
         return
@@ -161,7 +161,7 @@ class Values:
         self.random = np.random.default_rng(seed)
 
     def any(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Of all bit patterns, but for subnormals of eight and more exponent bits: XLA:CPU takes them for zero."""
+        """All bit patterns, except subnormals with eight or more exponent bits, which XLA:CPU treats as zero."""
         if dtype == np.bool_:
             return self.small(shape, dtype)
         if dtype.name in ("int4", "uint4"):
@@ -177,12 +177,12 @@ class Values:
 
     def subnormal(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Values of both signs whose magnitudes have only a few significant bits."""
-        least = float(ml_dtypes.finfo(dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
-        return (self.random.integers(-7, 8, shape) * np.float64(least)).astype(dtype)
+        min_subnormal = float(ml_dtypes.finfo(dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
+        return (self.random.integers(-7, 8, shape) * np.float64(min_subnormal)).astype(dtype)
 
-    def least(self, shape: tuple[int, ...], name: str) -> np.ndarray:
+    def zeros_and_subnormals(self, shape: tuple[int, ...], name: str) -> np.ndarray:
         """Zeros of both signs and subnormals, in each part of a complex type."""
-        dtype = next(kind for kind in ELEMENT_TYPES if kind.name == name)
+        dtype = next(element_type for element_type in ELEMENT_TYPES if element_type.name == name)
         array = np.empty(shape, dtype)
         parts = array.view(array.real.dtype) if dtype.kind == "c" else array
         some = self.subnormal(parts.shape, parts.dtype)
@@ -190,7 +190,7 @@ class Values:
         return array
 
     def small(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Integers from -4 to 4, from 0 for the unsigned: products and their sums are exact in most types."""
+        """Integers from -4 to 4, or from 0 for unsigned types: products and their sums are exact in most types."""
         if dtype == np.bool_:
             return self.random.integers(0, 2, shape).astype(bool)
         low = 0 if dtype.name.startswith("uint") else -4
@@ -209,7 +209,7 @@ def values(request: pytest.FixtureRequest) -> Values:
 
 
 def assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
-    """Same shape, same type, same values; any NaN is a NaN."""
+    """Checks that shape, type and values are equal; all NaN count as equal."""
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     with np.errstate(invalid="ignore"):

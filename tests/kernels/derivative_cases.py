@@ -15,19 +15,19 @@ Call = tuple[Sequence[np.ndarray | None], dict[str, Any]]
 
 
 def normal(*shape: int) -> np.ndarray:
-    """Numbers of which no two are near each other, nor is one near zero, where functions have kinks."""
+    """Numbers that are near neither each other nor zero, where functions have kinks."""
     size = int(np.prod(shape))
     steps = RANDOM.permutation(size) + 1.0
     return np.where(steps % 2 > 0, 1, -1).reshape(shape) * (0.23 + 0.97 * steps / max(size, 1)).reshape(shape)
 
 
 def positive(*shape: int) -> np.ndarray:
-    """Positive ones."""
+    """Positive numbers."""
     return np.abs(normal(*shape))
 
 
 def inside(*shape: int) -> np.ndarray:
-    """Between -1 and 1, and not near these; the first is 0."""
+    """Numbers between -1 and 1, and not near these bounds; the first is 0."""
     x = normal(*shape) * 0.7
     x.flat[0] = 0
     return x

@@ -26,7 +26,7 @@ class GraphWriter:
         return Value(len(self.nodes) - 1, 0)
 
     def call(self, results: Sequence[Value], inputs: Sequence[Any] = ()) -> tuple[Graph, list[Any]]:
-        """The graph in its canonical form, and those of the inputs that it has."""
+        """The graph in its canonical form, and the inputs that remain in it."""
         graph, used = canonical(Graph(tuple(self.nodes), tuple(results)))
         return graph, [inputs[i] for i in used] if inputs else used
 

@@ -34,8 +34,8 @@ Drawn = tuple[str, Sequence[Value | None], dict[str, Any], Reference]
 """A kernel, its operands, its parameters, and NumPy's function of the operands, which returns one array or several."""
 
 
-class Unfit(Exception):
-    """A drawn call that does not fit the arrays that there are."""
+class UnfitCallError(Exception):
+    """A drawn call does not fit the existing arrays."""
 
 
 class RandomGraph:
@@ -50,11 +50,11 @@ class RandomGraph:
 
     Args:
         seed: the seed.
-        is_smooth: whether the graph has derivatives, which finite differences approximate.
-        most_nodes: the most nodes that are drawn, beside those that prepare operands.
+        is_smooth: True for a graph with derivatives, which finite differences approximate.
+        max_nodes: the maximum number of nodes that are drawn, besides those that prepare operands.
     """
 
-    def __init__(self, seed: int | str, *, is_smooth: bool = False, most_nodes: int = 30) -> None:
+    def __init__(self, seed: int | str, *, is_smooth: bool = False, max_nodes: int = 30) -> None:
         self.chance = random.Random(seed)
         self._is_smooth = is_smooth
         self.write = GraphWriter()
@@ -64,24 +64,24 @@ class RandomGraph:
         shape = self.chance.choice(SHAPES[:-1] if is_smooth else SHAPES)
         names = ["float64"] * 2 if is_smooth else self.chance.sample(TYPES, 2)
         values = np.random.default_rng(self.chance.randrange(1 << 30))
-        kinds = [(shape, names[0]), (shape, names[self.chance.randrange(2)]), (shape[-1:], names[0]), ((), names[0])]
-        self.inputs = [_normal(values, *kind) for kind in kinds]
+        types = [(shape, names[0]), (shape, names[self.chance.randrange(2)]), (shape[-1:], names[0]), ((), names[0])]
+        self.inputs = [_normal(values, *array_type) for array_type in types]
         for i, array in enumerate(self.inputs):
             self.arrays[self.write.x(i)] = array
         self.in_specs = [self.spec(array.ndim) for array in self.inputs]
         families = SMOOTH if is_smooth else FAMILIES
-        for _ in range(self.chance.randint(1, most_nodes)):
+        for _ in range(self.chance.randint(1, max_nodes)):
             self._draw(self.chance.choice(families))
 
-    def pick(self, *, ndim: int | None = None, least: int = 0) -> Value:
-        """Draws a value with so many axes, or at least so many; later ones more often.
+    def pick(self, *, ndim: int | None = None, min_ndim: int = 0) -> Value:
+        """Draws a value with a number of axes, or a minimum number; later values more often.
 
         Raises:
-            Unfit: there is none.
+            UnfitCallError: there is no such value.
         """
-        values = [v for v, a in self.arrays.items() if a.ndim >= least and ndim in (None, a.ndim)]
+        values = [v for v, a in self.arrays.items() if a.ndim >= min_ndim and ndim in (None, a.ndim)]
         if not values:
-            raise Unfit
+            raise UnfitCallError
         return self.chance.choice(values[-6:] if self.chance.random() < 0.6 else values)
 
     def axis(self, value: Value) -> int:
@@ -100,33 +100,33 @@ class RandomGraph:
         """Adds a node, if NumPy and the kernel take its operands; returns its first result.
 
         Raises:
-            Unfit: one of them does not.
+            UnfitCallError: NumPy or the kernel does not take them.
         """
         name, operands, parameters, reference = drawn
         arrays = [None if value is None else self.arrays[value] for value in operands]
-        kinds = [None if a is None else ArrayType(a.shape, a.dtype) for a in arrays]
+        operand_types = [None if a is None else ArrayType(a.shape, a.dtype) for a in arrays]
         kernel = KERNELS.get(name)
         types: Sequence[ArrayType] | None = None
         if kernel is not None:
-            kinds += [None] * (len(kernel.operand_infos(len(kinds))) - len(kinds))
+            operand_types += [None] * (len(kernel.operand_infos(len(operand_types))) - len(operand_types))
             arguments = {p.name: parameters.get(p.name, p.default) for p in kernel.parameters}
             try:
-                types = kernel.validate(tuple(kinds), arguments).results
+                types = kernel.validate(tuple(operand_types), arguments).results
             except CallError:
-                raise Unfit from None
+                raise UnfitCallError from None
         try:
-            made = expected(reference, arrays, types)
+            results = expected(reference, arrays, types)
         except (TypeError, ValueError):
-            raise Unfit from None
-        if sum(array.size for array in made) > _MAX_ELEMENTS:
-            raise Unfit
+            raise UnfitCallError from None
+        if sum(array.size for array in results) > _MAX_ELEMENTS:
+            raise UnfitCallError
         first = self.write(name, *operands, **parameters)
         if name in KERNELS and name != "graph" and self.chance.random() < 0.1 and operands[0] is not None:
             specs = self.spec(self.arrays[operands[0]].ndim)
-            own = specs and (tuple(() if axis is None else (axis,) for axis in specs),)
-            self.write.nodes[-1] = self.write.nodes[-1]._replace(in_specs=own or ())
+            in_specs = specs and (tuple(() if axis is None else (axis,) for axis in specs),)
+            self.write.nodes[-1] = self.write.nodes[-1]._replace(in_specs=in_specs or ())
         self.references.append(reference)
-        for i, array in enumerate(made):
+        for i, array in enumerate(results):
             self.arrays[Value(first.node, i)] = array
         return first
 
@@ -134,7 +134,7 @@ class RandomGraph:
         for _ in range(20):
             try:
                 self.add(family(self))
-            except Unfit:
+            except UnfitCallError:
                 family = self.chance.choice(SMOOTH if self._is_smooth else FAMILIES)
             else:
                 return
@@ -148,32 +148,34 @@ def expected(
     if narrow:
         arrays = [a.astype(np.float64) if a is not None and a.dtype in narrow else a for a in arrays]
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        made = reference(*arrays)
-    results = [np.asarray(each) for each in (made if isinstance(made, tuple) else (made,))]
+        returned = reference(*arrays)
+    results = [np.asarray(result) for result in (returned if isinstance(returned, tuple) else (returned,))]
     if narrow:
-        kinds = [each.dtype for each in types] if types is not None else [narrow.pop()] * len(results)
+        dtypes = [array_type.dtype for array_type in types] if types is not None else [narrow.pop()] * len(results)
         with np.errstate(all="ignore"):
-            results = [each.astype(kind) for each, kind in zip(results, kinds, strict=False)]
+            results = [result.astype(dtype) for result, dtype in zip(results, dtypes, strict=False)]
     return results
 
 
 def assert_near(
-    made: np.ndarray, number: int, reference: Reference, operands: Sequence[np.ndarray | None], message: str
+    actual: np.ndarray, number: int, reference: Reference, operands: Sequence[np.ndarray | None], message: str
 ) -> None:
     """Compares a result of a node with that of NumPy's function of its operands, as the mesh computed them."""
-    wanted = expected(reference, operands, [ArrayType(made.shape, made.dtype)] * (number + 1))[number]
-    assert (made.shape, made.dtype) == (wanted.shape, wanted.dtype), message
-    if made.dtype.kind not in "fc" and not is_float(made.dtype):
-        assert np.array_equal(made, wanted), message
+    reference_result = expected(reference, operands, [ArrayType(actual.shape, actual.dtype)] * (number + 1))[number]
+    assert (actual.shape, actual.dtype) == (reference_result.shape, reference_result.dtype), message
+    if actual.dtype.kind not in "fc" and not is_float(actual.dtype):
+        assert np.array_equal(actual, reference_result), message
         return
-    wide = np.complex128 if made.dtype.kind == "c" else np.float64
+    wide = np.complex128 if actual.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        arrays = [a for a in (*operands, wanted) if a is not None]
+        arrays = [a for a in (*operands, reference_result) if a is not None]
         sizes = [float(np.max(abs(a.astype(np.complex128)), initial=1)) for a in arrays]
     scale = max(sizes) ** 2 * max(64, *(a.size for a in operands if a is not None))
-    tolerance = float(ml_dtypes.finfo(made.dtype).eps) * scale
+    tolerance = float(ml_dtypes.finfo(actual.dtype).eps) * scale
     if np.isfinite(tolerance) and tolerance < 1e30:
-        assert np.allclose(made.astype(wide), wanted.astype(wide), rtol=1e-2, atol=tolerance, equal_nan=True), message
+        assert np.allclose(
+            actual.astype(wide), reference_result.astype(wide), rtol=1e-2, atol=tolerance, equal_nan=True
+        ), message
 
 
 def _normal(values: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -204,13 +206,13 @@ def _selection(graph: RandomGraph) -> Drawn:
 
 def _reduction(graph: RandomGraph) -> Drawn:
     name = graph.chance.choice(("sum", "mean") if graph._is_smooth else _REDUCTIONS)
-    x = graph.pick(least=1)
+    x = graph.pick(min_ndim=1)
     how = {"axis": graph.axis(x), "keepdims": graph.chance.random() < 0.5}
     return name, [x], how, lambda x: getattr(np, name)(x, **how)
 
 
 def _move(graph: RandomGraph) -> Drawn:
-    x = graph.pick(least=1)
+    x = graph.pick(min_ndim=1)
     axis, shift = graph.axis(x), graph.chance.randint(-9, 9)
     moves: list[tuple[str, dict[str, Any], Reference]] = [
         ("roll", {"shift": shift, "axis": axis}, lambda x: np.roll(x, shift, axis)),
@@ -230,7 +232,7 @@ def _move(graph: RandomGraph) -> Drawn:
 
 
 def _shift(graph: RandomGraph) -> Drawn:
-    x = graph.pick(least=1)
+    x = graph.pick(min_ndim=1)
     axis, n = graph.axis(x), graph.chance.randint(1, 3)
 
     def reference(x: np.ndarray) -> np.ndarray:
@@ -242,7 +244,7 @@ def _shift(graph: RandomGraph) -> Drawn:
 
 
 def _join(graph: RandomGraph) -> Drawn:
-    x = graph.pick(least=1)
+    x = graph.pick(min_ndim=1)
     same = [v for v, a in graph.arrays.items() if (a.shape, a.dtype) == (graph.arrays[x].shape, graph.arrays[x].dtype)]
     axis, others = graph.axis(x), [x, graph.chance.choice(same)]
     if graph.chance.random() < 0.5:
@@ -251,13 +253,13 @@ def _join(graph: RandomGraph) -> Drawn:
 
 
 def _scan_sum(graph: RandomGraph) -> Drawn:
-    x = graph.pick(least=1)
+    x = graph.pick(min_ndim=1)
     axis = graph.axis(x)
     return "cumsum", [x], {"axis": axis}, lambda x: np.cumsum(x, axis)
 
 
 def _sorted(graph: RandomGraph) -> Drawn:
-    x = graph.pick(least=1)
+    x = graph.pick(min_ndim=1)
     axis = graph.axis(x)
     if graph.chance.random() < 0.5:
         return "sort", [x], {"axis": axis}, lambda x: np.sort(x, axis, kind="stable")
@@ -265,11 +267,11 @@ def _sorted(graph: RandomGraph) -> Drawn:
 
 
 def _product(graph: RandomGraph) -> Drawn:
-    x = graph.pick(least=1)
+    x = graph.pick(min_ndim=1)
     lhs = graph.arrays[x]
     fit = [v for v, a in graph.arrays.items() if a.ndim == 2 and a.shape[-1] == lhs.shape[-1]]
     if lhs.ndim > 2 or lhs.size == 0 or not fit:
-        raise Unfit
+        raise UnfitCallError
     y = graph.chance.choice(fit)
     return "matmul", [x, y], {"transpose_rhs": True}, lambda x, y: x @ y.T
 
@@ -277,7 +279,7 @@ def _product(graph: RandomGraph) -> Drawn:
 def _stencil(graph: RandomGraph) -> Drawn:
     x = graph.pick(ndim=2)
     if not is_float(graph.arrays[x].dtype) or min(graph.arrays[x].shape) < 2:
-        raise Unfit
+        raise UnfitCallError
 
     def laplacian(x: np.ndarray) -> np.ndarray:
         return sum(np.roll(x, s, a) for a in (0, 1) for s in (1, -1)) - 4 * x
@@ -288,9 +290,9 @@ def _stencil(graph: RandomGraph) -> Drawn:
 
 
 def _transform(graph: RandomGraph) -> Drawn:
-    x = graph.pick(least=1)
+    x = graph.pick(min_ndim=1)
     if graph.arrays[x].dtype.name not in ("float64", "complex128"):
-        raise Unfit
+        raise UnfitCallError
     axis = graph.axis(x)
     name = graph.chance.choice(("fft", "ifft"))
     return name, [x], {"axis": axis}, lambda x: getattr(np.fft, name)(x, axis=axis)
@@ -299,12 +301,12 @@ def _transform(graph: RandomGraph) -> Drawn:
 def _factors(graph: RandomGraph) -> Drawn:
     x = graph.pick(ndim=2)
     if graph.arrays[x].dtype != np.float64 or not np.isfinite(graph.arrays[x]).all() or graph.arrays[x].size == 0:
-        raise Unfit
+        raise UnfitCallError
     return "svdvals", [x], {}, np.linalg.svdvals
 
 
 def _step(body: GraphWriter, chance: random.Random, u: Value, c: Value, dtype: np.dtype) -> tuple[Value, Reference]:
-    """Adds to a body a function of an array, and of another, whose result has the array's type."""
+    """Adds a function of two arrays to a body, whose result has the type of the first."""
     steps: list[tuple[Value, Reference]] = [
         (body("roll", u, shift=1, axis=0), lambda u, c: np.roll(u, 1, 0)),
         (body("add", u, c), np.add),
@@ -315,13 +317,13 @@ def _step(body: GraphWriter, chance: random.Random, u: Value, c: Value, dtype: n
 
 
 def _pair(graph: RandomGraph) -> tuple[Value, Value]:
-    """Draws an array with an axis, and one of its type."""
-    u = graph.pick(least=1)
-    kind = graph.arrays[u]
-    if kind.size == 0:
-        raise Unfit
+    """Draws an array with at least one axis, and another of the same type."""
+    u = graph.pick(min_ndim=1)
+    array = graph.arrays[u]
+    if array.size == 0:
+        raise UnfitCallError
     return u, graph.chance.choice(
-        [v for v, a in graph.arrays.items() if (a.shape, a.dtype) == (kind.shape, kind.dtype)]
+        [v for v, a in graph.arrays.items() if (a.shape, a.dtype) == (array.shape, array.dtype)]
     )
 
 
@@ -329,8 +331,8 @@ def _loop(graph: RandomGraph) -> Drawn:
     u, c = _pair(graph)
     body, count = GraphWriter(), graph.chance.randint(1, 4)
     result, step = _step(body, graph.chance, body.x(0), body.x(1), graph.arrays[u].dtype)
-    made, used = body.call([result])
-    how = {"graph": to_text(made), "carried": (used.index(0),), "count": count}
+    graph_text, used = body.call([result])
+    how = {"graph": to_text(graph_text), "carried": (used.index(0),), "count": count}
 
     def reference(*arrays: np.ndarray) -> np.ndarray:
         named = dict(zip(used, arrays, strict=True))
@@ -346,15 +348,20 @@ def _scan(graph: RandomGraph) -> Drawn:
     xs, _ = _pair(graph)
     array = graph.arrays[xs]
     if array.ndim < 2:
-        raise Unfit
+        raise UnfitCallError
     name = "max" if array.dtype.kind in "iub" or not graph._is_smooth else "sum"
     first = graph.add((name, [xs], {"axis": 0}, lambda x: getattr(np, name)(x, axis=0)))
     if graph.arrays[first].dtype != array.dtype:
-        raise Unfit
+        raise UnfitCallError
     reverse, body = graph.chance.random() < 0.5, GraphWriter()
     total = body("add", body.x(0), body.x(1))
-    made, used = body.call([total, body("negative", body("add", total, total))])
-    how = {"graph": to_text(made), "carried": (used.index(0), -1), "scanned": (used.index(1),), "length": len(array)}
+    graph_text, used = body.call([total, body("negative", body("add", total, total))])
+    how = {
+        "graph": to_text(graph_text),
+        "carried": (used.index(0), -1),
+        "scanned": (used.index(1),),
+        "length": len(array),
+    }
 
     def reference(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         named = dict(zip(used, arrays, strict=True))
@@ -375,8 +382,8 @@ def _branch(graph: RandomGraph) -> Drawn:
     for name in ("then", "otherwise"):
         body = GraphWriter()
         result, step = _step(body, graph.chance, body.x(0), body.x(1), graph.arrays[u].dtype)
-        made, used = body.call([result])
-        how |= {name: to_text(made), f"{name}_inputs": tuple(used)}
+        branch, used = body.call([result])
+        how |= {name: to_text(branch), f"{name}_inputs": tuple(used)}
         steps.append(step)
     then, otherwise = steps
     return "cond", [flag, u, c], how, lambda flag, u, c: then(u, c) if flag else otherwise(u, c)

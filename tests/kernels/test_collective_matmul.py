@@ -72,7 +72,7 @@ def how(layout, strategy, mesh):
 
 
 def assert_near(actual, lhs, rhs):
-    """Within the tolerance that this file's first lines state."""
+    """Checks a product within the tolerance that the module docstring states."""
     expected = lhs @ rhs
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
     bound = 2 * max(lhs.shape[1], 1) * np.finfo(actual.dtype).eps * (np.abs(lhs) @ np.abs(rhs))
@@ -149,7 +149,7 @@ def test_integer_values_are_exact_on_every_mesh(run, same, case, devices, shape)
     ids=str,
 )
 def test_rings_never_hold_what_is_gathered_or_summed(run, layout, strategy):
-    """Of temporary memory, a device; collectives at once hold all of it, rings at most half on 8 devices."""
+    """Temporary memory of a device: a single collective holds the complete operand, a ring at most half on 8 devices."""
     travels_wide = layout in SCATTERED
     m, k, n = (512, 16, 512) if travels_wide else (512, 512, 32) if _travels_lhs(layout) else (32, 512, 512)
     lhs, rhs = ArrayType((m, k), np.dtype(np.float32)), ArrayType((k, n), np.dtype(np.float32))

@@ -13,7 +13,7 @@ MESH = {"x": 2, "y": 2, "z": 2}
 
 
 @pytest.mark.parametrize(
-    ("strategy", "in_specs", "made"),
+    ("strategy", "in_specs", "expected"),
     [
         ("auto", [], "all_gather: P('x', None) P(None, None) -> P(None, None)"),
         ("ring", [], "ring: P('x', None) P(None, None) -> P(None, None)"),
@@ -29,10 +29,10 @@ MESH = {"x": 2, "y": 2, "z": 2}
         ("psum_scatter", [None, ("x", "z")], "psum_scatter: P(None, 'x') P('x', 'z') -> P('x', 'z')"),
     ],
 )
-def test_unset_specs_follow_from_those_that_are_set(run, strategy, in_specs, made):
+def test_unset_specs_follow_from_those_that_are_set(run, strategy, in_specs, expected):
     resolved = run.resolve(KERNEL, SQUARE, SQUARE, mesh=MESH, axis_name="x", strategy=strategy, in_specs=in_specs)
     lhs, rhs, result = (format_spec(spec) for spec in (*resolved.problem.in_specs, *resolved.problem.out_specs))
-    assert f"{resolved.strategy.name}: {lhs} {rhs} -> {result}" == made
+    assert f"{resolved.strategy.name}: {lhs} {rhs} -> {result}" == expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Infinities, NaN, zeros' signs, the largest and small numbers in either part of a complex number, as in NumPy."""
+"""Infinities, NaN, signs of zeros, and the largest and small numbers in parts of complex numbers, as in NumPy."""
 
 import itertools
 
@@ -36,14 +36,14 @@ def expected(name, *operands, **how):
         return np.asarray(getattr(np, name)(*operands, **how))
 
 
-def assert_alike(name, result, wanted):
-    """The same infinities, NaN and zeros' signs; numbers within a few units of the complex number's magnitude."""
-    assert (result.shape, result.dtype) == (wanted.shape, wanted.dtype), name
-    if wanted.dtype.kind not in "fc":
-        np.testing.assert_array_equal(result, wanted, name)
+def assert_alike(name, result, reference):
+    """Checks infinities, NaN and signs of zeros, and that numbers are within a few units of the complex magnitude."""
+    assert (result.shape, result.dtype) == (reference.shape, reference.dtype), name
+    if reference.dtype.kind not in "fc":
+        np.testing.assert_array_equal(result, reference, name)
         return
-    info, size = np.finfo(wanted.dtype), np.abs(wanted)
-    for part, of_numpy in ((result.real, wanted.real), (result.imag, wanted.imag)):
+    info, size = np.finfo(reference.dtype), np.abs(reference)
+    for part, of_numpy in ((result.real, reference.real), (result.imag, reference.imag)):
         with np.errstate(all="ignore"):
             alike = (part == of_numpy) & ((part != 0) | (np.signbit(part) == np.signbit(of_numpy)))
             alike |= np.isnan(part) & np.isnan(of_numpy)
@@ -77,8 +77,8 @@ def test_integer_powers_are_products(run):
     x = grid(np.complex128, [0.0, 1.0, -2.5], 9)
     exponents = np.array([0, 1, 2, 3, 4, 7, 99, -1, -2, -99], complex)
     x, y = (a.ravel() for a in np.meshgrid(x, exponents))
-    result, wanted = run(KERNELS["power"], x, y), expected("power", x, y)
-    np.testing.assert_allclose(result, wanted, rtol=1e-13)
+    result, reference = run(KERNELS["power"], x, y), expected("power", x, y)
+    np.testing.assert_allclose(result, reference, rtol=1e-13)
     assert run(KERNELS["power"], np.array([1 + 1j]), np.array(2 + 0j)) == 2j
 
 
@@ -110,13 +110,13 @@ def test_scalar_bounds_leave_zeros_of_either_sign(run, dtype_):
     pairs_of([("complex64", 88.0, 90.0), ("complex128", 709.0, 711.0)], ["sin", "cosh", "sinh", "cos"]),
 )
 def test_large_sines_and_cosines_are_finite_as_long_as_numpys(run, name, limits):
-    kind, first, last = limits
+    dtype, first, last = limits
     large = np.linspace(first, last, 4_099)
-    x = (0.7 + 1j * large if name in ("sin", "cos") else large + 0.7j).astype(kind)
+    x = (0.7 + 1j * large if name in ("sin", "cos") else large + 0.7j).astype(dtype)
     with np.errstate(over="ignore"):  # of long doubles, since NumPy's own lose up to 10 bits here
-        wanted = getattr(np, name)(x.astype(np.clongdouble)).astype(kind)
+        reference = getattr(np, name)(x.astype(np.clongdouble)).astype(dtype)
     result = run(KERNELS[name], x, mesh={"x": 3})
-    for actual, expected in ((result.real, wanted.real), (result.imag, wanted.imag)):
+    for actual, expected in ((result.real, reference.real), (result.imag, reference.imag)):
         # At the limit itself the last bits decide.
         near = np.abs(expected) > 0.999 * np.finfo(expected.dtype).max
         np.testing.assert_allclose(actual[~near], expected[~near], rtol=8 * np.finfo(expected.dtype).eps)

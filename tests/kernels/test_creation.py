@@ -20,9 +20,9 @@ LAYOUTS = [
 STARTS = [(0, 1), (3, 2.5), (-7, -3), (0.1, 0.3), (-1e-3, 3.7)]
 
 
-def same_bits(actual, wanted):
-    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
-    assert actual.tobytes() == wanted.tobytes()
+def same_bits(actual, expected):
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    assert actual.tobytes() == expected.tobytes()
 
 
 def test_arange_is_numpys(run):
@@ -30,50 +30,50 @@ def test_arange_is_numpys(run):
     for (start, step), (mesh, out_specs) in zip(STARTS, LAYOUTS, strict=True):
         for dtype in (np.float64, np.int16) if isinstance(step, int) else (np.float16, np.float32):
             ends = np.array([start, start + step], dtype)
-            wanted = np.arange(start, start + (size - 0.5) * step, step, dtype)[:size]
-            made = run(KERNELS["arange"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
-            same_bits(made, wanted)
+            expected = np.arange(start, start + (size - 0.5) * step, step, dtype)[:size]
+            actual = run(KERNELS["arange"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
+            same_bits(actual, expected)
 
 
 def test_arange_of_every_type(run, dtype):
     size = 2 if dtype == np.bool_ else 8
-    made = run(KERNELS["arange"], *np.array([0, 1], dtype), mesh={"x": 3}, size=size)
-    np.testing.assert_array_equal(made.astype(complex), np.arange(size))
-    assert made.dtype == dtype
+    actual = run(KERNELS["arange"], *np.array([0, 1], dtype), mesh={"x": 3}, size=size)
+    np.testing.assert_array_equal(actual.astype(complex), np.arange(size))
+    assert actual.dtype == dtype
 
 
 @pytest.mark.parametrize(
-    ("kind", "number"), pairs_of([np.float32, np.float64, np.complex128], range(len(LAYOUTS))), ids=str
+    ("to_type", "number"), pairs_of([np.float32, np.float64, np.complex128], range(len(LAYOUTS))), ids=str
 )
-def test_linspace_is_numpys(run, kind, number):
+def test_linspace_is_numpys(run, to_type, number):
     (start, step), (mesh, out_specs) = STARTS[number], LAYOUTS[number]
     for size in (1, 4099):
-        first, last = (kind(each) for each in (start, start + 97 * step))
-        by = (last - first) / kind(max(size - 1, 1))
-        wanted = np.arange(size).astype(kind) * by + first
+        first, last = (to_type(value) for value in (start, start + 97 * step))
+        by = (last - first) / to_type(max(size - 1, 1))
+        expected = np.arange(size).astype(to_type) * by + first
         ends = [first, by] + [last] * (size > 1)
         if size > 1:
-            wanted[-1] = last
-        made = run(KERNELS["linspace"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
-        same_bits(made, wanted)
+            expected[-1] = last
+        actual = run(KERNELS["linspace"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
+        same_bits(actual, expected)
 
 
 def test_eye_is_numpys(run, dtype):
     shapes = [(0, 3), (1, 1), (5, 7), (9, 2), (70, 61)]
     for k, shape, (mesh, _) in [*zip((0, 1, -2, 100, -(2**63)), shapes, LAYOUTS, strict=True)][dtype.itemsize % 2 :: 2]:
         spec = [(None, tuple(mesh))] if k == -2 else ()
-        made = run(KERNELS["eye"], np.int64(k), mesh=mesh, out_specs=spec, shape=shape, dtype=dtype.name)
-        same_bits(made, np.eye(*shape, max(k, -(2**40)), dtype=np.int8).astype(dtype))
+        actual = run(KERNELS["eye"], np.int64(k), mesh=mesh, out_specs=spec, shape=shape, dtype=dtype.name)
+        same_bits(actual, np.eye(*shape, max(k, -(2**40)), dtype=np.int8).astype(dtype))
 
 
 def test_full_has_every_bit_of_its_value(run, values, dtype):
     value = values.any((1,), dtype)[0]
     for mesh, _ in LAYOUTS[3:4]:
         same_bits(run(KERNELS["full"], np.asarray(value), mesh=mesh, shape=(7, 5)), np.full((7, 5), value))
-    made = run(
+    actual = run(
         KERNELS["full_like"], np.zeros((7, 5), np.int8), np.asarray(value), mesh={"a": 2, "b": 2}, in_specs=[("b", "a")]
     )
-    same_bits(made, np.full((7, 5), value))
+    same_bits(actual, np.full((7, 5), value))
 
 
 @pytest.mark.parametrize(
@@ -104,17 +104,17 @@ SHARDED = [({"x": 3}, ["x", None]), ({"a": 2, "b": 2}, [("b", "a"), None])]
 
 @pytest.mark.parametrize(("name", "layout"), pairs_of(["float16", "bfloat16", "float64", "float32"], SHARDED))
 def test_nextafter_is_numpys(run, values, element_types, name, layout):
-    dtype = next(kind for kind in element_types if kind.name == name)
+    dtype = next(element_type for element_type in element_types if element_type.name == name)
     x, y = (values.any((13, 5), dtype) for _ in range(2))
     ends = np.array([0, -0.0, np.inf, -np.inf, np.nan], dtype)
     x[0], y[1], x[2] = ends, ends, np.nextafter(dtype.type(0), dtype.type(1))
     y[2], y[3], x[4] = ends, x[3], -x[2]
     y[4] = 1
-    wanted = np.nextafter(x, y)
+    expected = np.nextafter(x, y)
     mesh, spec = layout
-    made = run(KERNELS["nextafter"], x, y, mesh=mesh, in_specs=[spec], padding=np.nan)
-    np.testing.assert_array_equal(made.astype(np.float64), wanted.astype(np.float64))
-    number = ~np.isnan(wanted.astype(np.float64))
-    np.testing.assert_array_equal(np.signbit(made[number]), np.signbit(wanted[number]))
-    made = run(KERNELS["nextafter"], x, y[0], mesh={"x": 2})
-    np.testing.assert_array_equal(made.astype(np.float64), np.nextafter(x, y[0]).astype(np.float64))
+    actual = run(KERNELS["nextafter"], x, y, mesh=mesh, in_specs=[spec], padding=np.nan)
+    np.testing.assert_array_equal(actual.astype(np.float64), expected.astype(np.float64))
+    number = ~np.isnan(expected.astype(np.float64))
+    np.testing.assert_array_equal(np.signbit(actual[number]), np.signbit(expected[number]))
+    actual = run(KERNELS["nextafter"], x, y[0], mesh={"x": 2})
+    np.testing.assert_array_equal(actual.astype(np.float64), np.nextafter(x, y[0]).astype(np.float64))

@@ -32,7 +32,7 @@ def cases():
     for name, calls in CASES.items():
         for i in range(len(calls)):
             for mesh in range(len(MESHES)):
-                for strategy in ("auto", *(each.name for each in KERNELS[name].strategies)):
+                for strategy in ("auto", *(choice.name for choice in KERNELS[name].strategies)):
                     is_short = name in _SHORT and (i, mesh, strategy) == (0, 1, "auto")
                     is_short = is_short or (name, i, mesh, strategy) == ("convolve", 1, 4, "auto")
                     if strategy != "auto" or is_short:
@@ -40,7 +40,7 @@ def cases():
 
 
 class Case:
-    """A call, as a graph whose one result is a weighted sum of the call's results."""
+    """A call as a graph with one result, a weighted sum of the call's results."""
 
     def __init__(self, name, number):
         operands, parameters = CASES[name][number]
@@ -54,7 +54,7 @@ class Case:
         )
         random = np.random.default_rng(1)
         self.results = resolved.results
-        self.weights = [random.normal(size=kind.shape) for kind in self.results]
+        self.weights = [random.normal(size=result.shape) for result in self.results]
         self.wrt = [i for i in self.present if self.operands[i].dtype == np.float64]
         self.inputs = [*(self.operands[i] for i in self.present), *self.weights]
 
@@ -77,9 +77,9 @@ class Case:
         node, weights = KERNELS[self.name], self.weights
 
         def value(operands):
-            made = run(node, *operands, mesh={"x": 1}, **self.parameters)
-            made = made if isinstance(made, tuple) else (made,)
-            return sum((w * r.real).sum() for w, r in zip(weights, made, strict=True))
+            results = run(node, *operands, mesh={"x": 1}, **self.parameters)
+            results = results if isinstance(results, tuple) else (results,)
+            return sum((w * r.real).sum() for w, r in zip(weights, results, strict=True))
 
         gradients = []
         for i in self.wrt:
@@ -113,41 +113,42 @@ def test_gradients_are_those_of_finite_differences(run, numeric, name, number, m
     spec = tuple((e,) if e else () for e in entries)
     first = case.present[0] if case.operands[case.present[0]].ndim else case.present[-1]
     ndim = case.operands[first].ndim
-    own = None if len(spec) > ndim or not spec else (*spec, *((),) * (ndim - len(spec)))
+    in_spec = None if len(spec) > ndim or not spec else (*spec, *((),) * (ndim - len(spec)))
     graph, used = case.graph(
-        "" if len(KERNELS[name].strategies) == 1 else strategy, (*[None] * first, own) if own else ()
+        "" if len(KERNELS[name].strategies) == 1 else strategy,
+        (*[None] * first, in_spec) if in_spec else (),
     )
     wrt = tuple(used.index(case.present.index(i)) for i in case.wrt)
     inputs = [case.inputs[i] for i in used]
     try:
-        _, *made = run(
+        _, *gradients = run(
             GRAPH, *inputs, graph=to_text(graph), transform="value_and_grad", wrt=wrt, mesh=axes, padding=float("nan")
         )
     except CallError as error:
         if error.reason != Reason.STRATEGY_UNSUPPORTED and "axis_name" not in error.message:
             raise
         pytest.skip(error.message)
-    for i, slope, expected in zip(case.wrt, made, numeric(name, number), strict=True):
+    for i, slope, expected in zip(case.wrt, gradients, numeric(name, number), strict=True):
         both = np.swapaxes(slope, -1, -2) * (1 - np.eye(slope.shape[-1])) if name in SYMMETRIC else 0
         np.testing.assert_allclose(slope + both, expected, rtol=1e-6, atol=1e-6, err_msg=f"operand {i}")
 
 
 def gradient(run, write, result, *inputs, wrt=(0,), mesh=1, **how):
-    """The gradient of a value of a graph, by inputs of it."""
+    """The gradient of a value of a graph with respect to some inputs."""
     graph, used = write.call([result])
     axes, entries = MESHES[mesh]
     specs = [[entries] if i == 0 and len(entries) == x.ndim else [None] for i, x in enumerate(inputs)]
     options = {"transform": "value_and_grad", "wrt": tuple(map(used.index, wrt)), "padding": float("nan")}
-    _, *made = run(
+    _, *gradients = run(
         GRAPH,
         *(inputs[i] for i in used),
         graph=to_text(graph),
         mesh=axes,
-        in_specs=[each for i in used for each in specs[i]],
+        in_specs=[spec for i in used for spec in specs[i]],
         **options,
         **how,
     )
-    return made
+    return gradients
 
 
 X, ROW = np.abs(RANDOM.normal(size=(13, 9))) + 0.1, np.abs(RANDOM.normal(size=9)) + 0.1
@@ -166,9 +167,9 @@ BROADCAST = {
 def test_padding_is_no_part_of_the_gradient_of_a_broadcast_operand(run, name):
     compute, by_x, by_row = BROADCAST[name]
     write = GraphWriter()
-    made = gradient(run, write, write("sum", compute(write)), X, ROW, wrt=(0, 1))
-    np.testing.assert_allclose(made[0], by_x, rtol=1e-12)
-    np.testing.assert_allclose(made[1], by_row, rtol=1e-12)
+    gradients = gradient(run, write, write("sum", compute(write)), X, ROW, wrt=(0, 1))
+    np.testing.assert_allclose(gradients[0], by_x, rtol=1e-12)
+    np.testing.assert_allclose(gradients[1], by_row, rtol=1e-12)
 
 
 def test_equal_elements_share_a_gradient(run):
@@ -177,9 +178,9 @@ def test_equal_elements_share_a_gradient(run):
     total = write("max", write.x(0))
     for result in (write("min", write.x(0), axis=1), write("maximum", write.x(0), write.x(1))):
         total = write("add", total, write("sum", result))
-    (made,) = gradient(run, write, total, x, np.full(3, 3.0))
+    (slope,) = gradient(run, write, total, x, np.full(3, 3.0))
     expected = np.where(x == 3, 1 / 3 + 1 / 2, 0) + np.array([[0, 1, 0], [1, 0, 0]])
-    np.testing.assert_allclose(made, expected, rtol=1e-12)
+    np.testing.assert_allclose(slope, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("transform", ["jvp", "vjp"])
@@ -188,8 +189,8 @@ def test_tangents_may_be_sharded_otherwise(run, transform):
     text = write.text(write("sin", write.x(0)))
     x, dual = np.random.default_rng(3).normal(size=(2, 13, 9))
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b"), (None, "a")], "padding": float("nan")}
-    made = run(GRAPH, x, dual, graph=text, transform=transform, wrt=(0,), **how)
-    np.testing.assert_allclose(made[1] if transform == "jvp" else made, np.cos(x) * dual, rtol=1e-12)
+    result = run(GRAPH, x, dual, graph=text, transform=transform, wrt=(0,), **how)
+    np.testing.assert_allclose(result[1] if transform == "jvp" else result, np.cos(x) * dual, rtol=1e-12)
 
 
 def test_what_has_no_derivative_is_refused_by_name(refused):
@@ -228,8 +229,8 @@ def test_what_does_not_depend_on_the_argument_may_be_anything(run):
     rounded = write(
         "where", write("greater", write.x(0), write.x(1)), write.x(0), write("nextafter", write.x(1), write.x(1))
     )
-    (made,) = gradient(run, write, write("sum", rounded), np.array([1.0, -2, 3]), np.zeros(3))
-    assert np.array_equal(made, [1, 0, 1])
+    (slope,) = gradient(run, write, write("sum", rounded), np.array([1.0, -2, 3]), np.zeros(3))
+    assert np.array_equal(slope, [1, 0, 1])
 
 
 def test_a_strategy_whose_derivative_the_compiler_has_wrong_is_refused(run):

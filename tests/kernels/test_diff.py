@@ -36,7 +36,7 @@ EDGES = [  # rows of prepend and append; 0 for a scalar
     (3, 1),
     (1, 2),
 ]
-# Splits that exercise a call's corners: the edges of EDGES one by one.
+# The edges of EDGES one by one.
 SHORT = [
     (layout, shape, edges, n)
     for (layout, shape), edges, n in zip(
@@ -206,7 +206,7 @@ def test_order_0_is_x_whatever_the_other_arguments(run, values, same):
 
 def test_an_order_that_leaves_nothing_is_cheap(run, values, same):
     x = values.normal((9, 3))
-    for n in (9, 10, 10**12, 2**62):  # a pass for each order would never end
+    for n in (9, 10, 10**12, 2**62):  # with a pass for each order, it would not end
         same(run(DIFF, x, mesh={"x": 8}, n=n, axis=0), np.zeros((0, 3), np.float32))
     same(run(DIFF, x[:, :0], mesh={"x": 8}, n=10**12, axis=1), np.zeros((9, 0), np.float32))
     same(run(DIFF, x[:0], np.zeros((0, 3)), mesh={"x": 8}, n=5, axis=0), np.zeros((0, 3)))
@@ -289,7 +289,7 @@ def test_along_a_sharded_axis_only_edges_travel(run):
     text = run.program(DIFF, x, scalar, **how).compiled.as_text()
     assert text.count(" collective-permute(") == 1
     assert "f64[1,16]{1,0} collective-permute(" in text
-    # A device's thread stands still in a collective, so what needs none comes first: the compiler sees to it.
+    # The thread of a device waits in a collective, so the compiler schedules work that needs no collective first.
     steps = text[text.index("ENTRY") :]
     assert steps.index(" = f64[512,16]{1,0} fusion(") < steps.index(" collective-permute(")
     assert not any(word in text for word in ("all-gather", "all-to-all", "all-reduce"))
@@ -304,8 +304,8 @@ def test_across_the_sharded_axis_nothing_travels(run, strategy):
 
 
 @pytest.mark.parametrize(("size", "n"), pairs_of([(2, 4096), (8, 4095), (2, 4095), (8, 4096)], [1, 2, 3, 4]))
-def test_up_to_order_four_no_block_is_written_for_a_pass_of_its_own(run, size, n):
-    """Also where the blocks of x and of the result are of two sizes, so that every device's rows begin elsewhere."""
+def test_up_to_order_four_no_block_is_written_for_a_separate_pass(run, size, n):
+    """Also if the blocks of x and of the result have different sizes, so that offsets differ between devices."""
     devices, rows = size
     x, scalar = ArrayType((rows, 16), np.dtype(np.float64)), ArrayType((), np.dtype(np.float64))
     how = {"mesh": {"x": devices}, "in_specs": [("x", None)], "axis": 0, "n": n, "strategy": "halo"}

@@ -51,7 +51,7 @@ def of_jax(axes: Mapping[str, int], spec: P, ids: Sequence[int] | None) -> jax.s
 
 
 def devices_in_boxes(text: str) -> Drawn:
-    """The ids in each box of a drawing, ours or JAX's, row by row; whatever stands outside the boxes is passed over."""
+    """The ids in each box of a drawing, ours or JAX's, row by row; text outside the boxes is skipped."""
     rows, inside = [], False
     for line in text.splitlines():
         if "┌" in line or "├" in line:
@@ -113,7 +113,7 @@ def test_different_drawings_are_not_equal():
 
 @st.composite
 def layouts(draw_from):
-    """A mesh, a spec of any entries on it, and a shape that it divides: JAX places no other."""
+    """A mesh, a spec with any entries, and a shape that it divides, since JAX places no other."""
     sizes = draw_from(st.sampled_from([(8,), (4, 2), (2, 4), (2, 2, 2), (3, 2), (1, 5), (1,)]))
     axes = dict(zip("abc", sizes, strict=False))
     ids = draw_from(st.none() | st.permutations(range(8)).map(lambda order: order[: math.prod(sizes)]))

@@ -80,12 +80,12 @@ def test_the_documented_cases_are_numpys(run, values, same, mesh, subscripts, sh
     same(run(EINSUM, *operands, mesh=mesh, padding=np.nan, subscripts=subscripts), expected(subscripts, operands))
 
 
-def one_axis_each(shapes, names):
+def layouts_of_one_axis(shapes, names):
     """Specs that shard one axis of each array, in every combination."""
     if not shapes:
         return [[]]
     first = [tuple(names[0] if i == axis else None for i in range(len(shapes[0]))) for axis in range(len(shapes[0]))]
-    return [[spec, *others] for spec in [(), *first] for others in one_axis_each(shapes[1:], names[1:])]
+    return [[spec, *others] for spec in [(), *first] for others in layouts_of_one_axis(shapes[1:], names[1:])]
 
 
 @pytest.mark.long
@@ -93,7 +93,7 @@ def one_axis_each(shapes, names):
 @pytest.mark.parametrize("names", ["ab", "aa"])
 def test_every_strategy_that_serves_a_layout_is_numpys(run, values, same, subscripts, shapes, names):
     operands = arrays(values, shapes)
-    for in_specs in one_axis_each(shapes, names):
+    for in_specs in layouts_of_one_axis(shapes, names):
         for strategy in EINSUM.strategies:
             how = {"mesh": MESH, "in_specs": in_specs, "strategy": strategy.name, "subscripts": subscripts}
             try:
@@ -162,7 +162,7 @@ def of_every_type(run, values, same, dtype, subscripts, shapes):
 
 @pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
 def test_a_diagonal_keeps_the_signs_of_zeros_and_subnormals(run, values, name):
-    x = values.least((9, 9), name)
+    x = values.zeros_and_subnormals((9, 9), name)
     result = run(EINSUM, x, None, subscripts="ii->i", mesh={"x": 4}, in_specs=[("x", None)])
     assert result.tobytes() == x.diagonal().tobytes()
 
@@ -255,7 +255,7 @@ def test_a_product_of_more_axes_than_an_array_may_have_is_refused(refused):
 
 
 @pytest.mark.parametrize(("shape", "is_shared"), [((16, 16), True), ((128, 1), True), ((4, 4), False)])
-def test_long_sums_over_two_axes_are_distributed_where_nothing_is_sharded(run, values, shape, is_shared):
+def test_long_sums_along_two_axes_are_distributed_where_nothing_is_sharded(run, values, shape, is_shared):
     lhs, rhs = values.small((16, *shape), F32), values.small((*shape, 8), F32)
     how = {"subscripts": "ijk,jkl->il", "mesh": {"a": 8}, "in_specs": [(None,) * 3] * 2, "out_specs": [(None, None)]}
     how["strategy"] = "gspmd"
@@ -279,12 +279,12 @@ CHAINS = [
 @pytest.mark.parametrize(("subscripts", "shapes", "names"), CHAINS)
 def test_more_arrays_than_two_are_multiplied_from_the_left(run, values, subscripts, shapes, names):
     operands = [values.small(shape, np.dtype(name)) for shape, name in zip(shapes, names, strict=True)]
-    wanted = np.einsum(subscripts, *operands)
+    reference = np.einsum(subscripts, *operands)
     spec = (("a",), *((None,) * (len(shapes[0]) - 1)))
     for how in ({"mesh": {"x": 8}}, {"mesh": {"a": 4, "b": 2}, "in_specs": [spec]}):
         actual = run(EINSUM, *operands, subscripts=subscripts, padding=1, **how)
-        assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
-        np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+        assert (actual.shape, actual.dtype) == (reference.shape, expected.dtype)
+        np.testing.assert_allclose(actual, reference, rtol=1e-6)
 
 
 def test_products_of_many_halves_are_rounded_once(run):

@@ -43,7 +43,7 @@ def test_float8_differences_are_numpys_for_every_pair_of_values(small, same):
 
 
 @pytest.mark.parametrize("small", [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)], ids=str)
-def test_each_of_two_subtractions_is_rounded(small, values, same):
+def test_both_subtractions_are_rounded(small, values, same):
     a, b, c = (values.any((200_000,), small) for _ in range(3))
     with np.errstate(invalid="ignore", over="ignore"):
         expected = (a - b) - c

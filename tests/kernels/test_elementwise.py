@@ -18,7 +18,7 @@ from shardcall_server.kernels.elementwise.elementwise import elementwise
 KERNELS = {kernel.name: kernel for kernel in elementwise()}
 COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 
-# Units in the last place of float32 and float64 by which a function may differ from NumPy's; what is not here is exact.
+# Units in the last place of float32 and float64 by which a function may differ from NumPy's; all others are exact.
 ULPS = dict.fromkeys(("sin", "cos", "tan", "arctan", "arctan2", "hypot", "radians", "degrees", "exp2", "power"), 4)
 ULPS |= dict.fromkeys(("float_power", "exp", "log", "log2", "log10", "log1p", "arcsin", "arccos", "angle"), 4)
 ULPS |= dict.fromkeys(("arcsinh", "arccosh", "arctanh", "expm1"), 8)
@@ -34,20 +34,32 @@ def expected(name, *operands):
         return np.asarray(getattr(np, name)(*operands))
 
 
-def assert_close(name, actual, wanted):
-    """Within the function's bound; complex and narrow ones within as many units of the complex magnitude."""
-    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
-    if name in NEAR_ZERO or wanted.dtype.kind == "c":
-        eps = 2.0**-20 if wanted.real.dtype == np.float32 else 2.0**-6 if wanted.real.dtype.itemsize < 4 else 2.0**-45
-        np.testing.assert_allclose(actual.astype(complex), wanted.astype(complex), rtol=eps, atol=eps)
+def assert_close(name, actual, reference):
+    """Checks a result within the bound of a function; for complex numbers in units of their magnitude."""
+    assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
+    if name in NEAR_ZERO or reference.dtype.kind == "c":
+        eps = (
+            2.0**-20
+            if reference.real.dtype == np.float32
+            else 2.0**-6
+            if reference.real.dtype.itemsize < 4
+            else 2.0**-45
+        )
+        np.testing.assert_allclose(actual.astype(complex), reference.astype(complex), rtol=eps, atol=eps)
         return
     with np.errstate(all="ignore"):
-        same = (actual == wanted) | ((actual != actual) & (wanted != wanted))  # noqa: PLR0124
-        least = 2.0 ** (-1022 if wanted.dtype == np.float64 else -126)  # XLA:CPU takes what is smaller for zero
-        same |= (actual == 0) & (abs(wanted.astype(float)) < least) & (wanted.dtype.kind not in "biu")
-        # A narrower result is one float32 rounded.
-        bound = ULPS.get(name, 0) if wanted.dtype.itemsize >= 4 else min(ULPS.get(name, 0), 1)
-        apart = abs(actual.astype(float) - wanted.astype(float)) / np.spacing(abs(wanted)).astype(float) if bound else 1
+        same = (actual == reference) | ((actual != actual) & (reference != reference))  # noqa: PLR0124
+        smallest_normal = 2.0 ** (
+            -1022 if reference.dtype == np.float64 else -126
+        )  # XLA:CPU treats smaller numbers as zero
+        same |= (actual == 0) & (abs(reference.astype(float)) < smallest_normal) & (reference.dtype.kind not in "biu")
+        # A narrower result is a rounded float32.
+        bound = ULPS.get(name, 0) if reference.dtype.itemsize >= 4 else min(ULPS.get(name, 0), 1)
+        apart = (
+            abs(actual.astype(float) - reference.astype(float)) / np.spacing(abs(reference)).astype(float)
+            if bound
+            else 1
+        )
         wrong = ~(same | (apart <= bound))
     where = np.argwhere(wrong)[:1].tolist()
     assert not wrong.any(), f"{name}: {int(wrong.sum())} of {wrong.size} differ, first at {where}"
@@ -55,8 +67,8 @@ def assert_close(name, actual, wanted):
 
 def arrays(values, name, dtype, shape=None):
     if shape is None:
-        # Blocks that fill vectors, unrolled, and leave some over. From 500 elements on ml_dtypes ends the process
-        # where one of four bits is divided by zero.
+        # Blocks that fill unrolled vectors and leave a remainder. From 500 elements on, ml_dtypes ends the process if a
+        # 4-bit integer is divided by zero.
         shape = (61, 3) if dtype.name in ("int4", "uint4") else (821, 3)
     count = len(KERNELS[name].operands)
     if dtype.kind == "c":
@@ -73,13 +85,13 @@ def check(run, values, name, dtype, mesh):
     if name == "reciprocal" and ("int" in dtype.name or dtype.kind == "b"):
         operands[0] = np.where(operands[0] == 0, 3, operands[0]).astype(dtype)
     try:
-        wanted = expected(name, *operands)
+        reference = expected(name, *operands)
     except TypeError:
         with pytest.raises(CallError) as raised:
             run.resolve(KERNELS[name], *operands)
         assert raised.value.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
         return
-    assert_close(name, run(KERNELS[name], *operands, mesh=mesh, padding=np.nan if dtype.kind in "fc" else 0), wanted)
+    assert_close(name, run(KERNELS[name], *operands, mesh=mesh, padding=np.nan if dtype.kind in "fc" else 0), reference)
 
 
 QUICK = [  # with padding; tests/accuracy has every function, of types that are not here, at 4,096 elements
@@ -115,8 +127,8 @@ def test_a_divisor_that_is_broadcast_divides_as_any_other(run, same, values, nam
 
 
 def test_the_largest_divisors_are_not_taken_for_infinities(run, same):
-    for dtype, most in ((np.float32, 3e38), (np.float64, 1.5e308)):
-        x, y = np.array([most, most / 2, 1.0, np.inf] * 4, dtype), np.array(most, dtype)
+    for dtype, largest in ((np.float32, 3e38), (np.float64, 1.5e308)):
+        x, y = np.array([largest, largest / 2, 1.0, np.inf] * 4, dtype), np.array(largest, dtype)
         result = run(KERNELS["divide"], x, y, mesh={"x": 4})
         same(result[[0, 1, 3]], np.array([1, 0.5, np.inf], dtype))  # XLA:CPU takes the third, a subnormal, for zero
 
@@ -134,9 +146,9 @@ def test_what_is_moved_between_devices_keeps_zeros_signs(run, layout, dtype_):
     x = -np.zeros(shape, dtype_)
     moved = run(KERNELS["positive"], x, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
     assert np.signbit(moved.real).all()
-    least = np.full(shape, np.finfo(dtype_).smallest_subnormal, x.real.dtype)
-    kept = run(KERNELS["positive"], least, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-    assert (kept == least).all()
+    smallest = np.full(shape, np.finfo(dtype_).smallest_subnormal, x.real.dtype)
+    kept = run(KERNELS["positive"], smallest, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+    assert (kept == smallest).all()
 
 
 PARTS = [0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan]
@@ -150,23 +162,23 @@ def test_the_sign_of_complex_infinities_is_numpys(run, same):
 @pytest.mark.parametrize("name", ["sinh", "cosh"])
 def test_hyperbolics_of_small_complex_numbers_have_all_digits(run, name):
     x = np.array([1e-10 + 1e-10j, 1e-20, 1e-3 - 1e-7j, -0.5 + 2j, 300 + 1j, -1e-5j])
-    result, wanted = run(KERNELS[name], x, mesh={"x": 2}), expected(name, x)
-    np.testing.assert_allclose(result.real, wanted.real, rtol=2e-15)
-    np.testing.assert_allclose(result.imag, wanted.imag, rtol=2e-15)
+    result, reference = run(KERNELS[name], x, mesh={"x": 2}), expected(name, x)
+    np.testing.assert_allclose(result.real, reference.real, rtol=2e-15)
+    np.testing.assert_allclose(result.imag, reference.imag, rtol=2e-15)
 
 
 def test_complex_numbers_and_ties_are_clipped_as_in_numpy(run, same):
     some = COMPLEX[np.isfinite(COMPLEX.real) | np.isnan(COMPLEX.real)][::3]
     x, low, high = (np.array(part) for part in zip(*itertools.product(some, repeat=3), strict=True))
-    result, wanted = run(KERNELS["clip"], x, low, high, mesh={"x": 8}), np.clip(x, low, high)
-    same(result, wanted)
+    result, reference = run(KERNELS["clip"], x, low, high, mesh={"x": 8}), np.clip(x, low, high)
+    same(result, reference)
     zeros = np.array(list(itertools.product((0.0, -0.0, 1.0, -1.0, np.nan), repeat=3))).T
     for dtype in ("float32", "float64"):
         x, low, high = zeros.astype(dtype)
-        result, wanted = run(KERNELS["clip"], x, low, high, mesh={"x": 8}), np.clip(x, low, high)
-        same(result, wanted)
-        number = ~np.isnan(wanted)
-        same(np.signbit(result)[number], np.signbit(wanted)[number])
+        result, reference = run(KERNELS["clip"], x, low, high, mesh={"x": 8}), np.clip(x, low, high)
+        same(result, reference)
+        number = ~np.isnan(reference)
+        same(np.signbit(result)[number], np.signbit(reference)[number])
 
 
 def test_every_function_takes_and_gives_numpys_types(element_types):
@@ -174,15 +186,15 @@ def test_every_function_takes_and_gives_numpys_types(element_types):
         for dtype in element_types:
             operands = [np.ones(2, dtype) for _ in kernel.operands]
             try:
-                wanted = expected(name, *operands).dtype
+                reference = expected(name, *operands).dtype
             except TypeError:
-                wanted = None
+                reference = None
             types = [ArrayType((2,), dtype)] * len(operands)
             try:
                 result_type = kernel.validate(types, {}).results[0].dtype
             except CallError:
                 result_type = None
-            assert result_type == wanted, (name, dtype)
+            assert result_type == reference, (name, dtype)
 
 
 @pytest.mark.parametrize("name", ["add", "true_divide", "power", "less", "bitwise_and", "arctan2"])
@@ -190,13 +202,13 @@ def test_two_types_meet_as_in_numpy(element_types, name):
     for first, second in itertools.product(element_types, repeat=2):
         try:
             with np.errstate(all="ignore"):
-                wanted = getattr(np, name)(np.ones(1, first), np.ones(1, second)).dtype
+                reference = getattr(np, name)(np.ones(1, first), np.ones(1, second)).dtype
         except TypeError:
             with pytest.raises(CallError, match="convert the operands"):
                 KERNELS[name].validate([ArrayType((1,), first), ArrayType((1,), second)], {})
         else:
             signature = KERNELS[name].validate([ArrayType((1,), first), ArrayType((1,), second)], {})
-            assert signature.results[0].dtype == wanted
+            assert signature.results[0].dtype == reference
 
 
 EDGES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5, 1e38, 7.0, -7.0]
@@ -205,20 +217,20 @@ EDGES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5, 1e38, 7.0, -7.0]
 @pytest.mark.parametrize("name", ["maximum", "fmax", "floor_divide", "remainder", "fmod", "copysign", "multiply"])
 def test_nan_infinity_and_signed_zero(run, same, name):
     x, y = (np.array(a, np.float32) for a in zip(*itertools.product(EDGES, repeat=2), strict=True))
-    result, wanted = run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y)
-    same(result, wanted)
-    if name not in ("maximum", "fmax"):  # where zeros tie, NumPy's choice is the machine's
-        number = wanted == wanted  # noqa: PLR0124
-        same(np.signbit(result)[number], np.signbit(wanted)[number])
+    result, reference = run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y)
+    same(result, reference)
+    if name not in ("maximum", "fmax"):  # for equal zeros, NumPy's choice depends on the machine
+        number = reference == reference  # noqa: PLR0124
+        same(np.signbit(result)[number], np.signbit(reference)[number])
 
 
 @pytest.mark.parametrize("name", ["log2", "exp2"])
 def test_complex_infinities_are_numpys(run, name):
     x = np.array([0, complex(np.inf, 0), complex(-np.inf, 0), complex(np.inf, 1), 3 - 4j])
     with np.errstate(all="ignore"):
-        wanted = getattr(np, name)(x)
+        reference = getattr(np, name)(x)
     result = run(KERNELS[name], x)
-    for part, of_numpy in ((result.real, wanted.real), (result.imag, wanted.imag)):
+    for part, of_numpy in ((result.real, reference.real), (result.imag, reference.imag)):
         np.testing.assert_allclose(part, of_numpy, rtol=1e-15)
 
 
@@ -226,8 +238,8 @@ def test_complex_infinities_are_numpys(run, name):
 def test_powers_of_complex_zero_are_numpys(run, same, name):
     y = np.array([1 + 2j, 0.5 - 1j, 2, 0, 1j, -1, -1 + 1j])
     with np.errstate(all="ignore"):
-        wanted = getattr(np, name)(np.zeros_like(y), y)
-    same(run(KERNELS[name], np.zeros_like(y), y), wanted)
+        reference = getattr(np, name)(np.zeros_like(y), y)
+    same(run(KERNELS[name], np.zeros_like(y), y), reference)
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "left_shift", "right_shift"])
@@ -295,10 +307,10 @@ def test_mesh_axes_of_one_device_gather_nothing(run):
     ),
 )
 @pytest.mark.parametrize("shape", [(16, 24), (19, 5)])
-def test_a_result_over_fewer_mesh_axes_is_computed_in_blocks_and_gathered(
+def test_a_result_on_fewer_mesh_axes_is_computed_in_blocks_and_gathered(
     run, values, element_types, shape, spec, dtype_name
 ):
-    dtype = next(kind for kind in element_types if kind.name == dtype_name)
+    dtype = next(element_type for element_type in element_types if element_type.name == dtype_name)
     x = values.any(shape, dtype)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": [spec], "out_specs": [(None, None)]}
     padding = 0 if dtype.kind in "biu" or dtype.name == "int4" else np.nan
@@ -355,7 +367,7 @@ def test_refusals_say_what_to_do(refused):
 
 @pytest.mark.parametrize("name", ["multiply", "divide"])
 def test_a_bool_beside_nan_is_a_number(run, same, name):
-    # XLA makes a select of a product with a bool, in which False times NaN is 0.
+    # XLA turns a product with a bool into a select, in which False times NaN is 0.
     flags, x = np.array([False, True, False, True]), np.array([np.nan, np.nan, np.inf, -0.0])
     for operands in ((flags, x), (x, flags), (flags, flags)):
         same(run(KERNELS[name], *operands, mesh={"x": 2}), expected(name, *operands))

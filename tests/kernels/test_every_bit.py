@@ -1,4 +1,4 @@
-"""Moving keeps every value of 8 and 16 bits as it is, whatever the layouts, and whether blocks are padded or not.
+"""Moves keep every value of 8 and 16 bits, in all layouts, whether blocks are padded or not.
 
 XLA:CPU made zeros of bfloat16's subnormal numbers in some layouts whose blocks are padded, on processors with
 AVX512-BF16, which `launcher.py` turns off.
@@ -29,16 +29,16 @@ def named_type(name, element_types):
 
 
 def every_pattern(dtype, shape):
-    """An array of all values of a type, NaN of every payload among them, over and over."""
+    """An array that repeats all values of a type, including NaN of every payload."""
     bits = np.arange(np.prod(shape)) % 2 ** (8 * dtype.itemsize)
     return bits.astype(f"uint{8 * dtype.itemsize}").view(dtype).reshape(shape)
 
 
-def assert_same_bits(result, wanted):
-    """The same bits; of bfloat16 any NaN is a NaN, since that of padded blocks XLA:CPU takes to float32 and back."""
-    bits = [np.ascontiguousarray(array).view(f"uint{8 * array.dtype.itemsize}") for array in (result, wanted)]
+def assert_same_bits(result, expected):
+    """Checks that bits are equal; NaN of bfloat16 count as equal, since XLA:CPU converts padded blocks to float32."""
+    bits = [np.ascontiguousarray(array).view(f"uint{8 * array.dtype.itemsize}") for array in (result, expected)]
     differ = bits[0] != bits[1]
-    if wanted.dtype.name == "bfloat16":
+    if expected.dtype.name == "bfloat16":
         differ &= ~((bits[0] & 0x7FFF > 0x7F80) & (bits[1] & 0x7FFF > 0x7F80))
     assert not differ.any(), f"{int(differ.sum())} of {differ.size} differ, first {bits[1][differ][0]:#x}"
 
@@ -71,13 +71,13 @@ def moved_together(run, x, devices):
     ("name", "devices"),
     [
         *(("bfloat16", 1), ("bfloat16", 3), ("float16", 5)),
-        *(pytest.param(*each, marks=pytest.mark.long) for each in (("bfloat16", 8), ("float8_e5m2", 3))),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("bfloat16", 8), ("float8_e5m2", 3))),
     ],
 )
 def test_every_value_is_moved_bit_for_bit(run, element_types, name, devices):
     x = every_pattern(named_type(name, element_types), UNEVEN)
-    for result, wanted in moved_together(run, x, devices):
-        assert_same_bits(result, wanted)
+    for result, expected in moved_together(run, x, devices):
+        assert_same_bits(result, expected)
 
 
 @pytest.mark.long
@@ -91,6 +91,6 @@ def test_every_layout_moves_every_value_bit_for_bit(run, element_types, name, de
         for strategy in {resolved.strategy.name, "gspmd"}:
             how = {"mesh": {"x": devices}, "in_specs": [spec], "out_specs": [out_spec], "strategy": strategy}
             result = run(kernel, x, padding=1, **how)
-            wanted = x.T if kernel.name == "transpose" else x
-            assert_same_bits(result, wanted)
+            expected = x.T if kernel.name == "transpose" else x
+            assert_same_bits(result, expected)
     run.programs.clear()

@@ -45,7 +45,7 @@ def along_rows(devices, rows):
 
 
 def on_blocks(body, x, along):
-    """Runs a body on the blocks of x, whose padding holds NaN; [D, …] what each returns, and the compiled text."""
+    """Runs a body on the blocks of x, whose padding holds NaN; returns its results [D, …] and the compiled text."""
     mesh = jax.make_mesh((along.devices,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = PartitionSpec("x")
     with np.errstate(invalid="ignore"):
@@ -132,7 +132,7 @@ def test_one_neighbour_costs_one_permute_of_what_is_needed(boundary, count):
         (1, 6, 4, "zero", []),
     ],
 )
-def test_each_distance_takes_the_rows_it_must(devices, rows, count, boundary, lengths):
+def test_every_distance_takes_the_rows_it_must(devices, rows, count, boundary, lengths):
     exchange = rows_before(along_rows(devices, rows), count, boundary)
     assert sorted((permute.length for permute in exchange.permutes), reverse=True) == lengths
 

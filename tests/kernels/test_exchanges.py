@@ -70,8 +70,8 @@ def test_few_rows_are_taken(run, values, layout, indices):
         along = np.broadcast_to(where, (2, 3))
         how["in_specs"] = [(*spec, None), (None, None)]
         assert run.resolve(KERNELS["take_along_axis"], x, along, **how).strategy.name == "exchange"
-        made = run(KERNELS["take_along_axis"], x, along, **how, padding=7)
-        assert_same_bits(made, np.take_along_axis(x, along, 0))
+        taken = run(KERNELS["take_along_axis"], x, along, **how, padding=7)
+        assert_same_bits(taken, np.take_along_axis(x, along, 0))
 
 
 def test_every_bit_is_taken_from_other_devices(run, values, dtype):

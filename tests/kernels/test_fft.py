@@ -18,11 +18,11 @@ SHAPE = (5, 4, 9)
 TRANSFORMS = ("fft", "ifft", "rfft", "irfft")
 
 
-def close(made, wanted):
-    """Same shape and type; errors within the bound of a transform: of a few units of the largest value."""
-    assert (made.shape, made.dtype) == (wanted.shape, wanted.dtype)
-    eps = np.finfo(wanted.dtype).eps
-    np.testing.assert_allclose(made, wanted, rtol=0, atol=16 * eps * np.max(np.abs(wanted), initial=0))
+def close(actual, expected):
+    """Checks shape and type, and that errors are within a few units of the largest value."""
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    eps = np.finfo(expected.dtype).eps
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=16 * eps * np.max(np.abs(expected), initial=0))
 
 
 @pytest.mark.parametrize(("layout", "name"), pairs_of(LAYOUTS, TRANSFORMS))
@@ -57,8 +57,8 @@ def test_transforms_of_every_type(run, values, name, is_long):
         if name == "rfft" and dtype.startswith("complex"):
             continue
         wide = x.astype(np.float32) if dtype == "float16" else x  # NumPy scales by a number of the narrow type
-        wanted = getattr(np.fft, name)(wide).astype(getattr(np.fft, name)(x).dtype)
-        close(run(KERNELS[name], x, mesh={"x": 3}), wanted)
+        expected = getattr(np.fft, name)(wide).astype(getattr(np.fft, name)(x).dtype)
+        close(run(KERNELS[name], x, mesh={"x": 3}), expected)
 
 
 def test_transforms_of_nothing(run):

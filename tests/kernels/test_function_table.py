@@ -117,7 +117,7 @@ CASES = {
     **dict.fromkeys(UNARY, ((CUBE,), ((),))),
     **dict.fromkeys(BINARY, PAIR_SHAPES),
     **{
-        name: [(CUBE, each) for each in REDUCED if name in WITH_WHERE or not isinstance(each.get("axis"), tuple)]
+        name: [(CUBE, values) for values in REDUCED if name in WITH_WHERE or not isinstance(values.get("axis"), tuple)]
         for name in REDUCTIONS
     },
 }
@@ -140,7 +140,7 @@ def test_the_table_has_the_signature_of_every_kernel():
 
 
 def test_types_and_shapes_of_results_are_those_of_the_kernel(run):
-    """Of the calls that the kernel accepts; of elementwise functions and reductions both refuse the same types."""
+    """Checks calls that the kernel accepts; elementwise functions and reductions also refuse the same types."""
     for name in FUNCTIONS:
         check_results(run, name)
 
@@ -150,26 +150,30 @@ def check_results(run, name):
     asks_numpy = name in (*UNARY, *BINARY, "where", "clip", *REDUCTIONS)
     for number, case in enumerate(CASES[name]):
         *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
-        pairs = PAIRS if len(shapes) > 1 else [(each, each) for each in NAMED]
+        pairs = PAIRS if len(shapes) > 1 else [(name, name) for name in NAMED]
         for first, second in pairs[number % 7 :: 7] if number else pairs:  # all types with the first case's shapes
             names = [first, *[second] * (len(shapes) - 1)]
             operands = [None if s is None else ArrayType(s, NAMED[n]) for s, n in zip(shapes, names, strict=True)]
             full = {**function.parameters, **parameters}
             try:
-                made = run.resolve(KERNELS[name], *operands, **parameters).problem.results
+                results = run.resolve(KERNELS[name], *operands, **parameters).problem.results
             except CallError as error:
                 if asks_numpy and error.reason.name == "UNSUPPORTED_ELEMENT_TYPE" and error.field != "initial":
                     with pytest.raises(TypeError):
                         function.types([None if o is None else o.dtype for o in operands], full)
                 continue
             accepted += 1
-            assert [result.shape for result in made] == list(function.shapes(shapes, full)), (name, shapes, parameters)
+            assert [result.shape for result in results] == list(function.shapes(shapes, full)), (
+                name,
+                shapes,
+                parameters,
+            )
             dtypes = [None if o is None else o.dtype for o in operands]
-            expected = [function.types(dtypes, full)] * len(made)
+            expected = [function.types(dtypes, full)] * len(results)
             if function.each_type is not None:
                 assert function.types(dtypes, full) == function.each_type(dtypes, full)[0]
                 expected = [*function.each_type(dtypes, full)]
-            assert [result.dtype for result in made] == expected, (name, first, second, parameters)
+            assert [result.dtype for result in results] == expected, (name, first, second, parameters)
     assert accepted, name
 
 
@@ -186,7 +190,7 @@ SHAPES = [(), (1,), (2,), (3,), (5,), (0,), (2, 3), (3, 3), (3, 1), (4, 3), CUBE
 
 
 def test_the_table_accepts_the_calls_that_the_kernel_accepts():
-    """Of calls with a random fault: another type or shape of an operand, or another value of a parameter."""
+    """Checks calls with a random fault: another type or shape of an operand, or another value of a parameter."""
     for name in FUNCTIONS:
         check_faults(name)
 
@@ -218,8 +222,8 @@ def check_faults(name):
             expected = None
             refused += 1
         try:
-            made = function.results([None if o is None else (o.shape, o.dtype) for o in operands], parameters)
+            results = function.results([None if o is None else (o.shape, o.dtype) for o in operands], parameters)
         except Exception:  # noqa: BLE001  # of any class
-            made = None
-        assert made == expected, (name, operands, parameters)
+            results = None
+        assert results == expected, (name, operands, parameters)
     assert 0 < refused < 150, name

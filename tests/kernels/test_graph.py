@@ -30,7 +30,7 @@ RANDOM = np.random.default_rng(7)
 
 
 def one_by_one(run, graph, inputs, **how):
-    """The results of a graph, each node's from a program of its own, sharded as the first input."""
+    """The results of a graph, computed by a separate program for every node, sharded as the first input."""
     values = {(-1, i): x for i, x in enumerate(inputs)}
     for i, node in enumerate(graph.nodes):
         operands = [None if value is None else values[value] for value in node.operands]
@@ -75,29 +75,29 @@ def test_what_a_compiler_would_rewrite_is_computed_as_written(run, dtype_):
     dtype = np.dtype(getattr(ml_dtypes, dtype_, dtype_))
     sizes = np.exp(RANDOM.normal(size=(3, 4099)) * 2) * [[50], [1], [1]]
     write = GraphWriter()
-    results = [made(write, *map(write.x, range(3))) for made in REWRITTEN.values()]
+    results = [function(write, *map(write.x, range(3))) for function in REWRITTEN.values()]
     graph, inputs = write.call(results, list(sizes.astype(dtype)))
     how = {"mesh": {"x": 3}, "in_specs": [("x",)]}
     check(run, graph, inputs, how)
 
 
 def random_graph(chance):
-    """The nodes of a graph of three inputs, of which the last is a scalar, and its results."""
+    """The nodes of a graph of three inputs, the last of which is a scalar, and its results."""
     write = GraphWriter()
     values = [write.x(0), write.x(1)]
     for _ in range(chance.randint(2, 12)):
-        x, y, kind = chance.choice(values), chance.choice([*values, write.x(2)]), chance.random()
-        if kind < 0.45:
-            made = write(chance.choice(["add", "subtract", "multiply", "maximum", "hypot", "arctan2"]), x, y)
-        elif kind < 0.6:
-            made = write(chance.choice(["sin", "tanh", "absolute", "negative", "floor"]), x)
-        elif kind < 0.8:
-            made = write("roll", x, shift=chance.randint(-20, 20), axis=chance.randint(0, 1))
-        elif kind < 0.9:
-            made = write("flip", x, axis=chance.randint(0, 1))
+        x, y, draw = chance.choice(values), chance.choice([*values, write.x(2)]), chance.random()
+        if draw < 0.45:
+            value = write(chance.choice(["add", "subtract", "multiply", "maximum", "hypot", "arctan2"]), x, y)
+        elif draw < 0.6:
+            value = write(chance.choice(["sin", "tanh", "absolute", "negative", "floor"]), x)
+        elif draw < 0.8:
+            value = write("roll", x, shift=chance.randint(-20, 20), axis=chance.randint(0, 1))
+        elif draw < 0.9:
+            value = write("flip", x, axis=chance.randint(0, 1))
         else:
-            made = write("where", write("less", x, y), x, chance.choice(values))
-        values.append(made)
+            value = write("where", write("less", x, y), x, chance.choice(values))
+        values.append(value)
     results = chance.sample(values[2:], min(len(values) - 2, 3))
     if chance.random() < 0.5:
         results.append(write("max", values[-1], axis=chance.randint(0, 1)))
@@ -113,21 +113,21 @@ def test_random_graphs(run, seed):
 
 
 def check(run, graph, inputs, how):
-    """Compares a graph with its nodes' kernels, each as a program of its own, bit for bit."""
+    """Compares a graph with separate programs of its nodes, bit for bit."""
     (spec,) = how["in_specs"]
     values = {(-1, i): x for i, x in enumerate(inputs)}
 
     def specs(arrays):
         return [spec if array is not None and array.ndim == len(spec) else None for array in arrays]
 
-    made = run(GRAPH, *inputs, graph=to_text(graph), **{**how, "in_specs": specs(inputs)}, padding=float("nan"))
+    results = run(GRAPH, *inputs, graph=to_text(graph), **{**how, "in_specs": specs(inputs)}, padding=float("nan"))
     for i, node in enumerate(graph.nodes):
         operands = [None if value is None else values[value] for value in node.operands]
         with np.errstate(all="ignore"):
             parameters = dict(node.parameters)
             values[i, 0] = run(KERNELS[node.kernel], *operands, **{**how, "in_specs": specs(operands)}, **parameters)
     for i, value in enumerate(graph.results):
-        result = made[i] if isinstance(made, tuple) else made
+        result = results[i] if isinstance(results, tuple) else results
         assert (result.shape, result.dtype) == (values[value].shape, values[value].dtype)
         assert np.array_equal(result, values[value], equal_nan=True), f"result {i}"
 
@@ -153,10 +153,10 @@ def test_a_graph_has_the_layouts_of_its_kernels(run):
     problem = run.resolve(GRAPH, matrix, row, in_specs=[("a", "b")], out_specs=asked, **how).problem
     assert problem.out_specs == ((("a",),), ((), ("a",)), ((), ()))
     x, y = RANDOM.normal(size=(5, 16)).astype("f4"), RANDOM.normal(size=16).astype("f4")
-    made = run(GRAPH, x, y, in_specs=[("a", "b")], out_specs=asked, **how)
-    assert np.allclose(made[0], (x + y).sum(0), rtol=1e-5, atol=1e-6)
-    assert np.array_equal(made[1], -x)
-    assert np.array_equal(made[2], x)
+    results = run(GRAPH, x, y, in_specs=[("a", "b")], out_specs=asked, **how)
+    assert np.allclose(results[0], (x + y).sum(0), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(results[1], -x)
+    assert np.array_equal(results[2], x)
 
 
 def test_a_node_may_have_a_spec_and_a_strategy(run, refused):
@@ -212,8 +212,8 @@ def test_angles_of_zeros_that_the_compiler_finds(run, same):
     write = GraphWriter()
     filled = write("shift", write.x(0), axis=0, shift=3)
     text = write.text(write("arctan2", filled, write("negative", filled)))
-    for kind in (np.float32, np.float64):
-        zeros = np.zeros((2, 3, 5), kind)
+    for dtype in (np.float32, np.float64):
+        zeros = np.zeros((2, 3, 5), dtype)
         same(run(GRAPH, zeros + 1, graph=text, mesh={"x": 8}), np.arctan2(zeros, -zeros))
 
 
@@ -260,7 +260,7 @@ def test_what_is_no_graph_is_refused_by_name(refused, text, message):
     assert error.field == "graph"
 
 
-def test_a_graph_needs_an_operand_for_each_input(refused):
+def test_a_graph_needs_an_operand_for_every_input(refused):
     error = refused(GRAPH, graph='{"nodes":[["negative",[-1]]],"results":[0]}')
     assert (error.reason, error.field) == (Reason.OPERAND_COUNT, "operands")
 
@@ -275,12 +275,12 @@ def test_mutated_texts_are_refused_or_graphs(run, seed):
         characters = list(text)
         for _ in range(chance.randint(1, 4)):
             at = chance.randrange(len(characters))
-            kind = chance.choice("dris")
-            if kind == "d":
+            mutation = chance.choice("dris")
+            if mutation == "d":
                 del characters[at : at + chance.randint(1, 8)]
-            elif kind == "i":
+            elif mutation == "i":
                 characters.insert(at, chance.choice('0123456789-[]{}",:aex\\\udc80'))
-            elif kind == "s":
+            elif mutation == "s":
                 characters[at : at + 5] = reversed(characters[at : at + 5])
             else:
                 characters[at] = chance.choice('0123456789-[]{}",:ae\0')
@@ -330,7 +330,7 @@ def test_a_heat_step_is_one_pass_with_two_permutes(run):
     text = write.text(heat_step(write))
     u, scalar = ArrayType((1024, 1024), np.dtype("f8")), ArrayType((), np.dtype("f8"))
     program = run.program(GRAPH, u, scalar, scalar, graph=text, mesh={"x": 8})
-    assert [(use.kind, use.count) for use in collectives(program.text)] == [("collective-permute", 2)]
+    assert [(use.operation, use.count) for use in collectives(program.text)] == [("collective-permute", 2)]
     assert memory(program.compiled).temp_bytes < 64 << 10
 
 
@@ -343,8 +343,8 @@ def test_stencils_exchange_their_halos_whatever_the_layout_of_the_result(run):
     (plan,) = GRAPH.plans(run.resolve(GRAPH, x, graph=text, mesh={"x": 4}, in_specs=[("x", None)]).problem)
     assert plan.nodes[0].strategy.name == "halo"
     assert plan.specs[Value(0, 0)] == out
-    made = run(GRAPH, x, graph=text, mesh={"x": 4}, in_specs=[("x", None)], padding=float("nan"))
-    assert np.array_equal(made, -np.concatenate([np.zeros((1, 9)), x[:-1]]))
+    result = run(GRAPH, x, graph=text, mesh={"x": 4}, in_specs=[("x", None)], padding=float("nan"))
+    assert np.array_equal(result, -np.concatenate([np.zeros((1, 9)), x[:-1]]))
 
 
 def test_equal_nodes_are_traced_once(run, monkeypatch):
@@ -356,8 +356,8 @@ def test_equal_nodes_are_traced_once(run, monkeypatch):
     for name in ("tanh", "add"):
         (strategy, *_) = KERNELS[name].strategies
 
-        def build(problem, mesh, *, name=name, own=strategy.build):
-            inner = own(problem, mesh)
+        def build(problem, mesh, *, name=name, original=strategy.build):
+            inner = original(problem, mesh)
 
             def program(*arrays):
                 counts[name] += 1
@@ -366,8 +366,8 @@ def test_equal_nodes_are_traced_once(run, monkeypatch):
             return program
 
         monkeypatch.setattr(KERNELS[name], "strategies", (replace(strategy, build=build),))
-    made = run(GRAPH, RANDOM.normal(size=(16, 3)), graph=write.text(value), mesh={"x": 8})
-    assert made.shape == (16, 3)
+    result = run(GRAPH, RANDOM.normal(size=(16, 3)), graph=write.text(value), mesh={"x": 8})
+    assert result.shape == (16, 3)
     assert counts == {"tanh": 1, "add": 2}  # the last one is not kept from its neighbors
 
 
@@ -380,9 +380,9 @@ def test_equal_calls_of_other_layouts_are_other_steps(run):
         added = write("add", moved, moved)
         results += [added, write("tanh", added), write("cumsum", added, axis=0)]
     text = write.text(*results)
-    made = run(GRAPH, x, graph=text, mesh={"x": 4}, padding=float("nan"))
+    results = run(GRAPH, x, graph=text, mesh={"x": 4}, padding=float("nan"))
     for i, expected in enumerate([x + x, np.tanh(x + x), np.cumsum(x + x, axis=0)] * 3):
-        np.testing.assert_allclose(made[i], expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(results[i], expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("kernel", "parameters"), [("shift", {"shift": 2}), ("pad", {"pad_width": (1, 1)})])

@@ -1,4 +1,4 @@
-"""A graph that runs several times in one program gives what as many calls of it give."""
+"""A graph that runs several times in one program returns the results of as many calls."""
 
 import re
 
@@ -31,12 +31,12 @@ def heat(u):
 
 
 @pytest.mark.parametrize(
-    ("how", "shape"), [MESHES[1], *(pytest.param(*each, marks=pytest.mark.long) for each in MESHES)]
+    ("how", "shape"), [MESHES[1], *(pytest.param(*case, marks=pytest.mark.long) for case in MESHES)]
 )
 def test_steps_of_the_heat_equation_are_numpys_bit_for_bit(run, same, how, shape):
     u, write = RANDOM.normal(size=shape), GraphWriter()
     graph, inputs = write.call([heat_step(write)], [u, np.float64(0.1), np.float64(4)])
-    first = next(i for i, each in enumerate(inputs) if each is u)
+    first = next(i for i, value in enumerate(inputs) if value is u)
     specs = [how["in_specs"][0] if i == first else None for i in range(3)] if "in_specs" in how else []
     for times in (1, 4):
         result = run(
@@ -78,10 +78,10 @@ def test_results_may_become_other_inputs_and_none(run, name):
     total = write("add", write.x(0), write.x(1))
     text = write.text(write.x(1), total, write("max", write("real", total), axis=0))
     how = {"graph": text, "carried": (1, 0, -1), "mesh": {"a": 4, "b": 2}, "in_specs": [("b",), ("a", "b")]}
-    made = run(GRAPH, y, x, np.int64(5), **how)
+    results = run(GRAPH, y, x, np.int64(5), **how)
     for _ in range(5):
         x, y = y, x + y
-    for result, expected in zip(made, (x, y, np.real(y).max(axis=0)), strict=True):
+    for result, expected in zip(results, (x, y, np.real(y).max(axis=0)), strict=True):
         assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
         assert np.array_equal(result, expected)
 
@@ -141,7 +141,7 @@ def test_loops_that_are_refused(refused):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "shapes", "most"),
+    ("kernel", "shapes", "limit"),
     [
         ("matmul", [(2048, 2048)] * 2, 122),
         ("convolve", [(1 << 20,), (1024,)], 963),
@@ -149,7 +149,7 @@ def test_loops_that_are_refused(refused):
         ("negative", [(2048, 2048)], 4092),
     ],
 )
-def test_loops_in_programs_are_limited_by_their_work(kernel, shapes, most):
+def test_loops_in_programs_are_limited_by_their_work(kernel, shapes, limit):
     write = GraphWriter()
     body = write.text(write(kernel, *map(write.x, range(len(shapes)))))
     operands = [ArrayType(shape, np.dtype("f8")) for shape in shapes]
@@ -162,10 +162,10 @@ def test_loops_in_programs_are_limited_by_their_work(kernel, shapes, most):
         return GRAPH.work_bytes(tuple(operands), signature)
 
     once, many = work(1), work(2)
-    assert abs((1 << 38) // (many - once) - most) <= 1
-    assert work(most - 2) < 1 << 38
+    assert abs((1 << 38) // (many - once) - limit) <= 1
+    assert work(limit - 2) < 1 << 38
     with pytest.raises(CallError, match="the loop would take about as long as reading and writing"):
-        work(most + 2)
+        work(limit + 2)
 
 
 def _matches(error, pattern):

@@ -29,7 +29,7 @@ def cases():
     for name, calls in CASES.items():
         for i in range(len(calls)):
             for mesh in range(len(MESHES)):
-                for strategy in ("auto", *(each.name for each in KERNELS[name].strategies)):
+                for strategy in ("auto", *(choice.name for choice in KERNELS[name].strategies)):
                     is_short = name in _SHORT and (i, mesh, strategy) == (0, 1, "auto")
                     if strategy != "auto" or is_short:
                         yield pytest.param(name, i, mesh, strategy, marks=() if is_short else pytest.mark.long)
@@ -43,7 +43,7 @@ def varied(x, name, index):
 
 
 def batched(name, number, strategy, spec):
-    """A call of a kernel for three indices: the text, the operands, and the same of each index."""
+    """A call of a kernel for three indices: the text, the operands, and the operands of every index."""
     operands, parameters = CASES[name][number]
     arrays = [None if x is None else np.asarray(x) for x in operands]
     present = [x for x in arrays if x is not None]
@@ -53,43 +53,43 @@ def batched(name, number, strategy, spec):
     is_first = next(i for i, x in enumerate(arrays) if x is not None and x.ndim == len(spec)) if spec else 0
     specs = (*[None] * is_first, tuple((e,) if e else () for e in spec)) if spec else ()
     write.nodes[-1] = write.nodes[-1]._replace(strategy=strategy, in_specs=specs)
-    kinds = [None if x is None else ArrayType(x.shape, x.dtype) for x in arrays]
-    kinds += [None] * (len(KERNELS[name].operand_infos(len(kinds))) - len(kinds))
+    operand_types = [None if x is None else ArrayType(x.shape, x.dtype) for x in arrays]
+    operand_types += [None] * (len(KERNELS[name].operand_infos(len(operand_types))) - len(operand_types))
     defaults = {p.name: parameters.get(p.name, p.default) for p in KERNELS[name].parameters}
-    results = KERNELS[name].validate(kinds, defaults).results
+    results = KERNELS[name].validate(operand_types, defaults).results
     inner = write.text(*(Value(first.node, i) for i in range(len(results))))
     in_axes = tuple(min(i, x.ndim) for i, x in enumerate(present))
-    out_axes = tuple(each.ndim - i % 2 if each.ndim else 0 for i, each in enumerate(results))
+    out_axes = tuple(result.ndim - i % 2 if result.ndim else 0 for i, result in enumerate(results))
     write = GraphWriter()
     write("vmap", *map(write.x, range(len(present))), graph=inner, in_axes=in_axes, out_axes=out_axes, size=SIZE)
     text = write.text(*(Value(0, i) for i in range(len(results))))
-    each = [[None if x is None else varied(x, name, k) for x in arrays] for k in range(SIZE)]
-    rows = [[x for x in row if x is not None] for row in each]
+    rows_of_operands = [[None if x is None else varied(x, name, k) for x in arrays] for k in range(SIZE)]
+    rows = [[x for x in row if x is not None] for row in rows_of_operands]
     stacked = [np.stack(xs, axis) for xs, axis in zip(zip(*rows, strict=True), in_axes, strict=True)]
-    return text, stacked, each, out_axes, parameters
+    return text, stacked, rows_of_operands, out_axes, parameters
 
 
 @pytest.mark.parametrize(("name", "number", "mesh", "strategy"), list(cases()))
-def test_results_are_those_of_each_index(run, name, number, mesh, strategy):
+def test_results_are_those_of_every_index(run, name, number, mesh, strategy):
     axes, entries = MESHES[mesh]
     largest = max((np.ndim(x) for x in CASES[name][number][0] if x is not None), default=0)
     spec = (*entries, *[None] * (largest - len(entries))) if len(entries) <= largest and entries else ()
     named = "" if len(KERNELS[name].strategies) == 1 or strategy == "auto" else strategy
-    text, operands, each, out_axes, parameters = batched(name, number, named, spec)
+    text, operands, rows_of_operands, out_axes, parameters = batched(name, number, named, spec)
     try:
-        made = run(GRAPH, *operands, graph=text, mesh=axes, padding=float("nan"))
+        results = run(GRAPH, *operands, graph=text, mesh=axes, padding=float("nan"))
     except CallError as error:
         if error.reason != Reason.STRATEGY_UNSUPPORTED and "axis_name" not in error.message:
             raise
         pytest.skip(error.message)
-    alone = [_as_tuple(run(KERNELS[name], *row, mesh={"x": 1}, **parameters)) for row in each]
-    for i, (result, axis) in enumerate(zip(_as_tuple(made), out_axes, strict=True)):
+    alone = [_as_tuple(run(KERNELS[name], *row, mesh={"x": 1}, **parameters)) for row in rows_of_operands]
+    for i, (result, axis) in enumerate(zip(_as_tuple(results), out_axes, strict=True)):
         expected = np.stack([results[i] for results in alone], axis)
         np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12, err_msg=f"result {i}")
 
 
-def _as_tuple(made):
-    return made if isinstance(made, tuple) else (made,)
+def _as_tuple(results):
+    return results if isinstance(results, tuple) else (results,)
 
 
 def test_what_is_refused(refused):

@@ -25,7 +25,7 @@ def with_values(x, key, values):
 
 
 def some(cases):
-    """Each case in a layout of its own, and all of them in all in the long form."""
+    """Every case in another layout; in the long form, every case in every layout."""
     return [
         pytest.param(*case, *layout, marks=() if (i + 1) % len(LAYOUTS) == j else pytest.mark.long)
         for i, case in enumerate(cases)
@@ -36,8 +36,8 @@ def some(cases):
 @pytest.mark.long
 def test_every_bit_of_new_elements_is_kept(run, values, dtype):
     x, new, indices = values.any((7, 4), dtype), values.any((3, 4), dtype), np.array([1, 3, 5])
-    made = run(KERNELS["put_at"], x, new, indices, mesh={"x": 1}, axes=(0,))
-    assert made.tobytes() == with_values(x, indices, new).tobytes()
+    actual = run(KERNELS["put_at"], x, new, indices, mesh={"x": 1}, axes=(0,))
+    assert actual.tobytes() == with_values(x, indices, new).tobytes()
 
 
 AT = [
@@ -56,10 +56,10 @@ def at(values, axes, position, shapes):
     indices = [
         values.random.integers(-SHAPE[axis], SHAPE[axis], shape) for axis, shape in zip(axes, shapes, strict=True)
     ]
-    indices = [np.asarray(each) for each in indices]
+    indices = [np.asarray(index) for index in indices]
     key = [FULL] * 3
-    for axis, each in zip(axes, indices, strict=True):
-        key[axis] = each
+    for axis, index in zip(axes, indices, strict=True):
+        key[axis] = index
     count = np.broadcast(*indices).ndim
     numpys = axes[0] if list(axes) == list(range(axes[0], axes[-1] + 1)) else 0
     source, target = range(numpys, numpys + count), range(position, position + count)
@@ -73,18 +73,18 @@ ALONG = [(-1, (5, 4, 3), (5, 4, 3)), (1, (1, 6, 9), (9,)), (0, (7, 1, 9), ()), (
 def test_elements_are_put_along_an_axis(run, values, same, mesh, spec, axis, shape, of_values):
     x, new = values.normal(SHAPE), values.normal(of_values)
     indices = values.random.integers(-SHAPE[axis], SHAPE[axis], shape)
-    wanted = x.copy()
-    np.put_along_axis(wanted, indices, new, axis)
+    expected = x.copy()
+    np.put_along_axis(expected, indices, new, axis)
     how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan, "axis": axis}
-    same(run(KERNELS["put_along_axis"], x, new, indices, **how), wanted)
+    same(run(KERNELS["put_along_axis"], x, new, indices, **how), expected)
 
 
 @pytest.mark.long
 def test_every_bit_is_kept_of_elements_that_are_put_along_an_axis(run, values, dtype):
     x, new, indices = values.any((7, 4), dtype), values.any((2, 4), dtype), values.random.integers(0, 7, (2, 4))
-    wanted = x.copy()
-    np.put_along_axis(wanted, indices, new, 0)
-    assert run(KERNELS["put_along_axis"], x, new, indices, mesh={"x": 3}, axis=0).tobytes() == wanted.tobytes()
+    expected = x.copy()
+    np.put_along_axis(expected, indices, new, 0)
+    assert run(KERNELS["put_along_axis"], x, new, indices, mesh={"x": 3}, axis=0).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(("axes", "position", "shapes", "mesh", "spec"), some(AT))
@@ -95,8 +95,8 @@ def test_elements_at_indices(run, values, same, mesh, spec, axes, position, shap
     taken = run(KERNELS["take_at"], x, *indices, in_specs=[spec], **how)
     same(taken, there(x[key]))
     new = values.normal(taken.shape)
-    wanted = with_values(x, key, back(new))
-    same(run(KERNELS["put_at"], x, new, *indices, in_specs=[spec], **how), wanted)
+    expected = with_values(x, key, back(new))
+    same(run(KERNELS["put_at"], x, new, *indices, in_specs=[spec], **how), expected)
 
 
 @pytest.mark.parametrize(
@@ -105,16 +105,16 @@ def test_elements_at_indices(run, values, same, mesh, spec, axes, position, shap
 )
 def test_updates_at_equal_indices_add_up(run, values, mode, function):
     x, indices, new = values.normal(SHAPE), values.random.integers(-5, 5, (7, 1)), np.asarray(2.0)
-    wanted = x.copy()
-    function.at(wanted, (indices,), new)
+    expected = x.copy()
+    function.at(expected, (indices,), new)
     how = {"mesh": {"x": 3}, "in_specs": [(None, None, "x")], "axes": (0,), "mode": mode}
-    np.testing.assert_allclose(run(KERNELS["put_at"], x, new, indices, **how), wanted, rtol=1e-13)
+    np.testing.assert_allclose(run(KERNELS["put_at"], x, new, indices, **how), expected, rtol=1e-13)
 
 
 def test_of_equal_indices_the_last_is_set(run, values):
     x, indices, new = np.zeros(50), values.random.integers(0, 9, 4096), values.normal((4096,))
-    made = run(KERNELS["put_at"], x, new, indices, mesh={"x": 4}, axes=(0,))
-    np.testing.assert_array_equal(made, with_values(x, indices, new))
+    actual = run(KERNELS["put_at"], x, new, indices, mesh={"x": 4}, axes=(0,))
+    np.testing.assert_array_equal(actual, with_values(x, indices, new))
 
 
 @pytest.mark.long
@@ -122,11 +122,11 @@ def test_updates_of_every_type(run, values, dtype):
     x, new, indices = values.small((7,), dtype), values.small((3,), dtype), np.array([2, 5, -1])
     wide = complex if dtype.kind == "c" else float
     for mode, function in (("add", np.add), ("multiply", np.multiply)):
-        made = run(KERNELS["put_at"], x, new, indices, mesh={"x": 2}, axes=(0,), mode=mode)
-        wanted = x.astype(bool if dtype == np.bool_ else wide)
-        wanted[indices] = function(wanted[indices], new.astype(wanted.dtype))
+        actual = run(KERNELS["put_at"], x, new, indices, mesh={"x": 2}, axes=(0,), mode=mode)
+        expected = x.astype(bool if dtype == np.bool_ else wide)
+        expected[indices] = function(expected[indices], new.astype(expected.dtype))
         np.testing.assert_array_equal(
-            made, wanted.astype(int).astype(dtype) if dtype.kind in "iu" else wanted.astype(dtype)
+            actual, expected.astype(int).astype(dtype) if dtype.kind in "iu" else expected.astype(dtype)
         )
 
 
@@ -134,9 +134,9 @@ def test_updates_of_every_type(run, values, dtype):
 def test_indices_that_are_not_zero(run, values, same, mesh, spec):
     x = np.round(values.normal(SHAPE))
     x[1, 2, 3], x[0, 0, :2] = np.nan, (0.0, -0.0)
-    wanted = np.flatnonzero(x)
+    expected = np.flatnonzero(x)
     how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan}
-    same(run(KERNELS["flatnonzero"], x, **how, size=len(wanted)), wanted)
+    same(run(KERNELS["flatnonzero"], x, **how, size=len(expected)), expected)
     assert run.resolve(KERNELS["flatnonzero"], x, mesh={"x": 8}, size=9).strategy.name == "one_device"
 
 

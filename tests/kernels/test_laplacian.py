@@ -1,4 +1,4 @@
-"""`laplacian` is the sum of second differences of what np.pad makes of the array, on every mesh."""
+"""`laplacian` is the sum of second differences of the array padded by np.pad, on every mesh."""
 
 import itertools
 
@@ -90,7 +90,7 @@ def test_every_element_type_but_bool(run, values, same, refused, dtype):
     same(run(LAPLACIAN, x, **X8), want.astype(dtype))
 
 
-def test_steps_divide_each_axis(run, values):
+def test_steps_divide_every_axis(run, values):
     x = values.normal((16, 6))
     result = run(LAPLACIAN, x, np.float64(0.5), np.float64(3), boundary="edge", **AB)
     np.testing.assert_allclose(result, expected(x.astype(np.float64), None, "edge", (0.5, 3)), rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Offsets beyond 2**31 are counted in 64 bits, as the programs show before they are compiled: no array is made."""
+"""Offsets beyond 2**31 are counted in 64 bits, as the uncompiled programs show, without any array."""
 
 import jax
 import numpy as np
@@ -87,7 +87,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("case", "size"),
     pairs_of(CASES, SIZES),
-    ids=lambda each: str(each) if isinstance(each, int) else f"{each[0].name}-{each[1]}",
+    ids=lambda value: str(value) if isinstance(value, int) else f"{value[0].name}-{value[1]}",
 )
 def test_offsets_beyond_31_bits_are_counted_in_64(run, case, size):
     kernel, strategy, of, in_specs, out_specs, parameters = case

@@ -1,7 +1,7 @@
 """The rows of the table for linear algebra give NumPy's results in every layout.
 
-Factors are determined up to signs, so that they are judged by their products: within a few units of the largest
-element for each row of the matrix.
+Factors are unique up to signs, so their products are compared, within a few units of the largest element for each row
+of the matrix.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ LAYOUTS = [
     ({"x": 3}, (None, "x", None)),
     ({"a": 2, "b": 2}, ("b", None, "a")),
 ]
-SHORT = [LAYOUTS[2], *(pytest.param(*each, marks=pytest.mark.long) for each in LAYOUTS[:2])]
+SHORT = [LAYOUTS[2], *(pytest.param(*case, marks=pytest.mark.long) for case in LAYOUTS[:2])]
 FUNCTIONS = ("cholesky", "inv", "det", "slogdet", "eigh", "eigvalsh", "svd", "svdvals", "qr")
 
 
@@ -32,18 +32,18 @@ def positive(x):
     return (x @ np.conj(np.swapaxes(x, -1, -2)) + np.eye(x.shape[-1])).astype(x.dtype)
 
 
-def close(made, wanted):
-    assert (made.shape, made.dtype) == (wanted.shape, wanted.dtype)
-    eps = np.finfo(wanted.dtype).eps
-    bound = 200 * eps * np.max(np.abs(wanted), initial=1)
-    np.testing.assert_allclose(made, wanted, rtol=200 * eps, atol=bound)
+def close(results, expected):
+    assert (results.shape, results.dtype) == (expected.shape, expected.dtype)
+    eps = np.finfo(expected.dtype).eps
+    bound = 200 * eps * np.max(np.abs(expected), initial=1)
+    np.testing.assert_allclose(results, expected, rtol=200 * eps, atol=bound)
 
 
 def check(run, name, x, **how):
     """Compares a call with NumPy."""
-    made = run(KERNELS[name], x, **how)
+    results = run(KERNELS[name], x, **how)
     if name == "eigh":
-        values, vectors = made
+        values, vectors = results
         close(values, np.linalg.eigvalsh(x))
         close(vectors * values[..., None, :], x @ vectors)
         close(
@@ -51,38 +51,38 @@ def check(run, name, x, **how):
             np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape),
         )
     elif name == "svd":
-        u, s, v = made
+        u, s, v = results
         close(s, np.linalg.svd(x).S)
-        assert [each.shape for each in made] == [each.shape for each in np.linalg.svd(x)]
+        assert [result.shape for result in results] == [result.shape for result in np.linalg.svd(x)]
         count = s.shape[-1]
         close((u[..., :count] * s[..., None, :]) @ v[..., :count, :], x)
     elif name == "qr":
-        q, r = made
-        assert [each.shape for each in made] == [each.shape for each in np.linalg.qr(x)]
+        q, r = results
+        assert [result.shape for result in results] == [result.shape for result in np.linalg.qr(x)]
         close(q @ r, x)
         assert not np.tril(r, -1).any()
     elif name == "slogdet":
-        for ours, wanted in zip(made, np.linalg.slogdet(x), strict=True):
-            close(ours, wanted)
+        for ours, expected in zip(results, np.linalg.slogdet(x), strict=True):
+            close(ours, expected)
     else:
-        close(made, getattr(np.linalg, name)(x))
+        close(results, getattr(np.linalg, name)(x))
 
 
-@pytest.mark.parametrize(("kind", "name"), pairs_of(["float32", "complex128"], FUNCTIONS))
-def test_functions_of_matrices_are_numpys(run, values, name, kind):
-    check_matrices(run, values, *LAYOUTS[2], name, kind)
+@pytest.mark.parametrize(("dtype", "name"), pairs_of(["float32", "complex128"], FUNCTIONS))
+def test_functions_of_matrices_are_numpys(run, values, name, dtype):
+    check_matrices(run, values, *LAYOUTS[2], name, dtype)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("kind", ["float32", "float64", "complex64", "complex128"])
-def test_functions_of_matrices_are_numpys_in_every_layout(run, values, mesh, spec, name, kind):
-    check_matrices(run, values, mesh, spec, name, kind)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_functions_of_matrices_are_numpys_in_every_layout(run, values, mesh, spec, name, dtype):
+    check_matrices(run, values, mesh, spec, name, dtype)
 
 
-def check_matrices(run, values, mesh, spec, name, kind):
-    x = matrices(values, (5, 6, 6), kind)
+def check_matrices(run, values, mesh, spec, name, dtype):
+    x = matrices(values, (5, 6, 6), dtype)
     x = positive(x) if name in ("cholesky", "eigh", "eigvalsh") else x
     check(run, name, x, mesh=mesh, in_specs=[spec], padding=np.nan)
 
@@ -111,7 +111,7 @@ def test_the_layout_of_one_of_several_results(run, values):
     how = {"mesh": {"a": 4, "b": 2}, "out_specs": [("b", "a")]}
     u, s, vh = run(KERNELS["svd"], x := values.normal((5, 3), np.float64), **how)
     close((u[:, :3] * s) @ vh, x)
-    shapes = [each.shape for each in run(KERNELS["svd"], np.zeros((0, 4)), **how)]
+    shapes = [factor.shape for factor in run(KERNELS["svd"], np.zeros((0, 4)), **how)]
     assert shapes == [(0, 0), (0,), (4, 4)]
 
 

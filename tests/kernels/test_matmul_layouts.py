@@ -187,7 +187,7 @@ def compiled(run, strategy, size=64, mesh=None, specs=(("a", "b"), ("a", "b")), 
 def test_all_gather_gathers_rows_and_columns_and_multiplies_once(run):
     text = compiled(run, "all_gather").as_text()
     assert text.count(" all-gather(") == 2
-    assert not any(f" {kind}(" in text for kind in COLLECTIVES[1:])
+    assert not any(f" {operation}(" in text for operation in COLLECTIVES[1:])
     assert len(re.findall(r"f32\[(16,32|32,16)\]\S* dot\(", text)) == 1
 
 
@@ -195,7 +195,7 @@ def test_summa_broadcasts_panels_and_never_holds_the_gathered_operands(run):
     summa, gathered = (compiled(run, strategy, size=256) for strategy in ("summa", "all_gather"))
     text = summa.as_text()
     assert " all-reduce(" in text
-    assert not any(f" {kind}(" in text for kind in COLLECTIVES if kind != "all-reduce")
+    assert not any(f" {operation}(" in text for operation in COLLECTIVES if operation != "all-reduce")
     panels = 4
     block = 256 * 256 * 4 // 8
     gathered_bytes = 2 * block + 4 * block  # lhs along b, rhs along a
@@ -217,7 +217,7 @@ def test_the_plan_names_the_collective_that_completes_the_partial_sums(run, in_s
     reason = run.resolve(MATMUL, lhs, rhs, **how).reason
     assert reason == f"an axis that is summed over is sharded over 'a', and {collective} completes the partial sums"
     text = run.program(MATMUL, lhs, rhs, **how).text
-    assert [kind for kind in COLLECTIVES if f" {kind}(" in text] == [collective]
+    assert [operation for operation in COLLECTIVES if f" {operation}(" in text] == [collective]
 
 
 @pytest.mark.parametrize(
@@ -250,13 +250,13 @@ def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, requested, 
         [(16, 8, 24), (11, 13, 5)],
     ),
 )
-def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(run, values, same, element_types, size, layout, dtype_name):
+def test_a_product_in_smaller_blocks_is_gathered_by_hand(run, values, same, element_types, size, layout, dtype_name):
     specs, out_spec = layout
-    dtype = next(kind for kind in element_types if kind.name == dtype_name)
+    dtype = next(element_type for element_type in element_types if element_type.name == dtype_name)
     lhs, rhs = values.small(size[:2], dtype), values.small(size[1:], dtype)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": specs, "out_specs": [out_spec], "strategy": "gspmd"}
     same(run(MATMUL, lhs, rhs, **how), run(MATMUL, lhs, rhs, mesh={"x": 1}))
-    text = run.program(MATMUL, *(ArrayType(each.shape, dtype) for each in (lhs, rhs)), **how).compiled.as_text()
+    text = run.program(MATMUL, *(ArrayType(factor.shape, dtype) for factor in (lhs, rhs)), **how).compiled.as_text()
     gathers = [line for line in text.splitlines() if " all-gather(" in line]
     assert gathers
     assert all("dimensions={0}" in line for line in gathers)
@@ -273,10 +273,10 @@ def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(run, values, same, e
 )
 @pytest.mark.parametrize("dtype_name", ["int4", *long_types("bool", "float32")])
 @pytest.mark.parametrize("cut", [0, 1])
-def test_work_is_distributed_over_mesh_axes_that_shard_nothing(
+def test_work_is_distributed_along_mesh_axes_that_shard_nothing(
     run, values, same, element_types, specs, out_spec, rows, dtype_name, cut
 ):
-    dtype = next(kind for kind in element_types if kind.name == dtype_name)
+    dtype = next(element_type for element_type in element_types if element_type.name == dtype_name)
     lhs, rhs = values.small((160 - cut, 128), dtype), values.small((128, 24), dtype)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": specs, "out_specs": [out_spec], "strategy": "gspmd"}
     same(run(MATMUL, lhs, rhs, **how), run(MATMUL, lhs, rhs, mesh={"x": 1}))
@@ -297,7 +297,7 @@ def test_one_device_gathers_nothing(run):
         assert " all-gather(" not in run.program(MATMUL, *operands, **how).compiled.as_text()
 
 
-def test_what_is_shared_out_is_padded_the_least(run):
+def test_distributed_work_has_minimal_padding(run):
     lhs, rhs = ArrayType((9, 128), F32), ArrayType((128, 64), F32)
     how = {"mesh": {"x": 8}, "in_specs": [(), ()], "out_specs": [()], "strategy": "gspmd"}
     assert "f32[9,8]" in run.program(MATMUL, lhs, rhs, **how).text

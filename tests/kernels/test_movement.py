@@ -25,13 +25,13 @@ LAYOUTS = [
 CASES = [(name, i) for name, calls in MOVES.items() for i in range(len(calls))]
 
 
-def assert_same_bits(actual, wanted):
-    """The same bits; of bfloat16 any NaN is a NaN, since blocks that are padded may have another payload."""
-    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+def assert_same_bits(actual, reference):
+    """Checks that bits are equal; all NaN of bfloat16 count as equal, since padded blocks may have another payload."""
+    assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
     if actual.dtype.name == "bfloat16":
-        bits = [np.ascontiguousarray(array).view(np.uint16) for array in (actual, wanted)]
-        actual, wanted = (np.where(each & 0x7FFF > 0x7F80, 0x7FFF, each) for each in bits)
-    assert actual.tobytes() == np.ascontiguousarray(wanted).tobytes()
+        bits = [np.ascontiguousarray(array).view(np.uint16) for array in (actual, reference)]
+        actual, reference = (np.where(bits_of_array & 0x7FFF > 0x7F80, 0x7FFF, bits_of_array) for bits_of_array in bits)
+    assert actual.tobytes() == np.ascontiguousarray(reference).tobytes()
 
 
 def specs(shapes, spec):
@@ -43,10 +43,10 @@ def specs(shapes, spec):
 def test_results_are_numpys(run, values, name, number, every):
     shapes, parameters = MOVES[name][number]
     operands = tuple(None if shape is None else values.normal(shape) for shape in shapes)
-    wanted = expected(name, operands, parameters)
+    reference = expected(name, operands, parameters)
     for mesh, spec in LAYOUTS if every else LAYOUTS[CASES.index((name, number)) % 5 :: 5]:
         how = {"mesh": mesh, "in_specs": specs(shapes, spec), "padding": np.nan}
-        assert_same_bits(run(KERNELS[name], *operands, **how, **parameters), wanted)
+        assert_same_bits(run(KERNELS[name], *operands, **how, **parameters), reference)
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -54,26 +54,26 @@ def test_results_are_numpys(run, values, name, number, every):
 def test_results_are_sharded_as_the_call_says(run, values, name, every):
     shapes, parameters = MOVES[name][0]
     operands = tuple(None if shape is None else values.normal(shape) for shape in shapes)
-    wanted = expected(name, operands, parameters)
-    ndim, number = wanted.ndim, [*MOVES].index(name)
+    reference = expected(name, operands, parameters)
+    ndim, number = reference.ndim, [*MOVES].index(name)
     out_specs = [None] * ndim, ["a", *[None] * (ndim - 1)], [*[None] * (ndim - 1), ("b", "a")]
     for out_spec in out_specs if every else out_specs[number % 3 :: 3]:
         how = {"mesh": {"a": 2, "b": 2}, "in_specs": specs(shapes, ("a", "b", None)), "out_specs": [out_spec]}
-        assert_same_bits(run(KERNELS[name], *operands, **how, padding=np.nan, **parameters), wanted)
+        assert_same_bits(run(KERNELS[name], *operands, **how, padding=np.nan, **parameters), reference)
 
 
 @pytest.mark.parametrize("name", ["stack", pytest.param("concatenate", marks=pytest.mark.long)])
-def test_each_operand_may_be_sharded_otherwise(run, values, name):
+def test_every_operand_may_be_sharded_differently(run, values, name):
     x, y = values.normal((13, 9), np.float32), values.normal((13, 9), np.float32)
     for specs in itertools.permutations([(None, None), (None, "a"), ("b", "a")], 2):
-        made = run(KERNELS[name], x, y, axis=1, mesh={"a": 4, "b": 2}, in_specs=specs, padding=float("nan"))
-        assert_same_bits(made, getattr(np, name)([x, y], axis=1))
+        result = run(KERNELS[name], x, y, axis=1, mesh={"a": 4, "b": 2}, in_specs=specs, padding=float("nan"))
+        assert_same_bits(result, getattr(np, name)([x, y], axis=1))
 
 
-@pytest.mark.parametrize(("kind", "name"), pairs_of(ELEMENT_TYPES, [*MOVES]), ids=str)
-def test_every_bit_is_kept(run, values, kind, name):
+@pytest.mark.parametrize(("dtype", "name"), pairs_of(ELEMENT_TYPES, [*MOVES]), ids=str)
+def test_every_bit_is_kept(run, values, dtype, name):
     shapes, parameters = MOVES[name][0]
-    operands = tuple(None if shape is None else values.any(shape, kind) for shape in shapes)
+    operands = tuple(None if shape is None else values.any(shape, dtype) for shape in shapes)
     how = {"mesh": {"a": 2, "b": 2}, "in_specs": specs(shapes, ("a", None, "b"))}
     assert_same_bits(run(KERNELS[name], *operands, **how, **parameters), expected(name, operands, parameters))
 
@@ -83,14 +83,14 @@ def test_traces_are_numpys(run, values, dtype, spec):
     for shapes, parameters in OTHERS["trace"]:
         x = values.small(shapes[0], dtype)
         how = {"mesh": {"x": 3}, "in_specs": specs(shapes, spec), "padding": 7}
-        wanted = expected("trace", (x,), parameters)
-        assert_same_bits(run(KERNELS["trace"], x, **how, **parameters), wanted)
+        reference = expected("trace", (x,), parameters)
+        assert_same_bits(run(KERNELS["trace"], x, **how, **parameters), reference)
 
 
 def test_traces_overflow_as_numpys(run):
     x = np.full((300, 300), 250, np.uint8)
-    wanted = np.trace(x, dtype=np.uint8)
-    assert_same_bits(run(KERNELS["trace"], x, mesh={"x": 8}, dtype="uint8"), np.asarray(wanted))
+    reference = np.trace(x, dtype=np.uint8)
+    assert_same_bits(run(KERNELS["trace"], x, mesh={"x": 8}, dtype="uint8"), np.asarray(reference))
 
 
 NUMBERS = np.array([0, 1, -1, 2.5, -3.75, 100, 7, 0.125])
@@ -102,16 +102,16 @@ NUMBERS = np.array([0, 1, -1, 2.5, -3.75, 100, 7, 0.125])
     ids=str,
 )
 def test_astype_is_numpys(run, element_types, of, name):
-    to = next(kind for kind in element_types if kind.name == name)
+    to = next(element_type for element_type in element_types if element_type.name == name)
     if {name, of.name} == {"int4", "uint4"}:
         pytest.skip("NumPy converts neither to the other")
     unsigned = "uint" in of.name or "uint" in to.name
     x = (abs(NUMBERS) % 8 if unsigned else np.clip(NUMBERS, -8, 7) if "int4" in name + of.name else NUMBERS).astype(of)
     with np.errstate(all="ignore"):
-        wanted = (x.real if of.kind == "c" and to.kind not in "cb" else x).astype(to)
+        reference = (x.real if of.kind == "c" and to.kind not in "cb" else x).astype(to)
     actual = run(KERNELS["astype"], x, mesh={"x": 3}, dtype=name)
     assert actual.dtype == to
-    np.testing.assert_array_equal(actual.astype(complex), wanted.astype(complex))
+    np.testing.assert_array_equal(actual.astype(complex), reference.astype(complex))
 
 
 def index(x, key):
@@ -142,18 +142,18 @@ def test_slices_are_numpys(run, values, number, every):
     x = values.normal((5, 4, 9))
     starts, parameters = index(x, KEYS[number])
     for mesh, spec in LAYOUTS if every else LAYOUTS[number % 5 :: 5]:
-        made = run(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], padding=np.nan, **parameters)
-        assert_same_bits(made, np.asarray(x[KEYS[number]]))
+        result = run(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], padding=np.nan, **parameters)
+        assert_same_bits(result, np.asarray(x[KEYS[number]]))
 
 
 def test_slices_of_every_type(run, values, dtype):
     x = values.any((7, 4), dtype)
     starts, parameters = index(x, np.s_[5:1:-1])
-    made = run(KERNELS["getitem"], x, starts.astype(np.int32), mesh={"x": 3}, **parameters)
-    assert_same_bits(made, x[5:1:-1])
+    result = run(KERNELS["getitem"], x, starts.astype(np.int32), mesh={"x": 3}, **parameters)
+    assert_same_bits(result, x[5:1:-1])
 
 
-def test_a_loop_over_slices_compiles_once(run, values):
+def test_a_loop_of_slices_compiles_once(run, values):
     x = values.normal((20, 3))
     run.programs.clear()
     for k in range(5):

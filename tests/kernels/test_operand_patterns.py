@@ -52,9 +52,9 @@ ABOUT_OTHERS = (Reason.INVALID_PARAMETER, Reason.STRATEGY_UNSUPPORTED, Reason.AX
 
 
 def patterns(kernel):
-    """Numbers of operands from none to one too many; each a matrix, a scalar or None."""
-    most = len(kernel.operands) + (REPEATED - 1 if kernel.operands and kernel.operands[-1].repeated else 1)
-    for count in range(most + 1):
+    """Operands from none to one too many, in all combinations of a matrix, a scalar and None."""
+    max_count = len(kernel.operands) + (REPEATED - 1 if kernel.operands and kernel.operands[-1].repeated else 1)
+    for count in range(max_count + 1):
         yield from product(("array", "scalar", None), repeat=count)
 
 
@@ -112,10 +112,10 @@ def test_none_of_a_repeated_operand_is_left_out_before_another(name):
     assert at_the_end.problem.operands == types(("array",), dtype)
 
 
-def value(kind):
-    """Ones or, as a matrix, a positive definite one, which every kernel of linear algebra takes."""
-    ones = np.ones(kind.shape, kind.dtype)
-    return ones + np.eye(len(ones), dtype=kind.dtype) if ones.ndim else ones
+def value(array_type):
+    """An array of ones, or a positive definite matrix, which every kernel of linear algebra takes."""
+    ones = np.ones(array_type.shape, array_type.dtype)
+    return ones + np.eye(len(ones), dtype=array_type.dtype) if ones.ndim else ones
 
 
 def compile_all(run, name):
@@ -125,7 +125,7 @@ def compile_all(run, name):
         if isinstance(understood(kernel, operands), CallError):
             continue
         program = run.program(kernel, *operands, mesh=MESH, **needed(kernel))
-        values = [None if kind is None else value(kind) for kind in operands]
+        values = [None if array_type is None else value(array_type) for array_type in operands]
         results = run.runner.run(run.kernel_case(kernel, *operands, mesh=MESH, **needed(kernel)), values)
         assert [r.shape for r in results] == [r.shape for r in program.resolved.problem.results]
 

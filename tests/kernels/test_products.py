@@ -61,7 +61,7 @@ def exact(lhs, rhs, dtype):
 
 
 def assert_near(actual, lhs, rhs):
-    """Within the tolerance that this file's first lines state."""
+    """Checks a product within the tolerance that the module docstring states."""
     wide, dtype = np.float64, actual.dtype
     expected = lhs.astype(wide) @ rhs.astype(wide)
     assert actual.shape == expected.shape
@@ -233,7 +233,7 @@ def test_rings_only_pass_on(run, strategy):
     assert not any(word in text for word in ("all-gather", "all-to-all", "all-reduce", "reduce-scatter"))
 
 
-def test_gathered_products_leave_each_device_its_rows(run):
+def test_gathered_products_leave_every_device_its_rows(run):
     lhs, rhs = ArrayType((32, 16), F32), ArrayType((16, 8), F32)
     text = run.program(COLLECTIVE, lhs, rhs, mesh={"x": 4}, axis_name="x").compiled.as_text()
     assert "f32[8,8]{1,0} dot(" in text
@@ -241,7 +241,7 @@ def test_gathered_products_leave_each_device_its_rows(run):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(8, 4), (7, 5), (1, 1), (3, 9)])
-def test_psum_scatter_leaves_each_device_its_columns_if_asked(run, rows, columns):
+def test_psum_scatter_leaves_every_device_its_columns_if_asked(run, rows, columns):
     generator = np.random.default_rng(rows)
     lhs, rhs = generator.standard_normal((rows, 16)), generator.standard_normal((16, columns))
     layout = {"mesh": {"x": 2, "y": 4}, "in_specs": [("x", "y"), ("y", None)], "out_specs": [("x", "y")]}
@@ -261,7 +261,7 @@ def test_rows_by_columns_moves_nothing(run):
 
 
 @pytest.mark.parametrize(
-    ("in_specs", "out_spec", "chosen", "made"),
+    ("in_specs", "out_spec", "chosen", "spec_of_result"),
     [
         ([("x", None), (None, "y")], None, "gspmd", (("x",), ("y",))),
         ([(None, "x"), ("x", None)], None, "psum_scatter", (("x",), ())),
@@ -274,11 +274,11 @@ def test_rows_by_columns_moves_nothing(run):
         ([("y", "x"), ("x", "y")], None, "gspmd", (("y",), ())),
     ],
 )
-def test_auto_sums_where_the_contracting_axis_is_sharded(run, in_specs, out_spec, chosen, made):
+def test_auto_sums_where_the_contracting_axis_is_sharded(run, in_specs, out_spec, chosen, spec_of_result):
     lhs = rhs = ArrayType((16, 16), F32)
     how = {"mesh": {"x": 4, "y": 2}, "in_specs": in_specs, "out_specs": [out_spec]}
     resolved = run.resolve(MATMUL, lhs, rhs, **how)
-    assert (resolved.strategy.name, resolved.problem.out_specs) == (chosen, (made,))
+    assert (resolved.strategy.name, resolved.problem.out_specs) == (chosen, (spec_of_result,))
 
 
 def test_unset_specs(run):

@@ -57,8 +57,8 @@ def check_layout(run, same, layout, shape):
 @pytest.mark.parametrize("shape", [(), (0,), (9, 0), (3, 5, 7), *(pytest.param(n, marks=LONG) for n in [(1,), (17,)])])
 @pytest.mark.parametrize("mesh", [pytest.param({"x": 1}, marks=LONG), {"x": 8}], ids=str)
 def test_any_shape(run, same, mesh, shape):
-    made = run(NORMAL, seed(7), mesh=mesh, shape=shape, dtype="float64")
-    same(made, np.asarray(jax.random.normal(key(7), shape, np.float64)))
+    result = run(NORMAL, seed(7), mesh=mesh, shape=shape, dtype="float64")
+    same(result, np.asarray(jax.random.normal(key(7), shape, np.float64)))
 
 
 TYPES = [(kernel, name) for kernel in (UNIFORM, NORMAL) for name in kernel.element_types]
@@ -68,35 +68,35 @@ SHORT_TYPES = [(UNIFORM, "bfloat16"), (NORMAL, "complex64")]
 @pytest.mark.parametrize(("kernel", "name"), [pytest.param(*t, marks=() if t in SHORT_TYPES else LONG) for t in TYPES])
 def test_every_floating_type(run, same, kernel, name):
     drawn = {"uniform": jax.random.uniform, "normal": jax.random.normal}[kernel.name]
-    made = run(kernel, seed(3), mesh={"x": 8}, shape=(13,), dtype=name)
-    same(made, np.asarray(drawn(key(3), (13,), name)))
+    result = run(kernel, seed(3), mesh={"x": 8}, shape=(13,), dtype=name)
+    same(result, np.asarray(drawn(key(3), (13,), name)))
 
 
 @pytest.mark.parametrize("name", [*(pytest.param(n, marks=LONG) for n in RANDINT.element_types[:-1]), "uint64"])
 def test_every_integer_type_has_all_its_values(run, name):
     low, high = (1, 9) if name.startswith("u") else (-4, 4)
-    made = run(RANDINT, seed(5), seed(low), seed(high), mesh={"x": 8}, shape=(41, 5), dtype=name)
-    assert made.dtype == name
-    assert set(made.ravel().tolist()) == set(range(low, high))
+    result = run(RANDINT, seed(5), seed(low), seed(high), mesh={"x": 8}, shape=(41, 5), dtype=name)
+    assert result.dtype == name
+    assert set(result.ravel().tolist()) == set(range(low, high))
 
 
 def test_integers_are_jaxs(run):
     how = {"mesh": {"x": 8}, "shape": (41, 5)}
-    made = run(RANDINT, seed(5), seed(0), seed(10**12), **how)
-    assert (made == np.asarray(jax.random.randint(key(5), (41, 5), 0, 10**12))).all()
+    result = run(RANDINT, seed(5), seed(0), seed(10**12), **how)
+    assert (result == np.asarray(jax.random.randint(key(5), (41, 5), 0, 10**12))).all()
     empty = run(RANDINT, seed(5), seed(4), seed(4), **how)
     assert set(empty.ravel().tolist()) == {4}
 
 
 def test_bounds_mean_and_deviation_are_operands(run):
     how = {"mesh": {"x": 8}, "shape": (4096,)}
-    made = run(UNIFORM, seed(), np.float32(-3), np.int8(5), **how)
-    assert made.min() >= -3
-    assert made.max() < 5
-    assert abs(made.mean() - 1) < 0.2
-    made = run(NORMAL, seed(), np.float64(10), np.float64(0.5), **how)
-    assert abs(made.mean() - 10) < 0.05
-    assert abs(made.std() - 0.5) < 0.05
+    result = run(UNIFORM, seed(), np.float32(-3), np.int8(5), **how)
+    assert result.min() >= -3
+    assert result.max() < 5
+    assert abs(result.mean() - 1) < 0.2
+    result = run(NORMAL, seed(), np.float64(10), np.float64(0.5), **how)
+    assert abs(result.mean() - 10) < 0.05
+    assert abs(result.std() - 0.5) < 0.05
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -114,7 +114,7 @@ def test_seeds_of_any_integer_type_and_other_seeds_give_other_values(run):
     how = {"mesh": {"x": 8}, "shape": (16,), "dtype": "float32"}
     first = run(UNIFORM, seed(42), **how)
     assert (run(UNIFORM, seed(42, np.uint8), **how) == first).all()
-    negative = [run(UNIFORM, seed(-1, kind), **how) for kind in (np.int8, np.int64)]
+    negative = [run(UNIFORM, seed(-1, dtype), **how) for dtype in (np.int8, np.int64)]
     assert (negative[0] == negative[1]).all()
     assert (run(UNIFORM, seed(43), **how) != first).all()
 
@@ -133,23 +133,23 @@ def test_nothing_moves(run, kernel):
 def test_permutation_is_jaxs_of_the_indices(run, values, same, shape, axis, spec):
     x = values.normal(shape)
     order = np.asarray(jax.random.permutation(key(), shape[axis]))
-    made = run(PERMUTATION, seed(), x, mesh={"x": 8}, in_specs=[None, spec], axis=axis, padding=np.nan)
-    same(made, np.take(x, order, axis))
+    result = run(PERMUTATION, seed(), x, mesh={"x": 8}, in_specs=[None, spec], axis=axis, padding=np.nan)
+    same(result, np.take(x, order, axis))
 
 
 @pytest.mark.long
 def test_permutation_takes_every_element_type(run, values, same, dtype):
     x = values.any((9,), dtype)
     order = np.asarray(jax.random.permutation(key(), 9))
-    made = run(PERMUTATION, seed(), x, mesh={"x": 8})
-    assert made.tobytes() == x[order].tobytes()
+    result = run(PERMUTATION, seed(), x, mesh={"x": 8})
+    assert result.tobytes() == x[order].tobytes()
 
 
 @pytest.mark.parametrize(
     ("name", "out_spec"), pairs_of(["bfloat16", "float32", "complex64"], [("x", None), (None, "x")])
 )
 def test_zeros_keep_their_sign_and_subnormals_stay(run, values, name, out_spec):
-    x = values.least((13, 9), name)
+    x = values.zeros_and_subnormals((13, 9), name)
     order = np.asarray(jax.random.permutation(key(), 13))
     how = {"mesh": {"x": 8}, "in_specs": [None, ("x", None)], "out_specs": [out_spec]}
     assert run(PERMUTATION, seed(), x, **how).tobytes() == x[order].tobytes()
@@ -170,8 +170,8 @@ def test_refusals(refused):
     assert refused(RANDINT, integer, integer, shape=3).field == "high"
     for bad in (-1, (2, -1), (1,) * 33, "3", 1.5, None):
         error = refused(UNIFORM, integer, shape=bad)
-        kind_is_wrong = bad in ("3", 1.5, None)
-        assert error.reason == (Reason.PARAMETER_TYPE if kind_is_wrong else Reason.INVALID_PARAMETER)
+        type_is_wrong = bad in ("3", 1.5, None)
+        assert error.reason == (Reason.PARAMETER_TYPE if type_is_wrong else Reason.INVALID_PARAMETER)
         assert error.field == "shape"
     assert (
         refused(UNIFORM, integer).message

@@ -23,8 +23,8 @@ def check(run, seed):
     graph, used = drawn.write.call(results)
     specs = [drawn.in_specs[i] for i in used]
     how = {"mesh": drawn.mesh, "in_specs": specs, "graph": to_text(graph), "padding": 77}
-    made = run(GRAPH, *(drawn.inputs[i] for i in used), **how)
-    values = dict(zip(results, made if isinstance(made, tuple) else (made,), strict=True))
+    returned = run(GRAPH, *(drawn.inputs[i] for i in used), **how)
+    values = dict(zip(results, returned if isinstance(returned, tuple) else (returned,), strict=True))
     values |= {drawn.write.x(i): array for i, array in enumerate(drawn.inputs)}
     for value in results:
         node = drawn.write.nodes[value.node]
@@ -49,7 +49,7 @@ def test_thousands_of_graphs(run, block):
 
 @pytest.mark.parametrize("seed", [pytest.param(i, marks=pytest.mark.long if i >= 2 else ()) for i in range(_GRADIENTS)])
 def test_gradients_are_those_of_finite_differences(run, seed):
-    drawn = RandomGraph(seed, is_smooth=True, most_nodes=12)
+    drawn = RandomGraph(seed, is_smooth=True, max_nodes=12)
     write, last = drawn.write, list(drawn.arrays)[-1]
     weights = np.random.default_rng(seed).normal(size=drawn.arrays[last].shape)
     drawn.inputs.append(weights)
@@ -80,7 +80,7 @@ def loss(drawn, last, weights, inputs):
     """NumPy's weighted sum of a value."""
     values = {drawn.write.x(i): array for i, array in enumerate(inputs)}
     for i, (node, reference) in enumerate(zip(drawn.write.nodes, drawn.references, strict=False)):
-        made = reference(*(None if v is None else values[v] for v in node.operands))
-        for number, array in enumerate(made if isinstance(made, tuple) else (made,)):
+        returned = reference(*(None if v is None else values[v] for v in node.operands))
+        for number, array in enumerate(returned if isinstance(returned, tuple) else (returned,)):
             values[Value(i, number)] = np.asarray(array)
     return (values[last] * weights).sum()

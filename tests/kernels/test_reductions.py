@@ -25,15 +25,15 @@ def expected(name, x, **how):
 
 
 def check(run, name, x, spec, strategy, *, padding=np.nan, **how):
-    wanted = expected(name, x, **how)
+    reference = expected(name, x, **how)
     if x.dtype.name.startswith("float8") and name not in EXACT:  # NumPy rounds every step of those
-        wanted = expected(name, x.astype(np.float32), **how).astype(x.dtype)
+        reference = expected(name, x.astype(np.float32), **how).astype(x.dtype)
     actual = run(KERNELS[name], x, mesh=MESH, in_specs=[spec], strategy=strategy, padding=padding, **how)
-    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
-    exact = name in EXACT or wanted.dtype.kind in "biu"
-    small = wanted.dtype.itemsize < 4
+    assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
+    exact = name in EXACT or reference.dtype.kind in "biu"
+    small = reference.dtype.itemsize < 4
     bound = 0 if exact else 0.02 if small else 1e-5
-    np.testing.assert_allclose(actual.astype(complex), wanted.astype(complex), rtol=bound, atol=bound)
+    np.testing.assert_allclose(actual.astype(complex), reference.astype(complex), rtol=bound, atol=bound)
 
 
 @pytest.mark.parametrize(("name", "strategy"), pairs_of([*KERNELS], ["gspmd", "all_reduce"]))
@@ -82,12 +82,12 @@ def test_elements_that_are_left_out_and_initial_values(run, values, name, strate
         values.small(((19, 5), (5,), (19, 1))[len(name) % 3], np.dtype(bool)),
     )
     begun = name in INITIAL
-    wanted = expected(name, x, axis=axis, where=mask, **({"initial": 3} if begun else {}))
+    reference = expected(name, x, axis=axis, where=mask, **({"initial": 3} if begun else {}))
     operands = (x, mask, np.int8(3)) if begun else (x, mask)
     how = {"mesh": MESH, "in_specs": [("a", "b")], "axis": axis, "strategy": strategy, "padding": -1}
     actual = run(KERNELS[name], *operands, **how)
-    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
-    np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+    assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
+    np.testing.assert_allclose(actual, reference, rtol=1e-6)
 
 
 def test_a_mask_sharded_otherwise_is_left_to_the_compiler(run, values, refused):
@@ -95,8 +95,8 @@ def test_a_mask_sharded_otherwise_is_left_to_the_compiler(run, values, refused):
     how = {"mesh": MESH, "in_specs": [("a", "b"), ("b", None)], "axis": 0}
     assert run.resolve(KERNELS["sum"], x, mask, **how).strategy.name == "gspmd"
     np.testing.assert_allclose(run(KERNELS["sum"], x, mask, **how, padding=1), x.sum(0, where=mask), rtol=1e-5)
-    kinds = [ArrayType(array.shape, array.dtype) for array in (x, mask)]
-    assert "where is sharded as" in refused(KERNELS["sum"], *kinds, **how, strategy="all_reduce").message
+    types = [ArrayType(array.shape, array.dtype) for array in (x, mask)]
+    assert "where is sharded as" in refused(KERNELS["sum"], *types, **how, strategy="all_reduce").message
 
 
 def test_results_have_numpys_type(element_types):
@@ -144,14 +144,14 @@ def test_sums_of_nothing(run, same):
         same(run(KERNELS[name], x, mesh={"x": 8}, axis=0), expected(name, x, axis=0))
     for strategy in ("auto", "gspmd"):
         same(run(KERNELS["max"], x, mesh={"x": 8}, axis=1, strategy=strategy), expected("max", x, axis=1))
-    for kind in (np.float32, np.complex64):
-        begin = np.array(3, kind)
-        largest = run(KERNELS["max"], x.astype(kind), None, begin, mesh={"x": 8}, axis=0)
-        same(largest, expected("max", x.astype(kind), axis=0, initial=begin))
-    for kind in (np.float32, np.complex64):
+    for dtype in (np.float32, np.complex64):
+        begin = np.array(3, dtype)
+        largest = run(KERNELS["max"], x.astype(dtype), None, begin, mesh={"x": 8}, axis=0)
+        same(largest, expected("max", x.astype(dtype), axis=0, initial=begin))
+    for dtype in (np.float32, np.complex64):
         with pytest.warns(RuntimeWarning):
-            mean = expected("mean", x.astype(kind), axis=0)
-        result = run(KERNELS["mean"], x.astype(kind), mesh={"x": 8}, axis=0)
+            mean = expected("mean", x.astype(dtype), axis=0)
+        result = run(KERNELS["mean"], x.astype(dtype), mesh={"x": 8}, axis=0)
         same(result, mean)
         same(result.imag, mean.imag)
 
@@ -208,8 +208,8 @@ def test_refusals_say_what_to_do(refused):
 @pytest.mark.parametrize(("dtype_", "count"), pairs_of(["float32", "float64"], [49, 98, 103, 107]))
 def test_the_mean_of_what_is_alike_is_that(run, dtype_, count):  # the counts' reciprocals are rounded
     x = np.full(count, 3, dtype_)
-    for name, wanted in (("mean", 3), ("var", 0), ("std", 0)):
-        assert run(KERNELS[name], x, mesh={"x": 8}) == wanted
+    for name, reference in (("mean", 3), ("var", 0), ("std", 0)):
+        assert run(KERNELS[name], x, mesh={"x": 8}) == reference
 
 
 def test_any_number_may_be_taken_off_the_number_of_elements(run):
@@ -217,8 +217,8 @@ def test_any_number_may_be_taken_off_the_number_of_elements(run):
     for ddof in (10**300, -(10**300), 1e308, -1e308, 0.5):
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy's, of no degrees of freedom
-            wanted = np.var(x, ddof=float(ddof))
-        np.testing.assert_array_equal(run(KERNELS["var"], x, mesh={"x": 2}, ddof=ddof), wanted)
+            reference = np.var(x, ddof=float(ddof))
+        np.testing.assert_array_equal(run(KERNELS["var"], x, mesh={"x": 2}, ddof=ddof), reference)
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -226,8 +226,8 @@ def test_the_variance_of_numbers_far_from_zero_is_within_4_epsilons(run, values,
     for _ in range(20):
         x = (10_000 + values.normal((1000,))).astype(np.float32)
         wide = x.astype(np.longdouble)
-        wanted = np.mean((wide - wide.mean()) ** 2)
-        apart = abs(run(KERNELS["var"], x, mesh={"x": devices}) - wanted) / wanted
+        reference = np.mean((wide - wide.mean()) ** 2)
+        apart = abs(run(KERNELS["var"], x, mesh={"x": devices}) - reference) / reference
         assert apart <= 4 * np.finfo(np.float32).eps
 
 

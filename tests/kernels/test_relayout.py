@@ -1,4 +1,4 @@
-"""reshard, copy and transpose keep every bit, whatever they move."""
+"""reshard, copy and transpose keep every bit of all element types."""
 
 import re
 
@@ -16,9 +16,9 @@ SPECS = [("a", "b"), (("a", "b"), None), (None, ("a", "b")), (None, None), ("b",
 COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 
 
-def assert_same_bits(actual, wanted):
-    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
-    assert actual.tobytes() == np.ascontiguousarray(wanted).tobytes()
+def assert_same_bits(actual, expected):
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    assert actual.tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 @pytest.mark.parametrize(("spec", "out_spec"), list(zip(SPECS, [*SPECS[1:], SPECS[0]], strict=True)))
@@ -30,14 +30,14 @@ def test_reshard_keeps_the_array(run, values, spec, out_spec):
 
 @pytest.mark.parametrize("name", ["bool", "uint4", "float16", "bfloat16", "float8_e4m3fn", "float32", "complex64"])
 def test_every_bit_is_kept(run, values, element_types, name):
-    dtype = next(kind for kind in element_types if kind.name == name)
+    dtype = next(element_type for element_type in element_types if element_type.name == name)
     x = values.any((19, 5), dtype)  # NaN of every payload among them
     assert_same_bits(run(Reshard(), x, mesh=MESH, in_specs=[("a", "b")], out_specs=[(None, ("a", "b"))]), x)
 
 
 def test_bits_are_kept_of_what_is_sent(run, values, element_types):
-    dtype = next(kind for kind in element_types if kind.name == "float8_e5m2")
-    x = values.any((19, 5), dtype)  # its NaN would come back as others from float32
+    dtype = next(element_type for element_type in element_types if element_type.name == "float8_e5m2")
+    x = values.any((19, 5), dtype)  # by way of float32, its NaN would change
     how = {"mesh": MESH, "in_specs": [SPECS[4]], "out_specs": [SPECS[0]]}
     assert_same_bits(run(Transpose(), x, **how), x.T)
 
@@ -78,7 +78,7 @@ PADDED = [  # what is padded where: mesh, shape, specs of x and of the result
 @pytest.mark.parametrize(("padded", "name"), pairs_of(PADDED, ["float16", "bfloat16", "float32", "float64"]))
 def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types, padded, name):
     mesh, shape, spec, out_spec = padded
-    dtype = next(kind for kind in element_types if kind.name == name)
+    dtype = next(element_type for element_type in element_types if element_type.name == name)
     x = values.subnormal(shape, dtype)
     assert np.count_nonzero(x)
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
@@ -89,7 +89,7 @@ def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types,
 @pytest.mark.parametrize(("padded", "name"), pairs_of(PADDED, ["float16", "float32", "float8_e5m2"]))
 def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, padded, name):
     mesh, shape, spec, out_spec = padded
-    dtype = next(kind for kind in element_types if kind.name == name)
+    dtype = next(element_type for element_type in element_types if element_type.name == name)
     x = values.any(shape, dtype)
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
     assert_same_bits(run(Reshard(), x, **how), x)
@@ -97,8 +97,8 @@ def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, p
 
 @pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
 def test_a_bfloat16_that_is_no_number_stays_none(run, values, element_types, mesh, shape, spec, out_spec):
-    dtype = next(kind for kind in element_types if kind.name == "bfloat16")
-    x = np.full(shape, 0xFF81, np.uint16).view(dtype)  # one that signals
+    dtype = next(element_type for element_type in element_types if element_type.name == "bfloat16")
+    x = np.full(shape, 0xFF81, np.uint16).view(dtype)  # a signalling NaN
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
     assert np.isnan(run(Reshard(), x, **how).astype(np.float32)).all()
 
@@ -154,7 +154,7 @@ GATHERED = [
 )
 def test_gathered_by_hand_and_by_the_compiler_it_is_the_same(run, values, element_types, name, strategy, specs):
     spec, out_spec = specs
-    dtype = next(kind for kind in element_types if kind.name == name)
+    dtype = next(element_type for element_type in element_types if element_type.name == name)
     x = values.any((16, 24, 3), dtype)
     how = {"mesh": MESH, "in_specs": [(*spec, None)], "strategy": strategy}
     assert_same_bits(run(Reshard(), x, **how, out_specs=[(*out_spec, None)]), x)

@@ -1,6 +1,6 @@
 """Promised reproducibility of kernels on every mesh: on one device, and on blocks of other sizes.
 
-Blocks of 4097, 1366 and 513 elements leave a vector's remainder each another, which must not be computed otherwise.
+Blocks of 4097, 1366 and 513 elements leave different remainders of vectors, which must be computed in the same way.
 """
 
 import re
@@ -44,7 +44,7 @@ with those of NumPy or JAX exactly, as the tests of the table's rows do."""
 ROUNDED_ROWS = {"cumprod", "bincount", "trace", "astype"}
 SHAPE = (131, 67)
 SEED = np.int64(7)
-MAX_CALLS = 20  # of a program: one of 145 takes three times as long to compile as eight of 20
+MAX_CALLS = 20  # in a program; one of 145 calls takes three times as long to compile as eight of 20
 
 
 class Draw:
@@ -144,20 +144,20 @@ class Draw:
 def promised(kernel: Kernel, name: str) -> Iterator[tuple[KernelCase, tuple[np.ndarray | None, ...]]]:
     """The calls of an element type whose bits are promised, on one device."""
     for operands, parameters in Draw(sum(kernel.name.encode())).of(kernel, name):
-        wanted = kernel_case(kernel, *operands, mesh={"x": 1}, parameters=parameters)
+        case = kernel_case(kernel, *operands, mesh={"x": 1}, parameters=parameters)
         try:
-            problem = wanted.resolve().problem
+            problem = case.resolve().problem
         except CallError:  # not of this element type
             continue
         if kernel.is_reproducible(problem):
-            yield wanted, operands
+            yield case, operands
 
 
 def run_together(
     calls: Sequence[KernelCase], operands: Sequence[Sequence[np.ndarray | None]]
 ) -> list[list[np.ndarray]]:
-    """The results of calls on one mesh, compiled as one program: each by itself takes several times as long."""
-    resolved, copier = [wanted.resolve() for wanted in calls], ParallelCopier()
+    """The results of calls on one mesh, compiled as one program, since separate programs take several times as long."""
+    resolved, copier = [case.resolve() for case in calls], ParallelCopier()
     mesh = build_mesh(resolved[0].problem.mesh, resolved[0].device_ids)
     bodies = [item.strategy.build(item.problem, mesh) for item in resolved]
     placed = []
@@ -170,20 +170,20 @@ def run_together(
 
     def together(*arrays: jax.Array) -> list[tuple[jax.Array, ...]]:
         left = iter(arrays)
-        made = [
+        computed = [
             body(*[next(left) for array in arrays if array is not None])
             for body, arrays in zip(bodies, operands, strict=True)
         ]
-        return [results[: len(item.problem.results)] for results, item in zip(made, resolved, strict=True)]
+        return [results[: len(item.problem.results)] for results, item in zip(computed, resolved, strict=True)]
 
     shardings = [
         tuple(None if spec is None else named_sharding(mesh, spec) for spec in item.problem.out_specs)
         for item in resolved
     ]
     everything = jax.jit(together, out_shardings=shardings)(*placed)
-    gathered = [[np.zeros(kind.shape, kind.dtype) for kind in item.problem.results] for item in resolved]
-    for made, results in zip(everything, gathered, strict=True):
-        for array, result in zip(made, results, strict=True):
+    gathered = [[np.zeros(result.shape, result.dtype) for result in item.problem.results] for item in resolved]
+    for computed, results in zip(everything, gathered, strict=True):
+        for array, result in zip(computed, results, strict=True):
             gather(array, result, copier, lambda _: None)
     return gathered
 
@@ -198,14 +198,14 @@ def check_bits(
 def check_bits_of_some(
     cases: Sequence[tuple[KernelCase, Sequence[np.ndarray | None]]], meshes: Sequence[dict[str, int]]
 ) -> None:
-    calls, operands = [wanted for wanted, _ in cases], [arrays for _, arrays in cases]
+    calls, operands = [case for case, _ in cases], [arrays for _, arrays in cases]
     expected = run_together(calls, operands)
     for mesh in meshes:
-        results = run_together([replace(wanted, mesh=tuple(mesh.items())) for wanted in calls], operands)
+        results = run_together([replace(case, mesh=tuple(mesh.items())) for case in calls], operands)
         wrong = {
-            f"{wanted.kernel.name} of {arrays[-1] if arrays[-1] is None else arrays[-1].dtype}": count
-            for wanted, arrays, made, of_one in zip(calls, operands, results, expected, strict=True)
-            if (count := sum(map(differing_bits, made, of_one)))
+            f"{case.kernel.name} of {arrays[-1] if arrays[-1] is None else arrays[-1].dtype}": count
+            for case, arrays, results_of_case, of_one in zip(calls, operands, results, expected, strict=True)
+            if (count := sum(map(differing_bits, results_of_case, of_one)))
         }
         assert not wrong, f"on mesh {mesh} other bits than on one device: {wrong}"
 
@@ -237,7 +237,7 @@ def test_a_kernel_promises_nothing_unless_it_says_so():
     assert not Kernel.is_reproducible(KERNELS["std"], None)
 
 
-def test_the_documentation_lists_the_promise_of_each_kernel():
+def test_the_documentation_lists_the_promise_of_every_kernel():
     texts = {
         Reproducibility.ALWAYS: "always",
         Reproducibility.INTEGERS: "of integers and bool",

@@ -83,7 +83,7 @@ def test_every_element_type_comes_through(run, values, same, dtype):
 
 @pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
 def test_zeros_keep_their_sign_and_subnormals_stay(run, values, name):
-    x, fill = values.least((13, 9), name), values.least((1,), name).reshape(())
+    x, fill = values.zeros_and_subnormals((13, 9), name), values.zeros_and_subnormals((1,), name).reshape(())
     for shift, filled in ((2, fill), (-2, None), (7, fill)):
         how = {"shift": shift, "axis": 0, "mode": "periodic" if filled is None else "fill"}
         result = run(SHIFT, x, filled, strategy="gspmd", **how, **X8)
@@ -108,7 +108,7 @@ def test_a_near_shift_sends_its_rows_once(run, mode, shift):
     assert not any(word in text for word in ("all-gather", "all-to-all", "all-reduce"))
 
 
-def test_a_far_shift_sends_each_row_once(run):
+def test_a_far_shift_sends_every_row_once(run):
     text = run.program(SHIFT, MATRIX, shift=20, axis=0, strategy="halo", **X8).compiled.as_text()
     assert text.count(" collective-permute(") == 2
     assert not any(word in text for word in ("all-gather", "all-to-all", "all-reduce"))
@@ -147,7 +147,7 @@ def test_what_cannot_be_is_refused(refused, operands, parameters, reason, field,
     assert says in error.message
 
 
-def test_a_fill_may_be_of_an_earlier_kind(run, same):
+def test_a_fill_may_be_of_a_type_that_x_can_hold(run, same):
     for of_x, of_fill in [("float32", "int64"), ("uint8", "int64"), (ml_dtypes.bfloat16, "float64")]:
         x = np.arange(16).astype(of_x)
         fill = np.asarray(3).astype(of_fill)
@@ -164,7 +164,7 @@ def test_halo_serves_results_sharded_as_x(refused):
     ("strategy", "name"), pairs_of(["halo", "gspmd"], ["float8_e5m2", "bfloat16", "float32", "float16"])
 )
 def test_every_bit_is_kept(run, values, element_types, name, strategy):
-    dtype = next(kind for kind in element_types if kind.name == name)
+    dtype = next(element_type for element_type in element_types if element_type.name == name)
     every = np.arange(2 ** min(8 * dtype.itemsize, 16)).astype(f"u{dtype.itemsize}")
     x = (every if dtype.itemsize < 4 else every + np.uint32(0x7F800000)).view(dtype)  # NaN of every payload among them
     for mesh in ({"x": 1}, {"x": 3}):

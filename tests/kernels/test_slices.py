@@ -31,8 +31,8 @@ def index(x, key):
 
 def check_slice(run, x, key, mesh, spec):
     starts, parameters = index(x, key)
-    made = run(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], padding=7, **parameters)
-    assert_same_bits(made, np.asarray(x[key]))
+    result = run(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], padding=7, **parameters)
+    assert_same_bits(result, np.asarray(x[key]))
 
 
 ROWS = [  # of 61 rows
@@ -87,14 +87,14 @@ def test_slices_of_every_type(run, values, dtype, key):
 
 
 @pytest.mark.parametrize("sizes", [(4,), in_long_form((20,)), (33,), in_long_form((59,))])
-def test_a_loop_over_starts_compiles_once(run, values, sizes):
+def test_a_loop_of_starts_compiles_once(run, values, sizes):
     """All devices take the same branch at every start, and starts outside the array are clamped."""
     x = values.normal((61,))
     run.programs.clear()
     for k in range(-1, 62):
-        made = run(KERNELS["getitem"], x, np.array([k]), mesh={"x": 8}, sizes=sizes, steps=(1,))
+        result = run(KERNELS["getitem"], x, np.array([k]), mesh={"x": 8}, sizes=sizes, steps=(1,))
         first = min(max(k, 0), 61 - sizes[0])
-        assert_same_bits(made, x[first : first + sizes[0]])
+        assert_same_bits(result, x[first : first + sizes[0]])
     assert len(run.programs) == run.is_local
 
 
@@ -113,13 +113,13 @@ MOVED = [  # sizes, steps, and the most bytes that a device receives
 ]
 
 
-@pytest.mark.parametrize(("sizes", "steps", "most"), MOVED)
-def test_slices_move_what_they_must(run, sizes, steps, most):
+@pytest.mark.parametrize(("sizes", "steps", "max_bytes"), MOVED)
+def test_slices_move_what_they_must(run, sizes, steps, max_bytes):
     text = text_of(run, "getitem", X, STARTS, mesh={"x": 8}, sizes=sizes, steps=steps)
     sent = re.findall(
         r"= u32\[([\d,]+)\][^=\n]*(?:all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)", text
     )
-    assert sum(4 * int(np.prod([int(n) for n in shape.split(",")])) for shape in sent) <= most
+    assert sum(4 * int(np.prod([int(n) for n in shape.split(",")])) for shape in sent) <= max_bytes
     assert "all-gather" not in text
 
 
@@ -136,7 +136,7 @@ LARGE = [  # of 1 GiB of float32 on 8 devices: the shape, and the sizes of slice
 def test_a_short_slice_of_a_large_array_moves_little(run, shape, sizes):
     x, starts = ArrayType(shape, np.dtype("float32")), ArrayType((len(shape),), np.dtype("int64"))
     text = text_of(run, "getitem", x, starts, mesh={"x": 8}, sizes=sizes, steps=(1,) * len(shape))
-    uses = {use.kind: use.bytes_per_device for use in collectives(text)}
+    uses = {use.operation: use.bytes_per_device for use in collectives(text)}
     # A reduce-scatter's results are the blocks: all devices' blocks together are what a device sends and adds.
     moved = uses.pop("reduce-scatter", 0) * 8 + sum(uses.values())
     assert 0 < moved <= 1.1 * MIB
@@ -147,8 +147,8 @@ def test_slices_of_a_gibibyte(run):
     run.programs.clear()
     x = np.arange(256 * MIB, dtype=np.float32)  # float32 has each of the first 16 Mi integers
     for first in (0, 16 * MIB - 7, 100 * MIB + 5, 255 * MIB + 3 * MIB // 4):
-        made = run(KERNELS["getitem"], x, np.array([first]), mesh={"x": 8}, sizes=(MIB // 4,), steps=(1,))
-        assert_same_bits(made, x[first : first + MIB // 4])
+        result = run(KERNELS["getitem"], x, np.array([first]), mesh={"x": 8}, sizes=(MIB // 4,), steps=(1,))
+        assert_same_bits(result, x[first : first + MIB // 4])
     assert len(run.programs) == run.is_local
     run.programs.clear()
 
@@ -156,10 +156,10 @@ def test_slices_of_a_gibibyte(run):
 def assign(run, x, key, assigned, mesh, specs):
     starts, parameters = index(x, key)
     how = {"mesh": mesh, "in_specs": [*specs, None], "padding": 7}
-    made = run(KERNELS["setitem"], x, assigned, starts, **how, **parameters)
-    wanted = x.copy()
-    wanted[key] = assigned
-    assert_same_bits(made, wanted)
+    result = run(KERNELS["setitem"], x, assigned, starts, **how, **parameters)
+    expected = x.copy()
+    expected[key] = assigned
+    assert_same_bits(result, expected)
 
 
 ASSIGNED = [
@@ -205,9 +205,9 @@ def test_a_loop_of_assignments_compiles_once(run, values, sizes):
     run.programs.clear()
     for k in range(62 - sizes[0]):
         how = {"mesh": {"x": 8}, "in_specs": [("x",), ("x",)], "sizes": sizes, "steps": (1,)}
-        wanted = x.copy()
-        wanted[k : k + sizes[0]] = assigned
-        assert_same_bits(run(KERNELS["setitem"], x, assigned, np.array([k]), **how), wanted)
+        expected = x.copy()
+        expected[k : k + sizes[0]] = assigned
+        assert_same_bits(run(KERNELS["setitem"], x, assigned, np.array([k]), **how), expected)
     assert len(run.programs) == run.is_local
 
 

@@ -31,9 +31,9 @@ def test_sorts_of_every_type(run, values, same, dtype):
     x = values.small((7, 4), dtype)
     wide = x.astype(complex if dtype.kind == "c" else float)
     how = {"mesh": {"x": 3}, "axis": 0}
-    wanted = np.argsort(wide, 0, stable=True)
-    same(run(KERNELS["argsort"], x, **how), wanted)
-    same(run(KERNELS["sort"], x, **how), np.take_along_axis(x, wanted, 0))
+    expected = np.argsort(wide, 0, stable=True)
+    same(run(KERNELS["argsort"], x, **how), expected)
+    same(run(KERNELS["sort"], x, **how), np.take_along_axis(x, expected, 0))
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def test_sorts_of_every_type(run, values, same, dtype):
     ],
 )
 def test_sorts_of_special_numbers(run, values, element_types, name):
-    dtype = next(kind for kind in element_types if kind.name == name)
+    dtype = next(element_type for element_type in element_types if element_type.name == name)
     part = np.empty(0, dtype).real.dtype
-    least = values.subnormal((4,), part).astype(float)
-    numbers = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, *least]
+    subnormals = values.subnormal((4,), part).astype(float)
+    numbers = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, *subnormals]
     x = np.array([complex(a, b) for a in numbers for b in numbers] if dtype.kind == "c" else numbers * 4).astype(dtype)
     x = values.random.permutation(x)
-    wanted = np.argsort(x.astype(complex if dtype.kind == "c" else float), stable=True)
-    np.testing.assert_array_equal(run(KERNELS["argsort"], x, mesh={"x": 3}), wanted)
-    assert run(KERNELS["sort"], x, mesh={"x": 3}).tobytes() == x[wanted].tobytes()
+    expected = np.argsort(x.astype(complex if dtype.kind == "c" else float), stable=True)
+    np.testing.assert_array_equal(run(KERNELS["argsort"], x, mesh={"x": 3}), expected)
+    assert run(KERNELS["sort"], x, mesh={"x": 3}).tobytes() == x[expected].tobytes()
 
 
 @pytest.mark.parametrize(("layout", "axis"), pairs_of(LAYOUTS, [-1, 0]))
@@ -103,8 +103,8 @@ def test_takes_along_an_axis_are_numpys(run, values, same, layout, shape):
 
 def test_every_bit_is_taken(run, values, dtype):
     x, indices = values.any((7, 4), dtype), np.array([3, -1, 0])
-    made = run(KERNELS["take"], x, indices, mesh={"x": 1}, axis=0)
-    assert made.tobytes() == x[indices].tobytes()
+    result = run(KERNELS["take"], x, indices, mesh={"x": 1}, axis=0)
+    assert result.tobytes() == x[indices].tobytes()
 
 
 @pytest.mark.parametrize("index", [5, -6, 2**40])

@@ -17,15 +17,15 @@ SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0)
 def test_running_products_are_numpys(run, values, layout, axis):
     mesh, spec = layout
     x = values.normal((5, 9), np.float64)
-    made = run(KERNELS["cumprod"], x, mesh=mesh, in_specs=[spec], padding=np.nan, axis=axis)
-    np.testing.assert_allclose(made, np.cumprod(x, axis), rtol=1e-14)
+    actual = run(KERNELS["cumprod"], x, mesh=mesh, in_specs=[spec], padding=np.nan, axis=axis)
+    np.testing.assert_allclose(actual, np.cumprod(x, axis), rtol=1e-14)
 
 
 def test_running_products_of_every_type(run, values, same, dtype):
     x = values.small((4, 4), dtype)
     wide = np.float32 if "float" in dtype.name and dtype.itemsize < 4 else np.cumprod(x).dtype
-    wanted = np.cumprod(x.astype(wide), 0).astype(np.cumprod(x).dtype)
-    same(run(KERNELS["cumprod"], x, mesh={"x": 3}, axis=0), wanted)
+    expected = np.cumprod(x.astype(wide), 0).astype(np.cumprod(x).dtype)
+    same(run(KERNELS["cumprod"], x, mesh={"x": 3}, axis=0), expected)
 
 
 def test_running_products_of_scalars_and_nothing(run, same):
@@ -65,10 +65,10 @@ def test_counts_are_numpys(run, values, spec, is_weighted):
     x, weights = values.random.integers(0, 20, 4099), values.normal((4099,))
     operands = (x, weights) if is_weighted else (x,)
     how = {"mesh": {"x": 8}, "in_specs": [(spec,)] * len(operands), "padding": 3}
-    made = run(KERNELS["bincount"], *operands, **how, length=25)
-    wanted = np.bincount(*operands, minlength=25)
-    assert (made.shape, made.dtype) == (wanted.shape, wanted.dtype)
-    np.testing.assert_allclose(made, wanted, rtol=1e-12, atol=1e-12)
+    actual = run(KERNELS["bincount"], *operands, **how, length=25)
+    expected = np.bincount(*operands, minlength=25)
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_counts_leave_out_integers_beyond_the_length(run, same):
@@ -88,17 +88,17 @@ def test_counts_of_sharded_integers_are_added(run):
 
 
 @pytest.mark.parametrize(
-    ("mesh", "spec"), [LAYOUTS[2], *(pytest.param(*each, marks=pytest.mark.long) for each in LAYOUTS)]
+    ("mesh", "spec"), [LAYOUTS[2], *(pytest.param(*case, marks=pytest.mark.long) for case in LAYOUTS)]
 )
-@pytest.mark.parametrize("kind", [float, complex])
-def test_interpolations_are_numpys(run, values, mesh, spec, kind):
+@pytest.mark.parametrize("number_type", [float, complex])
+def test_interpolations_are_numpys(run, values, mesh, spec, number_type):
     x = np.concatenate([values.normal((57,), np.float32), SPECIAL]).reshape(7, 9)
-    xp, fp = np.array([-1, 0, 0.5, 2]), np.array([3, np.inf, -1, 9] if kind is float else [3, 1j, -1, 9 + 2j])
+    xp, fp = np.array([-1, 0, 0.5, 2]), np.array([3, np.inf, -1, 9] if number_type is float else [3, 1j, -1, 9 + 2j])
     how = {"mesh": mesh, "in_specs": [spec]}
-    wanted = [np.interp(x, xp, fp), np.interp(x, xp, fp, -7, np.nan)]
-    made = [run(KERNELS["interp"], x, xp, fp, **how)]
-    made.append(run(KERNELS["interp"], x, xp, fp, np.float64(-7), np.array(np.nan, fp.dtype), **how))
-    for ours, numpys in zip(made, wanted, strict=True):
+    expected = [np.interp(x, xp, fp), np.interp(x, xp, fp, -7, np.nan)]
+    actual = [run(KERNELS["interp"], x, xp, fp, **how)]
+    actual.append(run(KERNELS["interp"], x, xp, fp, np.float64(-7), np.array(np.nan, fp.dtype), **how))
+    for ours, numpys in zip(actual, expected, strict=True):
         assert ours.dtype == numpys.dtype
         np.testing.assert_allclose(ours, numpys, rtol=1e-13, atol=1e-13)
 
@@ -106,8 +106,8 @@ def test_interpolations_are_numpys(run, values, mesh, spec, kind):
 def test_interpolations_between_many_points(run, values):
     x, xp = values.normal((4099,), np.float64), np.sort(values.normal((500,), np.float64))
     fp = values.normal((500,), np.float64)
-    made = run(KERNELS["interp"], x, xp, fp, mesh={"x": 3})
-    np.testing.assert_allclose(made, np.interp(x, xp, fp), rtol=1e-9, atol=1e-9)
+    actual = run(KERNELS["interp"], x, xp, fp, mesh={"x": 3})
+    np.testing.assert_allclose(actual, np.interp(x, xp, fp), rtol=1e-9, atol=1e-9)
     one = run(KERNELS["interp"], x, xp[:1], fp[:1], mesh={"x": 3})
     np.testing.assert_array_equal(one, np.interp(x, xp[:1], fp[:1]))
 

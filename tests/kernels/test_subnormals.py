@@ -1,4 +1,4 @@
-"""Functions that compare, choose or round are exact for subnormal numbers, which XLA:CPU otherwise takes for zero."""
+"""Functions that compare, choose or round are exact for subnormal numbers, which XLA:CPU otherwise treats as zero."""
 
 import itertools
 
@@ -25,13 +25,13 @@ WIDE, NARROW = ("float32", "float64"), ("float16", "bfloat16", "float8_e4m3fn", 
 def edges(dtype):
     """Zeros, the smallest and largest subnormal numbers, the smallest normal one, 1 and NaN, of both signs."""
     info = ml_dtypes.finfo(dtype)
-    least, normal = float(info.smallest_subnormal), float(info.smallest_normal)
-    some = np.array([0, least, 2 * least, normal - least, normal, 1])
+    subnormal, normal = float(info.smallest_subnormal), float(info.smallest_normal)
+    some = np.array([0, subnormal, 2 * subnormal, normal - subnormal, normal, 1])
     return np.concatenate([some, -some, [np.nan]]).astype(dtype)
 
 
 def triples(dtype, count=4_099):
-    """All pairs of `edges`, and a third one, over and over."""
+    """All pairs of `edges`, repeated with every third one."""
     x, y, z = zip(*((x, y, z) for x, y in itertools.product(edges(dtype), repeat=2) for z in edges(dtype)), strict=True)
     return [np.resize(np.array(some, dtype), count) for some in (x, y, z)]
 
@@ -46,13 +46,13 @@ def check(run, same, name, operands, mesh):
     compare(same, run(KERNELS[name], *operands, mesh=mesh), expected(name, *operands))
 
 
-def compare(same, result, wanted):
-    if wanted.dtype == np.bool_:
-        same(result, wanted)
+def compare(same, result, reference):
+    if reference.dtype == np.bool_:
+        same(result, reference)
         return
-    # Comparing NumPy compares exactly, and which zero it takes of two is the machine's choice.
-    same(result.astype(np.float64), wanted.astype(np.float64))
-    assert result.dtype == wanted.dtype
+    # NumPy compares exactly; the choice between two zeros depends on the machine.
+    same(result.astype(np.float64), reference.astype(np.float64))
+    assert result.dtype == reference.dtype
 
 
 def named_type(name, element_types):
@@ -116,9 +116,9 @@ def test_parts_of_complex_numbers_may_be_subnormal(run, same, name, dtype_):
     every = np.array([complex(a, b) for a, b in itertools.product(parts, repeat=2)], dtype_)
     x, y = (a.ravel() for a in np.meshgrid(every, every))
     operands = (x, y, x[::-1].copy())[: len(KERNELS[name].operands)]
-    result, wanted = run(KERNELS[name], *operands, mesh={"x": 1}), expected(name, *operands)
-    same(result.real, wanted.real)
-    same(result.imag, wanted.imag)
+    result, reference = run(KERNELS[name], *operands, mesh={"x": 1}), expected(name, *operands)
+    same(result.real, reference.real)
+    same(result.imag, reference.imag)
 
 
 @pytest.mark.parametrize("name", ["less", "equal", "fmin", "multiply"])
@@ -134,8 +134,8 @@ def test_logarithms_of_subnormal_numbers_are_numpys(run, name):
     for dtype in WIDE:
         x = np.random.default_rng(5).integers(1, 2**20, 4_099) * float(np.finfo(dtype).smallest_subnormal)
         x = np.concatenate([x, -x[:5], edges(dtype)]).astype(dtype)
-        result, wanted = run(KERNELS[name], x, mesh={"x": 1}), expected(name, x)
-        np.testing.assert_allclose(result, wanted, rtol=4 * np.finfo(dtype).eps)
+        result, reference = run(KERNELS[name], x, mesh={"x": 1}), expected(name, x)
+        np.testing.assert_allclose(result, reference, rtol=4 * np.finfo(dtype).eps)
 
 
 def test_a_subnormal_number_is_truthy(run, same):
@@ -145,23 +145,23 @@ def test_a_subnormal_number_is_truthy(run, same):
         same(run(CumSum(), x, mesh={"x": 2}, dtype="bool"), np.ones(5, bool))
 
 
-@pytest.mark.parametrize(("kind", "devices"), pairs_of([np.float32, np.float64], [1, 8]))
-def test_cube_roots_and_angles_of_subnormal_numbers_are_numpys(run, kind, devices):
-    y, x, z = triples(np.dtype(kind))
-    x[::3] *= kind(1.7)
+@pytest.mark.parametrize(("dtype", "devices"), pairs_of([np.float32, np.float64], [1, 8]))
+def test_cube_roots_and_angles_of_subnormal_numbers_are_numpys(run, dtype, devices):
+    y, x, z = triples(np.dtype(dtype))
+    x[::3] *= dtype(1.7)
     mesh = {"x": devices}
-    np.testing.assert_allclose(run(KERNELS["cbrt"], y, mesh=mesh), np.cbrt(y), rtol=2 * np.finfo(kind).eps)
+    np.testing.assert_allclose(run(KERNELS["cbrt"], y, mesh=mesh), np.cbrt(y), rtol=2 * np.finfo(dtype).eps)
     for beside in (x, z, np.full_like(x, -2.5), np.full_like(x, -1e30), np.full_like(x, 1e-30)):
-        result, wanted = run(KERNELS["arctan2"], y, beside, mesh=mesh), np.arctan2(y, beside)
-        assert_near_or_flushed(result, wanted)
-        number = np.empty(y.shape, np.result_type(kind, np.complex64))
+        result, reference = run(KERNELS["arctan2"], y, beside, mesh=mesh), np.arctan2(y, beside)
+        assert_near_or_flushed(result, reference)
+        number = np.empty(y.shape, np.result_type(dtype, np.complex64))
         number.real, number.imag = beside, y
         assert_near_or_flushed(run(KERNELS["angle"], number, mesh=mesh), np.angle(number))
         assert_near_or_flushed(run(KERNELS["log"], number, mesh=mesh).imag, np.angle(number))
 
 
-def assert_near_or_flushed(result, wanted):
-    """Within 4 units in the last place; what would be subnormal may be zero."""
-    info = np.finfo(wanted.dtype)
-    np.testing.assert_allclose(result, wanted, rtol=4 * info.eps, atol=info.smallest_normal)
-    assert (np.signbit(result) == np.signbit(wanted))[~np.isnan(wanted)].all()
+def assert_near_or_flushed(result, reference):
+    """Checks a result within 4 units in the last place; subnormal results may be zero."""
+    info = np.finfo(reference.dtype)
+    np.testing.assert_allclose(result, reference, rtol=4 * info.eps, atol=info.smallest_normal)
+    assert (np.signbit(result) == np.signbit(reference))[~np.isnan(reference)].all()

@@ -1,6 +1,6 @@
 """No function gathers a complete operand onto every device unless its strategy says so.
 
-A collective of the size of an operand is a gather of it: an all-gather, or an all-reduce of what each device has. An
+A collective of the size of an operand gathers it: an all-gather, or an all-reduce of the parts of the devices. An
 all-to-all of the size of its blocks moves all of it too.
 """
 
@@ -78,7 +78,7 @@ def resolved(run, name, mesh, spec):
 
 
 def size_of(text: str) -> int:
-    """The bytes of a type in a compiled text; of several their sum."""
+    """The bytes of a type in a compiled text, or of several types together."""
     arrays = ARRAY.findall(text)
     return sum(max(1, int(bits or 8) // 8) * int(np.prod([int(n) for n in s.split(",") if n])) for _, bits, s in arrays)
 
@@ -109,7 +109,7 @@ def gathers(text: str, calls) -> Iterator[tuple[str, str]]:
 def compiled_text(calls) -> str:
     """The compiled text of several calls on one mesh, as one program, in which each has its scope.
 
-    The text is that from which machine code is made, which is not optimized: nothing runs it.
+    Machine code is not optimized, since the program does not run.
     """
     first = next(iter(calls.values()))
     mesh = build_mesh(first.problem.mesh, first.device_ids)
@@ -127,11 +127,11 @@ def compiled_text(calls) -> str:
     programs = {name: call.strategy.build(call.problem, mesh) for name, call in calls.items()}
 
     def together(operands):
-        made = {}
+        results = {}
         for name, arrays in operands.items():
             with jax.named_scope(f"of_{name}"):
-                made[name] = list(programs[name](*arrays))[: len(calls[name].problem.results)]
-        return made
+                results[name] = list(programs[name](*arrays))[: len(calls[name].problem.results)]
+        return results
 
     lowered = jax.jit(together, out_shardings=results).lower(arguments)
     return lowered.compile(compiler_options={"xla_backend_optimization_level": 0}).as_text()

@@ -1,4 +1,4 @@
-"""Refusals that depend on values: found on whatever device they are, and never in the padding."""
+"""Refusals that depend on values, which are detected on every device, and never in padding."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_a_negative_power_is_detected_on_every_device(run, same, mesh, in_specs)
     same(run(POWER, X, y, **how), X**2)
     for index in ((0, 0), (13, 2), (25, 4)):
         y[index] = -1
-        # Looked for in this process: a server's refusals are looked at in end_to_end/test_value_checks.py.
+        # In this process; end_to_end/test_value_checks.py tests the refusals of a server.
         with pytest.raises(CallError, match="y holds a negative integer") as refused:
             run.runner.run(run.kernel_case(POWER, X, y, mesh=mesh, in_specs=in_specs), (X, y), -1)
         assert (refused.value.reason, refused.value.field) == (Reason.INVALID_VALUE, "y")
@@ -33,13 +33,13 @@ def test_a_negative_power_is_detected_on_every_device(run, same, mesh, in_specs)
 
 def test_one_in_many_is_detected(run):
     y = np.zeros(5003, np.int16)
-    wanted = run.kernel_case(POWER, y, y)
+    case = run.kernel_case(POWER, y, y)
     for index in (0, 511, 512, 4999, 5002):
         y[index] = -3
         with pytest.raises(CallError, match="negative"):
-            run.runner.run(wanted, (y, y))
+            run.runner.run(case, (y, y))
         y[index] = 0
-    run.runner.run(wanted, (y, y))
+    run.runner.run(case, (y, y))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Kernels run by a server of several hosts: what the tables say of a call, said over the wire."""
+"""Runs the calls of kernel tests on a server of several hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WireCalls:
 
     Args:
         client: of the server.
-        apart: whether a mesh of fewer devices than there are takes some of every host, instead of the first ones.
+        apart: True if a mesh of fewer devices than there are takes some of every host, instead of the first ones.
     """
 
     def __init__(self, client: sc.Client, *, apart: bool) -> None:
@@ -35,32 +35,32 @@ class WireCalls:
         self._types = {kernel.name: type(kernel) for kernel in kernels()}
 
     def knows(self, kernel: Kernel) -> bool:
-        """Returns whether the kernel is one of the server's, and not one of a test's own."""
+        """Returns True if the kernel is one of the server, and not one that a test defines."""
         return self._types.get(kernel.name) is type(kernel)
 
-    def run(self, wanted: KernelCase, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
+    def run(self, case: KernelCase, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
         """The results of a call.
 
         Raises:
-            CallError: of a call that is to be refused, as the kernel itself raises it.
+            CallError: the error of the kernel, for a call that the server refuses.
         """
         try:
             result = self._client.call(
-                wanted.kernel.name,
+                case.kernel.name,
                 *operands,
-                mesh=self._mesh(dict(wanted.mesh)),
-                in_specs=[_spec(spec) for spec in wanted.in_specs],
-                out_specs=[_spec(spec) for spec in wanted.out_specs],
-                strategy=wanted.strategy,
+                mesh=self._mesh(dict(case.mesh)),
+                in_specs=[_spec(spec) for spec in case.in_specs],
+                out_specs=[_spec(spec) for spec in case.out_specs],
+                strategy=case.strategy,
                 timeout=_TIMEOUT_S,
-                **dict(wanted.parameters),
+                **dict(case.parameters),
             )
         except sc.ShardcallError as error:
-            wanted.resolve()
+            case.resolve()
             if isinstance(error, sc.InvalidOperandError):  # values that only the program itself sees
                 raise CallError(Reason[error.reason], error.message, field=error.field) from error
             raise
-        self._check(wanted, result)
+        self._check(case, result)
         return result.arrays
 
     def _mesh(self, axes: Mapping[str, int]) -> sc.Mesh:
@@ -69,10 +69,10 @@ class WireCalls:
         return sc.Mesh(axes, device_ids=[i * DEVICES // size for i in range(size)] if apart else None)
 
     @staticmethod
-    def _check(wanted: KernelCase, result: sc.Result) -> None:
+    def _check(case: KernelCase, result: sc.Result) -> None:
         """The call that ran is the one that was requested."""
-        if wanted.strategy != AUTO:
-            assert result.plan.strategy == wanted.strategy
+        if case.strategy != AUTO:
+            assert result.plan.strategy == case.strategy
 
 
 def _spec(spec: Spec | None) -> sc.PartitionSpec | None:
@@ -81,7 +81,7 @@ def _spec(spec: Spec | None) -> sc.PartitionSpec | None:
 
 @contextmanager
 def wire_calls(hosts: int, *agent_options: str, apart: bool) -> Iterator[WireCalls]:
-    """Calls on a server of 8 devices in all, shared out to so many hosts."""
+    """Calls on a server of 8 devices, which are distributed over a number of hosts."""
     with ExitStack() as stack:
         cluster = stack.enter_context(running_cluster(hosts, DEVICES // hosts, *_PATIENT, agent_options=agent_options))
         client = stack.enter_context(sc.connect(cluster.address))

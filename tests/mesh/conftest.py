@@ -1,4 +1,4 @@
-"""Eight CPU devices in the tests' own process, for the worker's code."""
+"""Eight CPU devices in the process of the tests, for the code of the worker."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ use_virtual_devices()  # with the flags of a worker, which other tests of this p
 
 @pytest.fixture
 def copier() -> Iterator[ParallelCopier]:
-    made = ParallelCopier()
-    yield made
-    made.close()
+    created = ParallelCopier()
+    yield created
+    created.close()

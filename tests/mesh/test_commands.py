@@ -88,13 +88,13 @@ def test_a_batch_runs_a_chain_of_resident_arrays(side: int):
         return link_pb2.WorkerMessage.FromString(next(received)[0])
 
     mesh, ones = encode_mesh(MeshAxes((("x", 1),))), np.ones((side, side))
-    kinds = [encode_array_type(ArrayType(shape, ones.dtype)) for shape in (ones.shape, ())]
+    types = [encode_array_type(ArrayType(shape, ones.dtype)) for shape in (ones.shape, ())]
     call = kernel_pb2.KernelCall(kernel="add", strategy="gspmd", mesh=mesh)
-    handle({"prepare": link_pb2.Prepare(call=call, operands=kinds, max_call_bytes=1 << 30)})
+    handle({"prepare": link_pb2.Prepare(call=call, operands=types, max_call_bytes=1 << 30)})
     assert answer().HasField("compiling")
     digest = answer().prepared.plan.key_digest
     data = link_pb2.TensorData(inline=ones.tobytes())
-    handle({"put_array": link_pb2.PutArray(array_id=1, type=kinds[0], mesh=mesh, data=data)})
+    handle({"put_array": link_pb2.PutArray(array_id=1, type=types[0], mesh=mesh, data=data)})
     assert answer().HasField("array_put")
     chain: list[dict[str, object]] = []
     for array_id in range(1, 41):
@@ -138,13 +138,13 @@ def test_two_programs_are_compiled_at_a_time(monkeypatch):
     of_worker.close()
 
 
-def test_every_command_of_a_batch_is_answered_with_its_own_results(monkeypatch):
+def test_every_command_of_a_batch_is_answered_with_its_results(monkeypatch):
     ours, theirs = socket.socketpair()
     ours.settimeout(WAIT_S)
     links = Link(ours), Link(theirs)
     received = links[0].frames()
     commands = Commands(links[1], load_kernels(), Platform("cpu", "0", ""))
-    kind, ids = encode_array_type(ArrayType(VALUES.shape, VALUES.dtype)), count(1)
+    array_type, ids = encode_array_type(ArrayType(VALUES.shape, VALUES.dtype)), count(1)
 
     def handle(*batch: dict[str, object]) -> None:
         messages = [link_pb2.FrontEndMessage(call_id=next(ids), **command) for command in batch]  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_every_command_of_a_batch_is_answered_with_its_own_results(monkeypatch):
         return {"execute": link_pb2.Execute(key_digest=digest, operands=operands, results=results)}
 
     call = kernel_pb2.KernelCall(kernel="diff", strategy="gspmd", mesh=encode_mesh(MeshAxes((("x", 1),))))
-    handle({"prepare": link_pb2.Prepare(call=call, operands=[kind], max_call_bytes=1 << 20)})
+    handle({"prepare": link_pb2.Prepare(call=call, operands=[array_type], max_call_bytes=1 << 20)})
     assert answer().HasField("compiling")
     digest = answer().prepared.plan.key_digest
     operands = {call_id: VALUES**2 * call_id for call_id in range(2, 42)}
@@ -166,7 +166,9 @@ def test_every_command_of_a_batch_is_answered_with_its_own_results(monkeypatch):
     answers = {message.call_id: message for message in (answer() for _ in operands)}
     for call_id, values in operands.items():
         assert answers[call_id].executed.inline_results[0] == np.diff(values).tobytes()
-    put = link_pb2.PutArray(array_id=7, type=kind, mesh=call.mesh, data=link_pb2.TensorData(inline=VALUES.tobytes()))
+    put = link_pb2.PutArray(
+        array_id=7, type=array_type, mesh=call.mesh, data=link_pb2.TensorData(inline=VALUES.tobytes())
+    )
     get = link_pb2.GetArray(array_id=7)
     handle({"put_array": put})
     assert answer().HasField("array_put")

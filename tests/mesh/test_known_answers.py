@@ -62,12 +62,12 @@ def resolved(name, *dtypes, mesh=(("x", 1),)):
     ("name", "kernel"), [("product", "einsum"), ("sum", "var"), ("scan", "cumsum"), ("halo exchange", "roll")]
 )
 def test_one_wrong_element_of_a_program_of_the_complete_mesh_is_noticed(monkeypatch, name, kernel):
-    """All elements are right but the one whose known answer is changed."""
+    """Only the element whose known answer is changed is wrong."""
     covered, make = programs._ON_THE_MESH[name]
 
     def changed(device_count):
         call = make(device_count)
-        call.wanted.flat[-1] += 1
+        call.expected.flat[-1] += 1
         return call
 
     monkeypatch.setitem(programs._ON_THE_MESH, name, (covered, changed))
@@ -156,7 +156,7 @@ def test_a_lack_of_memory_for_one_function_alone_does_not_leave_it_out(monkeypat
 
 
 @pytest.mark.parametrize("dtype_", TYPES)
-def test_results_rounded_in_their_own_type_are_right_and_others_are_wrong(dtype_):
+def test_results_rounded_in_their_type_are_right_and_others_are_wrong(dtype_):
     dtype = np.dtype(dtype_)
     x, y, _ = operands = elementwise.operands_of(dtype)
     with np.errstate(all="ignore"):

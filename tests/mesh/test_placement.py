@@ -45,7 +45,7 @@ def layout(name: str, shape: tuple[int, ...]) -> Placement:
 
 
 def memory_at(shape: tuple[int, ...], dtype: np.typing.DTypeLike, offset: int = 0) -> np.ndarray:
-    """A row-major array of random bytes that begins so far after a multiple of the alignment."""
+    """A row-major array of random bytes with an offset from a multiple of the alignment."""
     dtype = np.dtype(dtype)
     nbytes = math.prod(shape) * dtype.itemsize
     memory = np.empty(nbytes + 2 * ALIGNMENT, np.uint8)
@@ -61,7 +61,7 @@ def pointers(array: jax.Array) -> list[int]:
 
 
 def shares_memory(array: jax.Array, source: np.ndarray) -> bool:
-    """True if any device's block shares memory with an array of NumPy's."""
+    """True if the block of any device shares memory with a NumPy array."""
     return any(np.shares_memory(np.asarray(shard.data), source) for shard in array.addressable_shards)
 
 
@@ -191,7 +191,7 @@ def test_reported_bytes_are_present_at_that_moment(copier, monkeypatch, name, sl
     assert bits(out) == bits(source)
 
 
-def test_a_gather_takes_no_memory_of_its_own(copier):
+def test_a_gather_takes_no_additional_memory(copier):
     source = memory_at((1024, 4096), np.float64)
     array = put_padded(source, layout("both", source.shape), copier, may_alias=True)
     out = np.zeros_like(source)

@@ -22,27 +22,33 @@ DTYPES = [np.float64, np.bool_, np.uint8, np.complex128, ml_dtypes.bfloat16, ml_
 
 
 class Layout:
-    """An array on a mesh of some of the devices, in some order, each of them a process's.
+    """An array on a mesh of some devices in some order, which belong to several processes.
 
     Attributes:
-        kind: the array.
+        array_type: the array.
         spec: the axes over which it is sharded.
         axes: the mesh's axes.
         device_ids: its devices.
         padded: the array's shape on the devices.
         bounds: of each device's block.
-        processes: which process each device is of.
+        processes: the process of every device.
     """
 
     def __init__(
-        self, kind: ArrayType, spec: Spec, axes: MeshAxes, device_ids: list[int], processes: list[int]
+        self, array_type: ArrayType, spec: Spec, axes: MeshAxes, device_ids: list[int], processes: list[int]
     ) -> None:
-        self.kind, self.spec, self.axes, self.device_ids, self.processes = kind, spec, axes, device_ids, processes
-        self.padded = padded_shape(kind.shape, spec, axes)
+        self.array_type, self.spec, self.axes, self.device_ids, self.processes = (
+            array_type,
+            spec,
+            axes,
+            device_ids,
+            processes,
+        )
+        self.padded = padded_shape(array_type.shape, spec, axes)
         self.bounds = device_blocks(self.padded, spec, axes)
 
     def __repr__(self) -> str:
-        return f"{self.kind} {self.spec} over {self.axes} of {self.device_ids}, processes {self.processes}"
+        return f"{self.array_type} {self.spec} over {self.axes} of {self.device_ids}, processes {self.processes}"
 
     @property
     def blocks(self) -> Blocks:
@@ -66,10 +72,10 @@ def layouts(draw: st.DrawFn) -> Layout:
         if where >= 0:
             entries[where].append(name)
     shape = tuple(draw(st.lists(st.integers(0, 9), min_size=ndim, max_size=ndim)))
-    kind = ArrayType(shape, np.dtype(draw(st.sampled_from(DTYPES))))
+    array_type = ArrayType(shape, np.dtype(draw(st.sampled_from(DTYPES))))
     device_ids = draw(st.permutations(range(DEVICES)))[: axes.device_count]
     processes = draw(st.lists(st.integers(0, 3), min_size=axes.device_count, max_size=axes.device_count))
-    return Layout(kind, tuple(map(tuple, entries)), axes, device_ids, processes)
+    return Layout(array_type, tuple(map(tuple, entries)), axes, device_ids, processes)
 
 
 def bounds_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
@@ -105,23 +111,23 @@ def check_who_gives_a_block(layout: Layout) -> None:
 
 
 def check_nothing_is_left_out(layout: Layout) -> None:
-    count = np.zeros(layout.kind.shape, np.uint8)
+    count = np.zeros(layout.array_type.shape, np.uint8)
     for gathered in layout.blocks.gathered.values():
-        for piece in lay_out(gathered, layout.kind):
+        for piece in lay_out(gathered, layout.array_type):
             piece.of(count)[...] += 1
     assert (count == 1).all()
 
 
 def check_pieces_are_aligned_and_consecutive(layout: Layout) -> None:
     for held in layout.blocks.held.values():
-        pieces = lay_out(held, layout.kind)
-        cropped = [crop(block, layout.kind.shape) for block in held]
+        pieces = lay_out(held, layout.array_type)
+        cropped = [crop(block, layout.array_type.shape) for block in held]
         assert {piece.bounds for piece in pieces} == {b for b in cropped if all(low < high for low, high in b)}
         assert pieces == sorted(pieces, key=lambda piece: piece.bounds)
         end = 0
         for piece in pieces:
             assert piece.offset == -(-end // ALIGNMENT) * ALIGNMENT
-            assert piece.nbytes == math.prod(piece.shape) * layout.kind.dtype.itemsize > 0
+            assert piece.nbytes == math.prod(piece.shape) * layout.array_type.dtype.itemsize > 0
             end = piece.offset + piece.nbytes
         assert laid_out_bytes(pieces) == end
 
@@ -129,46 +135,46 @@ def check_pieces_are_aligned_and_consecutive(layout: Layout) -> None:
 def check_padding_may_be_cut_off_before_or_after(layout: Layout) -> None:
     """Front end and worker lay out alike."""
     for blocks in layout.blocks.gathered.values():
-        assert lay_out([crop(block, layout.kind.shape) for block in blocks], layout.kind) == lay_out(
-            blocks, layout.kind
+        assert lay_out([crop(block, layout.array_type.shape) for block in blocks], layout.array_type) == lay_out(
+            blocks, layout.array_type
         )
 
 
 @pytest.fixture(scope="module")
 def one_copier():
-    made = ParallelCopier()
-    yield made
-    made.close()
+    created = ParallelCopier()
+    yield created
+    created.close()
 
 
 @settings(max_examples=150, deadline=None)
 @given(layout=layouts(), may_alias=st.booleans(), seed=st.integers(0, 99))
 def test_blocks_in_memory_become_the_array_and_its_blocks_again(one_copier, layout: Layout, may_alias, seed):
     """One process has all devices here, so it holds and gives every block."""
-    kind = layout.kind
-    source = np.random.default_rng(seed).integers(0, 2, kind.shape).astype(kind.dtype)
-    pieces = lay_out(set(layout.bounds), kind)
+    array_type = layout.array_type
+    source = np.random.default_rng(seed).integers(0, 2, array_type.shape).astype(array_type.dtype)
+    pieces = lay_out(set(layout.bounds), array_type)
     nbytes = laid_out_bytes(pieces)
     memory = np.full(nbytes + ALIGNMENT, 0xFF, np.uint8)
     for piece in pieces:
-        piece.view(memory, kind.dtype)[...] = piece.of(source)
-    array = put_blocks(memory, kind, layout.placement, one_copier, may_alias=may_alias)
+        piece.view(memory, array_type.dtype)[...] = piece.of(source)
+    array = put_blocks(memory, array_type, layout.placement, one_copier, may_alias=may_alias)
     jax.block_until_ready(array)
     assert array.shape == layout.padded
-    corner = np.asarray(array)[tuple(slice(n) for n in kind.shape)]
+    corner = np.asarray(array)[tuple(slice(n) for n in array_type.shape)]
     assert corner.tobytes() == source.tobytes()
-    assert gathered_bytes(array, kind) == nbytes
+    assert gathered_bytes(array, array_type) == nbytes
     out = np.zeros(nbytes + ALIGNMENT, np.uint8)
-    gather_blocks(array, kind, out, one_copier)
+    gather_blocks(array, array_type, out, one_copier)
     for piece in pieces:
-        assert piece.view(out, kind.dtype).tobytes() == piece.of(source).tobytes()
+        assert piece.view(out, array_type.dtype).tobytes() == piece.of(source).tobytes()
     assert not out[nbytes:].any(), "nothing is written behind the last block"
 
 
 def test_a_block_that_may_not_alias_is_not_the_memory_that_it_came_from(one_copier):
     layout = Layout(ArrayType((16, 8), np.dtype(np.float64)), (("a",), ()), MeshAxes((("a", 8),)), [*range(8)], [0] * 8)
-    memory = np.zeros(laid_out_bytes(lay_out(set(layout.bounds), layout.kind)), np.uint8)
-    array = put_blocks(memory, layout.kind, layout.placement, one_copier, may_alias=False)
+    memory = np.zeros(laid_out_bytes(lay_out(set(layout.bounds), layout.array_type)), np.uint8)
+    array = put_blocks(memory, layout.array_type, layout.placement, one_copier, may_alias=False)
     jax.block_until_ready(array)
     memory[...] = 0xA5
     assert not np.asarray(array).any()

@@ -26,5 +26,5 @@ def test_sums_are_scattered_as_by_psum_scatter(names, tiled, axis):
         mapped = jax.shard_map(body, mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"), check_vma=False)
         return np.asarray(jax.jit(mapped)(x))
 
-    own = scattered(sum_and_scatter, axis_index_groups=None, axis_size=size)
-    np.testing.assert_array_equal(own, scattered(lax.psum_scatter))
+    actual = scattered(sum_and_scatter, axis_index_groups=None, axis_size=size)
+    np.testing.assert_array_equal(actual, scattered(lax.psum_scatter))

@@ -7,7 +7,7 @@ from rows import rows
 
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.compilation.keys import Platform, kernel_key, tuning_digest
-from shardcall_server.compilation.resolve import Request, Resolved, resolve
+from shardcall_server.compilation.resolve import Request, Resolution, resolve
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
@@ -28,7 +28,7 @@ def resolved(
     strategy: str = AUTO,
     decided: str = "",
     **parameters: int | str,
-) -> Resolved:
+) -> Resolution:
     matrix = ArrayType((64, 64), np.dtype(np.float32))
     request = Request(
         parameters=parameters,

@@ -16,7 +16,7 @@ from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.core.reproducibility import differing_bits
 
 MESHES: tuple[Mapping[str, int], ...] = ({"x": 1}, {"x": 8}, {"x": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 4})
-"""One device, all in a row, a number that divides few sizes, and two axes in either arrangement."""
+"""One device, 8 along one axis, a number that divides few sizes, and two axes in both orders."""
 
 _PADDINGS = (0.0, np.nan)
 
@@ -63,20 +63,20 @@ def check(
         reference: the definition, called with the operands and parameters; returns an array, or a tuple of several
             results.
         operands: the arrays to run on; None for one left out.
-        rtol: the relative difference allowed; 0 for none, where any NaN is a NaN.
+        rtol: the relative difference allowed; 0 for none. All NaN count as equal.
         atol: the absolute difference allowed.
         meshes: their axes; at most 8 devices each.
         parameters: the static parameters of the call.
 
     Raises:
-        AssertionError: a result differs, or a promise is broken; says for which mesh, specs and strategy.
+        AssertionError: a result differs, or a promise is broken; the message has the mesh, specs and strategy.
         CallError: the kernel refuses the call itself.
     """
     use_virtual_devices()
     runner = Runner()
     with np.errstate(all="ignore"):
-        made = reference(*operands, **parameters)
-    expected = tuple(map(np.asarray, made if isinstance(made, tuple) else (made,)))
+        returned = reference(*operands, **parameters)
+    expected = tuple(map(np.asarray, returned if isinstance(returned, tuple) else (returned,)))
     cases, refused = 0, 0
     first: list[tuple[np.ndarray, ...]] = []
     served = {strategy.name: 0 for strategy in kernel.strategies}
@@ -126,8 +126,8 @@ def _layouts(
 def _specs(ndim: int, names: tuple[str, ...]) -> Iterator[Spec]:
     yield replicated(ndim)
     for axis in range(ndim):
-        for over in dict.fromkeys([names, *((name,) for name in names)]):
-            yield sharded(ndim, axis, over)
+        for mesh_axes in dict.fromkeys([names, *((name,) for name in names)]):
+            yield sharded(ndim, axis, mesh_axes)
     if 1 < len(names) <= ndim:
         yield tuple((name,) for name in names) + ((),) * (ndim - len(names))
 
@@ -141,10 +141,10 @@ def _compare(
     atol: float,
 ) -> list[tuple[np.ndarray, ...]]:
     """Compares the results with the definition's; returns them, for each padding."""
-    made = []
+    by_padding = []
     for padding in _PADDINGS:
         results = runner.run(case, operands, padding)
-        made.append(results)
+        by_padding.append(results)
         for i, (result, reference) in enumerate(zip(results, expected, strict=True)):
             where = f"result {i} of {_describe(case)}, padding of {padding:g},"
             assert result.shape == reference.shape, f"{where} has shape {result.shape}, not {reference.shape}"
@@ -156,14 +156,14 @@ def _compare(
                     f"{where} differs in {int((~close).sum())} of {result.size} elements; "
                     f"{result[first]!r} instead of {reference[first]!r} at {first}"
                 )
-    return made
+    return by_padding
 
 
 def _check_bits(
     case: KernelCase, results: Sequence[tuple[np.ndarray, ...]], first: Sequence[tuple[np.ndarray, ...]]
 ) -> None:
-    for made in results:
-        for i, (result, one) in enumerate(zip(made, first[0], strict=True)):
+    for arrays in results:
+        for i, (result, one) in enumerate(zip(arrays, first[0], strict=True)):
             count = differing_bits(result, one)
             assert not count, (
                 f"result {i} of {_describe(case)} has other bits than the first in {count} elements, and "

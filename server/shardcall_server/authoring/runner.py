@@ -12,7 +12,7 @@ import numpy as np
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
 from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.compilation.program import BuildError, Program, compile_program
-from shardcall_server.compilation.resolve import Request, Resolved, resolve
+from shardcall_server.compilation.resolve import Request, Resolution, resolve
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.launcher import worker_environment
@@ -39,7 +39,7 @@ def use_virtual_devices() -> None:
     try:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", DEVICES)
-    except RuntimeError:  # it has started: with enough devices, one hopes
+    except RuntimeError:  # JAX has started; the number of devices is checked below
         pass
     if (count := len(jax.devices())) < DEVICES:
         raise RuntimeError(
@@ -60,7 +60,7 @@ def _jax_has_started() -> bool:
 
 @dataclass(frozen=True)
 class KernelCase:
-    """A call but for its values; equal calls share a compiled program."""
+    """A call without its values; equal calls share a compiled program."""
 
     kernel: Kernel
     operands: tuple[ArrayType | None, ...]
@@ -70,8 +70,8 @@ class KernelCase:
     strategy: str
     parameters: tuple[tuple[str, ParameterValue], ...]
 
-    def resolve(self) -> Resolved:
-        """Resolves the case: everything left unset is filled in."""
+    def resolve(self) -> Resolution:
+        """Resolves the case, with defaults for everything that is unset."""
         request = Request(
             parameters=dict(self.parameters),
             operands=self.operands,
@@ -109,13 +109,13 @@ class Runner:
     def program(self, case: KernelCase) -> Program:
         """Returns the compiled program of a call."""
         if case not in self.programs:
-            own: BaseException | None = None
+            cause: BaseException | None = None
             try:
                 self.programs[case] = compile_program(case.resolve())
             except BuildError as error:
-                own = error.__cause__
-            if own is not None:  # its author looks for the line that raised
-                raise own
+                cause = error.__cause__
+            if cause is not None:  # its author looks for the line that raised
+                raise cause
         return self.programs[case]
 
     def run(
@@ -125,7 +125,7 @@ class Runner:
 
         Args:
             case: a kernel and the types and layout of its operands.
-            operands: of the types that the call has.
+            operands: arrays of the types of the case.
             padding: the value in the operands' padding, which is unspecified on a server.
 
         Raises:
@@ -137,20 +137,20 @@ class Runner:
             for operand, placement in zip(operands, program.operands, strict=False)
             if operand is not None and placement is not None
         ]
-        results = tuple(np.zeros(kind.shape, kind.dtype) for kind in program.resolved.problem.results)
+        results = tuple(np.zeros(result.shape, result.dtype) for result in program.resolved.problem.results)
         if program.compiled:
-            made = program.compiled(*arrays)
-            program.check(made)
-            for array, result in zip(made, results, strict=False):
+            arrays = program.compiled(*arrays)
+            program.check(arrays)
+            for array, result in zip(arrays, results, strict=False):
                 _check_copies(array, result.shape)
                 gather(array, result, self.copier, lambda _: None)
         return results
 
 
 def _check_copies(array: jax.Array, shape: tuple[int, ...]) -> None:
-    """Checks that the devices that have the same block of a result have the same elements, but for padding.
+    """Checks that devices with the same block of a result have the same elements, except in padding.
 
-    Floating-point numbers may differ in their last bits: around a ring each device adds in another order.
+    Floating-point numbers may differ in their last bits, since in a ring each device adds in another order.
 
     Raises:
         AssertionError: if they differ: a later call may read the block of any of them.

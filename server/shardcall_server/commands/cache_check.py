@@ -9,7 +9,7 @@ from pathlib import Path
 from shardcall.cli.checks import Check, failed, ok, warning
 from shardcall_core.types.sizes import human
 from shardcall_core.wire.private_files import PrivateFileError
-from shardcall_server.compilation.program_store import own_program_dir
+from shardcall_server.compilation.program_store import private_program_dir
 from shardcall_server.frontend.programs.cache_files import default_cache_dir, stored_programs
 
 _LITTLE_DISK_BYTES = 1 << 30
@@ -22,7 +22,7 @@ def cache_folder() -> Iterator[Check]:
         yield warning("cache", "there is none: every start compiles anew", "set --cache-dir or XDG_CACHE_HOME")
         return
     try:
-        own_program_dir(folder)
+        private_program_dir(folder)
     except PrivateFileError as error:
         yield failed("cache", str(error), f"chmod 700 {folder}/programs")
         return

@@ -21,7 +21,7 @@ from shardcall_core.types.errors import ShardcallError
 from shardcall_core.wire.private_files import PrivateFileError
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
 from shardcall_server.agent.own_address import address_towards
-from shardcall_server.compilation.program_store import own_program_dir
+from shardcall_server.compilation.program_store import private_program_dir
 from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAME_RULE
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.log_setup import configure_logging
@@ -96,7 +96,7 @@ def worker(
             name=name or _NOT_IN_A_NAME.sub("-", socket.gethostname())[:64],
             address=address.strip("[]"),
             devices=devices,
-            program_dir=own_program_dir(cache_dir),
+            program_dir=private_program_dir(cache_dir),
             shared_memory=shared_memory,
             log_level=log_level,
         )

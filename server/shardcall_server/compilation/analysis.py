@@ -13,12 +13,12 @@ import jax
 _COLLECTIVES = "collective-permute|all-gather|all-reduce|reduce-scatter|all-to-all|collective-broadcast"
 # `%name = f64[1,4096]{1,0} collective-permute(…)`, or a tuple of such types. The -done half of an
 # asynchronous pair has no operation of its own and does not match.
-_INSTRUCTION = re.compile(rf"= (?P<type>\([^()]*\)|\S+) (?P<kind>{_COLLECTIVES})(?P<start>-start)?\(")
+_INSTRUCTION = re.compile(rf"= (?P<type>\([^()]*\)|\S+) (?P<operation>{_COLLECTIVES})(?P<start>-start)?\(")
 _TYPE = re.compile(r"\b(?P<element>[a-z]+[0-9a-z]*)\[(?P<shape>[0-9,]*)\]")
 _BITS = re.compile(r"[a-z]+?([0-9]+)")
 # `custom-call(%copy), custom_call_target="lapack_dgesdd_ffi", operand_layout_constraints={f64[200,100]{0,1}}, …`
 _LAPACK = re.compile(r'custom_call_target="lapack_(?P<element>[sdcz])(?P<routine>\w+?)_ffi", (?P<operands>.*)')
-_COMPLEX_FLOPS = 4  # real operations of a complex one, about
+_COMPLEX_FLOPS = 4  # approximate number of real operations of a complex one
 
 # Of a matrix of m rows and n ≤ m columns, with vectors: Golub and Van Loan, Matrix Computations.
 _LAPACK_FLOPS: Mapping[str, Callable[[float, float], float]] = {
@@ -36,15 +36,15 @@ _LAPACK_FLOPS: Mapping[str, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True)
 class CollectiveUse:
-    """The collectives of one kind in a program's text.
+    """The collectives of one operation in the text of a program.
 
     Attributes:
-        kind: the operation's name, such as "collective-permute".
+        operation: the name of the operation, such as "collective-permute".
         count: their number in the text; one in a loop's body counts once.
         bytes_per_device: the bytes of their results on one device together.
     """
 
-    kind: str
+    operation: str
     count: int
     bytes_per_device: int
 
@@ -59,7 +59,7 @@ class Memory:
 
 
 def collectives(text: str) -> list[CollectiveUse]:
-    """Returns the collectives in a compiled program's text, by kind.
+    """Returns the collectives in a compiled program's text, by operation.
 
     Args:
         text: the optimized HLO, as `jax.stages.Compiled.as_text` gives it.
@@ -68,11 +68,11 @@ def collectives(text: str) -> list[CollectiveUse]:
     nbytes: Counter[str] = Counter()
     for match in _INSTRUCTION.finditer(text):
         types = [_type_bytes(*t) for t in _TYPE.findall(match["type"])]
-        if match["start"]:  # of the tuple (operand, result, context …) the result counts
+        if match["start"]:  # the result of the tuple (operand, result, context …)
             types = types[1:2] or types
-        count[match["kind"]] += 1
-        nbytes[match["kind"]] += sum(types)
-    return [CollectiveUse(kind, count[kind], nbytes[kind]) for kind in sorted(count)]
+        count[match["operation"]] += 1
+        nbytes[match["operation"]] += sum(types)
+    return [CollectiveUse(operation, count[operation], nbytes[operation]) for operation in sorted(count)]
 
 
 def memory(compiled: jax.stages.Compiled | None) -> Memory:
@@ -86,7 +86,7 @@ def memory(compiled: jax.stages.Compiled | None) -> Memory:
 def flops(compiled: jax.stages.Compiled | None, text: str) -> float:
     """Returns an estimate of the floating-point operations on one device.
 
-    It is the compiler's, which counts none of LAPACK's routines, and the usual number of operations of these.
+    It is the compiler's estimate, which omits LAPACK's routines, plus the usual number of operations of these routines.
 
     Args:
         compiled: the program; None for one that computes nothing.

@@ -38,7 +38,7 @@ class Origin:
     """The origin of the program that was compiled in a ``with`` block of `origin_of_program`.
 
     Attributes:
-        from_disk: whether it was loaded from disk.
+        from_disk: True if it was loaded from disk.
     """
 
     from_disk: bool = False
@@ -49,7 +49,7 @@ class DiskCache:
 
     def __init__(self, store: ProgramStore) -> None:
         self.store = store
-        self._compiling = threading.local()  # what this thread compiles
+        self._compiling = threading.local()  # the state of this thread's compilation
 
     def get(self, key: str) -> bytes | None:
         """Returns the entry of a key; None if there is no complete one."""
@@ -80,7 +80,7 @@ class DiskCache:
 
     @contextmanager
     def disabled(self) -> Iterator[None]:
-        """Disables the cache for what the body compiles on this thread."""
+        """Disables the cache for programs that the body compiles on this thread."""
         self._compiling.disabled = True
         try:
             yield
@@ -120,7 +120,7 @@ def use_disk_cache(folder: Path, max_bytes: int) -> DiskCache | None:
     setattr(module, _HOOK, lambda path: (cache, path))
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # XLA would keep its GPU autotuning beside our files, unchecked and unbounded, and the folder's path in the key.
+    # XLA would keep its GPU autotuning results beside our files, unchecked and unbounded, and the path in the key.
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
     # Quick compilations count too: a warm start has many of them.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -129,9 +129,9 @@ def use_disk_cache(folder: Path, max_bytes: int) -> DiskCache | None:
 
 
 def write_from_this_process() -> None:
-    """Makes a process of several store what it compiles, although it is not the first.
+    """Makes a process of a multi-process mesh store its programs, although it is not the first process.
 
-    In JAX only the first writes, to a folder that all share; ours is this host's own, and keys differ by process.
+    In JAX only the first process writes, to a shared folder. Here every host has a folder, and keys differ by process.
     """
     compiler, cache = import_module(_COMPILER), import_module(_MODULE)
     before = getattr(compiler, _WRITE, None)
@@ -149,8 +149,8 @@ def write_from_this_process() -> None:
 def host_processor() -> str:
     """Returns the features of this machine's processor that decide which programs run on it.
 
-    JAX's keys contain versions, flags, devices and the program; a folder that is copied to another machine must not
-    make it run instructions that it lacks.
+    JAX's keys contain versions, flags, devices and the program. A machine must not load a program with instructions
+    that it lacks from a folder that was copied from another machine.
     """
     try:
         first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 
 from shardcall_core.layouts.layout import format_spec
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.call_checks import AUTO
 
 
@@ -28,7 +28,7 @@ class KernelKey:
         out_specs: spec of each result; "compiler" if that is left to it.
         donated: operands whose memory the program may reuse.
         strategy: its name.
-        device_kind: the platform's name of it.
+        device_kind: the name of the device in JAX.
         jax: versions of JAX and jaxlib.
         flags: compiler flags of the worker.
     """
@@ -69,14 +69,14 @@ class KernelKey:
 
 @dataclass(frozen=True)
 class Platform:
-    """The part of a key that depends on the worker alone."""
+    """The parts of a key that depend on the worker alone."""
 
     device_kind: str
     jax: str
     flags: str
 
 
-def kernel_key(resolved: Resolved, platform: Platform) -> KernelKey:
+def kernel_key(resolved: Resolution, platform: Platform) -> KernelKey:
     """Returns the key of a resolved call."""
     problem = resolved.problem
     parameters = {} if problem.parameters is None else asdict(problem.parameters)

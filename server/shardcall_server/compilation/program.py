@@ -17,17 +17,17 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated
 from shardcall_server.compilation.analysis import collectives, overflowing_axis
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.kernel import Program as KernelProgram
 
 SMALL_BYTES = 64 << 10
-"""Bytes of arrays for which JAX's overhead takes longer than their copies."""
+"""The size of arrays up to which JAX's overhead takes longer than copying them."""
 
 
 class BuildError(Exception):
-    """A kernel's own Python raised or broke its promise, as the cause says; the compiler has refused nothing."""
+    """The Python code of a kernel raised or broke its promise, as the cause says; not an error of the compiler."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -50,7 +50,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program and what is needed to feed it.
+    """A compiled program and the placements of its operands and results.
 
     Attributes:
         resolved: the call that it serves.
@@ -58,13 +58,13 @@ class Program:
         results: placement of each result, which is in the leading corner of the padded shape.
         compiled: the executable; takes the present operands in order and returns the results, and bool [checks] where
             the problem has checks. None where no result has an element, so there is nothing to compute.
-        limit: placement of the most iterations of a launch, the last argument of a loop that runs in slices, which
-            returns its progress last; None for any other program.
+        limit: placement of the maximum number of iterations of a launch, the last argument of a loop that runs in
+            slices, which returns its progress last; None for any other program.
         fingerprint: SHA-256 of the lowered text, the same in every process of a mesh; the compiled text names the
             functions that this process has traced.
     """
 
-    resolved: Resolved
+    resolved: Resolution
     operands: tuple[Placement | None, ...]
     results: tuple[Placement, ...]
     compiled: jax.stages.Compiled | None
@@ -75,8 +75,8 @@ class Program:
     def inputs(self) -> tuple[tuple[ArrayType, Placement, np.dtype] | None, ...]:
         """The type, placement and element type on the devices of each operand; None for one left out."""
         return tuple(
-            None if kind is None or placement is None else (kind, placement, held_type(kind.dtype))
-            for kind, placement in zip(self.resolved.problem.operands, self.operands, strict=True)
+            None if operand is None or placement is None else (operand, placement, held_type(operand.dtype))
+            for operand, placement in zip(self.resolved.problem.operands, self.operands, strict=True)
         )
 
     @cached_property
@@ -102,7 +102,7 @@ class Program:
         return self.is_on_one_device and all(array is None or array.nbytes <= SMALL_BYTES for array in arrays)
 
     def check(self, arrays: Sequence[jax.Array]) -> None:
-        """Waits for the flags of the checks; a process that has none of the program's devices sees none.
+        """Waits for the flags of the checks; a process without devices of the program has no flags.
 
         Args:
             arrays: the results, and the flags if the program was launched and has checks.
@@ -122,12 +122,12 @@ class Program:
         return (self.compiled.as_text() or "") if self.compiled else ""
 
 
-def compile_program(resolved: Resolved, *, in_slices: bool = False) -> Program:
+def compile_program(resolved: Resolution, *, in_slices: bool = False) -> Program:
     """Traces, lowers and compiles a call. Takes 0.1 s to minutes; never inside a launch.
 
     Args:
         resolved: the call.
-        in_slices: whether a loop is compiled to run in several launches.
+        in_slices: True to compile a loop to run in several launches.
 
     Raises:
         BuildError: the kernel could not be traced, or its results are not those that it promised.
@@ -143,7 +143,7 @@ def compile_program(resolved: Resolved, *, in_slices: bool = False) -> Program:
         for operand, spec in zip(problem.operands, problem.in_specs, strict=True)
     )
     if not any(result.nbytes for result in problem.results):
-        # XLA:CPU iterates over the sizes beside a 0: a shape such as (2**30, 0) would take for ever.
+        # XLA:CPU iterates over the sizes other than 0, so its compilation of a shape such as (2**30, 0) does not end.
         specs = (spec or replicated(r.ndim) for r, spec in zip(problem.results, problem.out_specs, strict=True))
         empty = tuple(
             Placement(padded_shape(result.shape, spec, problem.mesh), named_sharding(mesh, spec))
@@ -182,7 +182,7 @@ def compile_program(resolved: Resolved, *, in_slices: bool = False) -> Program:
     return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest(), limit)
 
 
-def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
+def _check_offsets(resolved: Resolution, compiled: jax.stages.Compiled) -> None:
     if (size := overflowing_axis(compiled.as_text() or "")) is not None:
         raise CallError(
             Reason.NOT_SUPPORTED,
@@ -192,8 +192,8 @@ def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
         )
 
 
-def _check_collectives(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
-    if any(use.kind == "reduce-scatter" for use in collectives(compiled.as_text() or "")):
+def _check_collectives(resolved: Resolution, compiled: jax.stages.Compiled) -> None:
+    if any(use.operation == "reduce-scatter" for use in collectives(compiled.as_text() or "")):
         raise CallError(
             Reason.NOT_SUPPORTED,
             f"strategy {resolved.strategy.name!r} of {resolved.kernel.name} has a reduce-scatter, which returns wrong "
@@ -203,7 +203,7 @@ def _check_collectives(resolved: Resolved, compiled: jax.stages.Compiled) -> Non
 
 
 def _lower(
-    resolved: Resolved, program: KernelProgram, mesh: jax.sharding.Mesh, arguments: Sequence[jax.ShapeDtypeStruct]
+    resolved: Resolution, program: KernelProgram, mesh: jax.sharding.Mesh, arguments: Sequence[jax.ShapeDtypeStruct]
 ) -> jax.stages.Lowered:
     """Traces and lowers a kernel's program; an argument behind the operands is the limit of a loop's slice."""
     problem = resolved.problem
@@ -215,7 +215,8 @@ def _lower(
         if has_limit:
             out_shardings.append(named_sharding(mesh, replicated(1)))
         on_held_types = _on_held_types(program, problem)
-        # The program's name in profiles and compiled texts. Of registered names alone: it is in JAX's keys on disk.
+        # The program's name in profiles and compiled texts. It has registered names only, since it is in JAX's keys on
+        # disk.
         on_held_types.__name__ = f"{resolved.kernel.name}_{resolved.strategy.name}"
         lowered = jax.jit(on_held_types, out_shardings=tuple(out_shardings)).lower(*arguments)
         for result, info in zip(problem.results, lowered.out_info, strict=False):
@@ -237,10 +238,10 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> Callable[..., tu
 
     def on_held_types(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         limit = arrays[len(operands) :]
-        made = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=False)), *limit)
+        returned = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=False)), *limit)
         count = len(problem.results)
-        made, progress = made[: len(made) - len(limit)], made[len(made) - len(limit) :]
-        results, flags = made[:count], made[count:]
+        returned, progress = returned[: len(returned) - len(limit)], returned[len(returned) - len(limit) :]
+        results, flags = returned[:count], returned[count:]
         for result, promised in zip(results, problem.results, strict=True):
             if result.dtype != promised.dtype:
                 raise AssertionError(f"a kernel promised {promised} and made {result.dtype.name}")

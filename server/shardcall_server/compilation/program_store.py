@@ -25,7 +25,7 @@ ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.program")
 _PART = re.compile(r"\.[0-9a-f]{32}\.part")
 _STALE_PART_S = 3600.0  # no writer takes so long
 _KEPT_SHARE = 0.9  # of the limits, after an eviction
-_MAX_ENTRIES = 1 << 16  # each start of the mesh reads their names and sizes
+_MAX_ENTRIES = 1 << 16  # every start of the mesh reads their names and sizes
 
 
 @dataclass
@@ -34,8 +34,8 @@ class StoreCounts:
 
     Attributes:
         hits: programs that were loaded.
-        misses: programs that were not there or not usable, and were compiled.
-        damaged: the misses that were there and damaged; they are written anew.
+        misses: programs that were missing or unusable, and were compiled.
+        damaged: the misses whose files were damaged; they are written again.
         unwritten: compiled programs that could not be written.
         evicted: programs that were removed to keep the limit.
     """
@@ -47,14 +47,14 @@ class StoreCounts:
     evicted: int = 0
 
 
-def own_program_dir(cache_dir: str) -> str:
+def private_program_dir(cache_dir: str) -> str:
     """Checks and returns the folder of programs in the cache folder.
 
     Args:
         cache_dir: the cache folder; empty for none.
 
     Raises:
-        PrivateFileError: the folder of programs is not this user's alone.
+        PrivateFileError: another user has access to the folder of programs.
     """
     if not cache_dir:
         return ""
@@ -71,7 +71,7 @@ class ProgramStore:
     those of a store are not touched.
 
     Args:
-        folder: a private folder, made if it is missing.
+        folder: a private folder, created if it is missing.
         max_bytes: maximum bytes of the files; the least recently used are removed first.
         host: the features of this machine that decide which programs run on it and are not in the keys.
         max_entries: maximum number of the files.
@@ -80,7 +80,7 @@ class ProgramStore:
         counts: outcomes so far.
 
     Raises:
-        PrivateFileError: the folder is not this user's alone.
+        PrivateFileError: another user has access to the folder.
     """
 
     def __init__(self, folder: Path, max_bytes: int, host: str = "", max_entries: int = _MAX_ENTRIES) -> None:
@@ -215,12 +215,12 @@ class ProgramStore:
                 shutil.rmtree(name, dir_fd=self._descriptor, ignore_errors=True)
 
     def _warn(self, event: str, error: Exception) -> None:
-        """Logs each kind of error once: `counts` has their number."""
+        """Logs each event once; `counts` has their number."""
         if event not in self._warned:
             self._warned.add(event)
             structlog.get_logger().warning(event, reason=str(error), folder=str(self._folder))
 
 
 def _digest(name: str, value: bytes) -> bytes:
-    """Returns a digest that is wrong also in a file that was renamed."""
+    """Returns a digest that also depends on the name, so that it is wrong in a renamed file."""
     return hashlib.sha256(name.encode() + value).digest()

@@ -1,4 +1,4 @@
-"""Resolution of calls: checks everything and fills in the defaults.
+"""Resolution of calls: checks, and defaults that are filled in.
 
 Pure Python, before any tracing, so that no text of a JAX exception reaches a client.
 """
@@ -39,7 +39,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class Resolution:
     """A call with all its defaults filled in.
 
     Attributes:
@@ -58,7 +58,7 @@ class Resolved:
     reason: str
     candidates: tuple[str, ...] = ()
 
-    def with_strategy(self, name: str) -> Resolved:
+    def with_strategy(self, name: str) -> Resolution:
         """Returns the call with another of its candidates; operands and results are placed alike."""
         if name not in self.candidates[1:]:
             return self
@@ -67,8 +67,8 @@ class Resolved:
         return replace(self, strategy=strategy, reason=reason)
 
 
-def resolve(kernel: Kernel, request: Request, existing_devices: Sequence[int]) -> Resolved:
-    """Checks a call and fills in what it left open.
+def resolve(kernel: Kernel, request: Request, existing_devices: Sequence[int]) -> Resolution:
+    """Checks a call and fills in its defaults.
 
     Args:
         existing_devices: the ids of the devices that exist, in their own order.
@@ -89,7 +89,7 @@ def resolve(kernel: Kernel, request: Request, existing_devices: Sequence[int]) -
     candidates: tuple[str, ...] = ()
     if request.strategy == AUTO:
         candidates = _candidates(kernel, problem, strategy.name) if kernel.is_quick(problem) else (strategy.name,)
-    return Resolved(kernel, problem, device_ids, strategy, reason, candidates)
+    return Resolution(kernel, problem, device_ids, strategy, reason, candidates)
 
 
 def _candidates(kernel: Kernel, problem: Problem, rules: str) -> tuple[str, ...]:

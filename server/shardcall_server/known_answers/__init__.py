@@ -1,1 +1,1 @@
-"""Known-answer tests: small programs whose results are known, run to find what the compiler gets wrong."""
+"""Known-answer tests: small programs with known results, which detect miscompilations."""

@@ -1,7 +1,7 @@
 """Comparison of results with known answers.
 
-The tolerances are generous: they distinguish wrongly compiled programs, whose elements are far off, from
-different rounding. `docs/accuracy.md` has the errors of correct programs.
+The tolerances are generous: they distinguish wrongly compiled programs, whose elements are far off, from different
+rounding. `docs/accuracy.md` has the errors of correct programs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ULPS = 512.0  # of the type in which a function is computed
 
 
 def wide_type(dtype: np.dtype) -> np.dtype:
-    """Returns the type in which the known answers for ``dtype`` are computed: wider wherever the platform has one."""
+    """Returns the type in which the known answers for ``dtype`` are computed, a wider one if the platform has it."""
     if dtype.kind == "b":
         return dtype
     if dtype.kind == "c":
@@ -23,23 +23,23 @@ def wide_type(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.longdouble if dtype == np.float64 else np.float64)
 
 
-def are_wrong(got: np.ndarray, wanted: np.ndarray, largest: np.ndarray, *, signed_zeros: bool = True) -> np.ndarray:
+def are_wrong(got: np.ndarray, reference: np.ndarray, largest: np.ndarray, *, signed_zeros: bool = True) -> np.ndarray:
     """Returns True for each element that is wrong.
 
     Args:
         got: a kernel's result [n].
-        wanted: the same in a wider type [n].
-        largest: the largest size of an operand of each element [n], NaN where one is: where terms of that size cancel,
-            the error is measured by it rather than by the result.
-        signed_zeros: count a zero of the other sign as wrong.
+        reference: the same in a wider type [n].
+        largest: the largest magnitude of an operand of each element [n], NaN where an operand is NaN. Where terms of
+            that magnitude cancel, it is the measure of the error, and not the result.
+        signed_zeros: True to count a zero with the other sign as wrong.
     """
     if got.dtype.kind == "b":
-        return np.asarray(got != wanted)
+        return np.asarray(got != reference)
     with np.errstate(all="ignore"):
-        rounded = wanted.astype(got.dtype)
-        actual, expected = got.astype(wanted.dtype), rounded.astype(wanted.dtype)
-        size = np.maximum(np.abs(wanted), np.minimum(largest, 1.0))
-        near = np.abs(actual - wanted) <= _relative_tolerance(got.dtype) * size + _absolute_tolerance(got.dtype)
+        rounded = reference.astype(got.dtype)
+        actual, expected = got.astype(reference.dtype), rounded.astype(reference.dtype)
+        size = np.maximum(np.abs(reference), np.minimum(largest, 1.0))
+        near = np.abs(actual - reference) <= _relative_tolerance(got.dtype) * size + _absolute_tolerance(got.dtype)
         if got.dtype.kind == "c":
             return np.asarray(~near & np.isfinite(expected))
     both_nan, both_zero = np.isnan(actual) & np.isnan(expected), (actual == 0) & (expected == 0) & signed_zeros
@@ -48,9 +48,9 @@ def are_wrong(got: np.ndarray, wanted: np.ndarray, largest: np.ndarray, *, signe
 
 
 def _relative_tolerance(dtype: np.dtype) -> float:
-    own = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    rounding = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     computed = _ULPS * float(np.finfo(working_type(dtype)).eps)
-    return computed + own if is_narrow_float(dtype) else computed
+    return computed + rounding if is_narrow_float(dtype) else computed
 
 
 def _absolute_tolerance(dtype: np.dtype) -> float:

@@ -33,9 +33,9 @@ class KnownAnswer:
     Attributes:
         name: the subject of the test: "elementwise float64 1/5", "halo exchange".
         kernels: the kernels that are refused where it fails.
-        is_collective: whether it runs on all devices: the processes of a mesh launch it in the same order as all
-            other programs.
-        compile: makes it ready to be launched. The operands are placed here, so that a launch takes no time.
+        is_collective: True if it runs on all devices; the processes of a mesh launch it in the same order as all other
+            programs.
+        compile: compiles it and places the operands, so that a launch takes no time.
     """
 
     name: str

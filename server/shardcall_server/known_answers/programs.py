@@ -26,14 +26,14 @@ _ROWS = 16_385  # the fewest at which jax-ml/jax#39103 shows in float64
 
 
 @dataclass(frozen=True)
-class _TestCall:
-    """A call of one of our kernels over the full mesh, and its result by NumPy.
+class _MeshTest:
+    """A call of a kernel over the full mesh, and its result by NumPy.
 
     Attributes:
         name: the name of the known answer.
         kernel: the name of the kernel.
         operands: the values of the operands.
-        wanted: the expected result.
+        expected: the expected result.
         parameters: the static parameters.
         in_specs: the specs of the operands; unset ones are the kernel's defaults.
         out_specs: the spec of the result; likewise.
@@ -42,7 +42,7 @@ class _TestCall:
     name: str
     kernel: str
     operands: tuple[np.ndarray, ...]
-    wanted: np.ndarray
+    expected: np.ndarray
     parameters: Mapping[str, ParameterValue]
     in_specs: tuple[Spec | None, ...] = ()
     out_specs: tuple[Spec | None, ...] = ()
@@ -58,7 +58,7 @@ def known_answers(kernels: Mapping[str, Kernel], device_count: int, device: jax.
     Args:
         kernels: all kernels, by name.
         device_count: the number of devices of the full mesh.
-        device: one of this process, for what runs on one.
+        device: a device of this process, for tests on one device.
     """
     for name, (covered, call) in _ON_THE_MESH.items():
         there = _there(covered, kernels)
@@ -73,11 +73,11 @@ def _there(names: Sequence[str], kernels: Mapping[str, Kernel]) -> tuple[str, ..
     return tuple(name for name in names if name in kernels)
 
 
-def _product(device_count: int) -> _TestCall:
-    """Returns a product whose contracting axis is sharded, and not evenly."""
+def _product(device_count: int) -> _MeshTest:
+    """Returns a product whose contracting axis is sharded unevenly."""
     contracted = 32 * device_count - 1
     lhs, rhs = _integers((65, contracted)), _integers((contracted, 63))
-    return _TestCall(
+    return _MeshTest(
         "product",
         "matmul",
         (lhs.astype(np.float32), rhs.astype(np.float32)),
@@ -88,17 +88,17 @@ def _product(device_count: int) -> _TestCall:
     )
 
 
-def _along_rows(name: str, kernel: str, function: Callable[..., np.ndarray], device_count: int) -> _TestCall:
-    """Returns a function along an axis that is sharded, and not evenly."""
+def _along_rows(name: str, kernel: str, function: Callable[..., np.ndarray], device_count: int) -> _MeshTest:
+    """Returns a function along an axis that is sharded unevenly."""
     x = _integers((512 * device_count - 1, 9))
-    return _TestCall(name, kernel, (x.astype(np.float64),), function(x, axis=0).astype(np.float64), {"axis": 0})
+    return _MeshTest(name, kernel, (x.astype(np.float64),), function(x, axis=0).astype(np.float64), {"axis": 0})
 
 
 def _integers(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(39103).integers(-5, 6, shape)
 
 
-_ON_THE_MESH: Mapping[str, tuple[tuple[str, ...], Callable[[int], _TestCall]]] = {
+_ON_THE_MESH: Mapping[str, tuple[tuple[str, ...], Callable[[int], _MeshTest]]] = {
     "product": (_PRODUCTS, _product),
     "sum": (("sum", "mean", "var", "std"), lambda count: _along_rows("sum", "sum", np.sum, count)),
     "scan": (("cumsum",), lambda count: _along_rows("scan", "cumsum", np.cumsum, count)),
@@ -108,12 +108,12 @@ _ON_THE_MESH: Mapping[str, tuple[tuple[str, ...], Callable[[int], _TestCall]]] =
 
 
 def _compile(
-    make: Callable[[int], _TestCall], covered: Sequence[str], kernels: Mapping[str, Kernel], device_count: int
+    make: Callable[[int], _MeshTest], covered: Sequence[str], kernels: Mapping[str, Kernel], device_count: int
 ) -> Launch:
     call, ids = make(device_count), tuple(range(device_count))
-    kinds = tuple(ArrayType(operand.shape, operand.dtype) for operand in call.operands)
+    types = tuple(ArrayType(operand.shape, operand.dtype) for operand in call.operands)
     axes = MeshAxes((("x", device_count),))
-    request = Request(call.parameters, kinds, axes, ids, call.in_specs, call.out_specs, AUTO)
+    request = Request(call.parameters, types, axes, ids, call.in_specs, call.out_specs, AUTO)
     program = compile_program(resolve(kernels[call.kernel], request, ids))
     on_devices = [
         _on_devices(operand, placement)
@@ -129,20 +129,20 @@ def _on_devices(array: np.ndarray, placement: Placement) -> jax.Array:
     return jax.make_array_from_callback(padded.shape, placement.sharding, padded.__getitem__, dtype=padded.dtype)
 
 
-def _launch(call: _TestCall, program: Program, operands: Sequence[jax.Array], kernels: Sequence[str]) -> Finish:
+def _launch(call: _MeshTest, program: Program, operands: Sequence[jax.Array], kernels: Sequence[str]) -> Finish:
     assert program.compiled is not None
     result, *_ = program.compiled(*operands)  # the flags of checks may come behind it
     return partial(_finish, call, result, kernels)
 
 
-def _finish(call: _TestCall, result: jax.Array, kernels: Sequence[str]) -> Outcome:
+def _finish(call: _MeshTest, result: jax.Array, kernels: Sequence[str]) -> Outcome:
     """Compares the blocks that this process has."""
     wrong = total = 0
     for shard in result.addressable_shards:
-        wanted = call.wanted[shard.index]  # without padding, which is unspecified
-        actual = np.asarray(shard.data)[tuple(map(slice, wanted.shape))]
-        wrong += int((actual != wanted).sum())
-        total += wanted.size
+        expected = call.expected[shard.index]  # without padding, which is unspecified
+        actual = np.asarray(shard.data)[tuple(map(slice, expected.shape))]
+        wrong += int((actual != expected).sum())
+        total += expected.size
     return Outcome(dict.fromkeys(kernels, f"{wrong} of {total} elements of a {call.name} are wrong") if wrong else {})
 
 
@@ -158,10 +158,10 @@ def _compile_product_and_sum(device: jax.Device, kernels: Sequence[str]) -> Laun
     compiled = jax.jit(squares).lower(*operands).compile()
 
     def launch() -> Finish:
-        made = compiled(*operands)
+        result = compiled(*operands)
 
         def finish() -> Outcome:
-            wrong = int((np.asarray(made) != rows[:, 0] ** 2).sum())
+            wrong = int((np.asarray(result) != rows[:, 0] ** 2).sum())
             return Outcome(dict.fromkeys(kernels, f"{wrong} of {_ROWS} sums of products are wrong") if wrong else {})
 
         return finish

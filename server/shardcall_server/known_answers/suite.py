@@ -1,4 +1,4 @@
-"""The suite of known-answer tests of a process, and which of them vouch for a program."""
+"""The suite of known-answer tests of a process, and the selection of those that vouch for a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 
 from shardcall_server.compilation.disk_cache import host_processor
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.kernel import Kernel, Problem
 from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
 from shardcall_server.known_answers import elementwise, programs
@@ -19,7 +19,7 @@ _VERSION = 2  # increased when a test changes: earlier verdicts are void
 
 
 class Suite:
-    """The known-answer tests of this process, in the order in which they are run while nobody waits for one.
+    """The known-answer tests of this process, in the order in which they run if no call waits for one.
 
     Args:
         kernels: all kernels, by name.
@@ -31,16 +31,16 @@ class Suite:
         self._decisive = (platform.jax, platform.flags, platform.device_kind, host_processor())
         local = jax.local_devices()[0]
         device_id = jax.devices().index(local)
-        made = [
+        tests = [
             *programs.known_answers(kernels, jax.device_count(), local),
             *elementwise.known_answers(tuple(kernels.values()), device_id),
         ]
         self.known_answers: Mapping[str, KnownAnswer] = {
-            known_answer.name: known_answer for known_answer in made if known_answer.kernels
+            known_answer.name: known_answer for known_answer in tests if known_answer.kernels
         }
 
-    def vouching_for(self, resolved: Resolved) -> list[str]:
-        """Returns the names of the tests that must have passed before a program's results are believed."""
+    def vouching_for(self, resolved: Resolution) -> list[str]:
+        """Returns the names of the tests that must pass before the results of a program are returned."""
         parts = resolved.kernel.parts(resolved.problem)
         names = {name for kernel, problem in parts for name in self._vouching_for(kernel, problem)}
         return [name for name in self.known_answers if name in names]

@@ -53,11 +53,13 @@ class Arrivals:
         Raises:
             CallError: the mesh or the spec is invalid, or the padded array is too large.
         """
-        kind = decode_array_type(command.type, "array")
+        array_type = decode_array_type(command.type, "array")
         mesh = decode_mesh(command.mesh)
-        device_ids, spec = check_put(kind, decode_spec(command.spec), mesh, command.mesh.device_ids, self._devices)
-        check_placed(kind, spec, mesh)  # the front end accounts for the memory
-        return Arrival(command.array_id, kind, mesh, device_ids, spec)
+        device_ids, spec = check_put(
+            array_type, decode_spec(command.spec), mesh, command.mesh.device_ids, self._devices
+        )
+        check_placed(array_type, spec, mesh)  # the front end accounts for the memory
+        return Arrival(command.array_id, array_type, mesh, device_ids, spec)
 
     def finish(self, put: Arrival, source: Source) -> link_pb2.ArrayPut:
         """Copies an array to the devices and registers it; the devices do not alias ``source``."""

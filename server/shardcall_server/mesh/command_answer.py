@@ -18,7 +18,7 @@ class CommandAnswer:
 
     Attributes:
         call_id: the id of the command.
-        more: whether it may wait for later answers, which share its write to the link.
+        more: True if it may wait for later answers, to share a write to the link.
     """
 
     def __init__(self, link: Link, call_id: int) -> None:
@@ -29,7 +29,7 @@ class CommandAnswer:
     def __enter__(self) -> CommandAnswer:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+    def __exit__(self, error_type: object, error: BaseException | None, trace: object) -> bool:
         if error is not None and isinstance(error, (Exception, SystemExit)):  # a kernel's code may raise SystemExit
             self.send(failure=failure_of(error))
             return True
@@ -58,5 +58,5 @@ class CommandAnswer:
             self._link.send(message.SerializeToString(), more=self.more)
         except LinkClosedError:
             pass
-        except LinkFullError:  # a call without an answer would retain its memory for ever, so restart the mesh
+        except LinkFullError:  # a call without an answer would retain its memory for ever, so the mesh restarts
             self._link.close()

@@ -9,7 +9,7 @@ import structlog
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.program import BuildError, is_out_of_memory
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_worker.v1 import link_pb2
 
 
@@ -39,7 +39,7 @@ def failure_of(error: BaseException) -> link_pb2.Failure:
     )
 
 
-def compile_failed(resolved: Resolved, error: Exception) -> CallError:
+def compile_failed(resolved: Resolution, error: Exception) -> CallError:
     """Returns the error of a call whose program could not be compiled; the details go to the log only."""
     kernel, strategy, error_id = resolved.kernel.name, resolved.strategy.name, secrets.token_hex(4)
     log = structlog.get_logger().bind(kernel=kernel, strategy=strategy, error_id=error_id)

@@ -23,12 +23,12 @@ def send_heartbeat(link: Link, late_s: float = 0.0) -> None:
 def start_heartbeats(link: Link, *, alone: bool) -> None:
     """Starts a thread that sends a heartbeat every second.
 
-    If the mesh has other processes, the thread naps in between and reports by how much it woke late, a measure of how
-    little CPU time this process gets.
+    If the mesh has other processes, the thread wakes more often and reports its delay, a measure of how little CPU time
+    this process gets.
 
     Args:
         link: the link to the front end.
-        alone: whether this is the only process of the mesh.
+        alone: True if this is the only process of the mesh.
     """
     nap_s = _INTERVAL_S if alone else _NAP_S
 

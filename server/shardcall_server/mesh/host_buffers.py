@@ -28,12 +28,12 @@ class Source:
     """An operand in memory.
 
     Attributes:
-        kind: the type of the complete array.
+        type: the type of the complete array.
         memory: the array; or uint8[n], the blocks that the devices of this process hold.
-        is_complete: whether ``memory`` is the complete array.
+        is_complete: True if ``memory`` is the complete array.
     """
 
-    kind: ArrayType
+    type: ArrayType
     memory: np.ndarray
     is_complete: bool = True
 
@@ -41,7 +41,7 @@ class Source:
         """Puts the operand on the devices; see `placement.put_padded`."""
         if self.is_complete:
             return put_padded(self.memory, placement, copier, may_alias=may_alias)
-        return put_blocks(self.memory, self.kind, placement, copier, may_alias=may_alias)
+        return put_blocks(self.memory, self.type, placement, copier, may_alias=may_alias)
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Target:
     """The destination of a result in memory.
 
     Attributes:
-        kind: the type of the complete array.
+        type: the type of the complete array.
         memory: the array; or uint8[n], for the blocks that this process contributes.
-        is_complete: whether ``memory`` is the complete array.
+        is_complete: True if ``memory`` is the complete array.
     """
 
-    kind: ArrayType
+    type: ArrayType
     memory: np.ndarray
     is_complete: bool = True
 
@@ -63,13 +63,17 @@ class Target:
         if self.is_complete:
             gather(array, self.memory, copier, on_gathered)
         else:
-            gather_blocks(array, self.kind, self.memory, copier)
+            gather_blocks(array, self.type, self.memory, copier)
 
 
-def in_answer(array: jax.Array, kind: ArrayType, copier: ParallelCopier, *, is_complete: bool) -> bytes:
+def in_answer(array: jax.Array, array_type: ArrayType, copier: ParallelCopier, *, is_complete: bool) -> bytes:
     """Returns the bytes of a result for the answer."""
-    if is_complete and array.shape == kind.shape and len(array.sharding.device_set) == 1:
+    if is_complete and array.shape == array_type.shape and len(array.sharding.device_set) == 1:
         return np.asarray(array).tobytes()
-    memory = np.empty(kind.shape, kind.dtype) if is_complete else np.zeros(gathered_bytes(array, kind), np.uint8)
-    Target(kind, memory, is_complete).gather(array, copier, lambda _: None)
+    memory = (
+        np.empty(array_type.shape, array_type.dtype)
+        if is_complete
+        else np.zeros(gathered_bytes(array, array_type), np.uint8)
+    )
+    Target(array_type, memory, is_complete).gather(array, copier, lambda _: None)
     return memory.tobytes()

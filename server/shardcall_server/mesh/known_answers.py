@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from shardcall_server.compilation.disk_cache import DiskCache
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.known_answers.known_answer import Launch
 from shardcall_server.known_answers.suite import Suite
 from shardcall_worker.v1 import known_answer_pb2
@@ -31,7 +31,7 @@ class KnownAnswerTests:
             for test in self._suite.known_answers.values()
         ]
 
-    def vouching_for(self, resolved: Resolved) -> list[str]:
+    def vouching_for(self, resolved: Resolution) -> list[str]:
         """Returns the names of the tests that vouch for a program."""
         return self._suite.vouching_for(resolved)
 

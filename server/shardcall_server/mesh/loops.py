@@ -1,4 +1,4 @@
-"""Loops that run in slices: launches of some iterations each, with their state on the devices in between."""
+"""Loops that run in slices: launches of some iterations each, between which their state stays on the devices."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class LoopState:
         if not arrays:
             return loop_pb2.LoopProgress()
         problem, operands = self.program.resolved.problem, self._operands
-        own: GraphParameters = problem.parameters
-        for index, array, kind in zip(own.carried, arrays, problem.results, strict=False):
+        parameters: GraphParameters = problem.parameters
+        for index, array, result in zip(parameters.carried, arrays, problem.results, strict=False):
             if index >= 0:
                 placement = required(self.program.operands[index])
-                operands[index] = self._resident_arrays.placed(DeviceArray(kind, array), placement)
+                operands[index] = self._resident_arrays.placed(DeviceArray(result, array), placement)
         shards = arrays[-1].addressable_shards
         if not shards:
             return None
@@ -72,7 +72,7 @@ class LoopState:
 
 
 class Loops:
-    """The loops that have begun and not ended, by their ids.
+    """The running loops, by their ids.
 
     Threads share them without a lock: every use is one operation of a dictionary.
     """

@@ -23,8 +23,8 @@ class MemoryFiles:
     def attach(self, memory_id: int, fd: int, nbytes: int) -> None:
         """Maps a file.
 
-        Its pages exist already, since the front end wrote or reserved them; they are mapped at once, so that no page
-        fault delays a kernel.
+        Its pages exist, since the front end wrote or reserved them. They are mapped immediately, so that no page fault
+        delays a kernel.
 
         Args:
             memory_id: the id that commands use.
@@ -54,10 +54,10 @@ class MemoryFiles:
 
 
 def release_aliased() -> None:
-    """Makes JAX release memory that it aliased and does not need any more.
+    """Makes JAX release memory that it aliased and no longer needs.
 
-    JAX puts such memory on a list that it empties in its next placement or launch; a collection of Python's youngest
-    objects empties it too.
+    JAX puts such memory on a list that it empties only in its next placement or launch; a collection of Python's
+    youngest objects empties it too, so an idle worker holds nothing.
     """
     gc.collect(0)
 

@@ -19,7 +19,7 @@ from shardcall_server.link.process_blocks import Bounds, blocks_of, crop, laid_o
 Parts = Callable[[Bounds], np.ndarray]
 """Returns the part of an array within bounds inside it."""
 
-_ALIGNMENT_BYTES = 64  # JAX copies memory of another alignment, on one thread
+_ALIGNMENT_BYTES = 64  # JAX copies memory with a smaller alignment, on one thread
 _COPY_THREADS = 2  # two saturate the memory bandwidth of a small host
 _LARGE_BYTES = 2 << 20
 _SLABS, _SLAB_BYTES = 8, 16 << 20  # a slab is an eighth of a result, between _LARGE_BYTES and this
@@ -30,10 +30,10 @@ class ParallelCopier:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_COPY_THREADS - 1, thread_name_prefix="copy")
-        self._pool_free = threading.Lock()  # held, never waited for, by the thread whom the pool helps
+        self._pool_free = threading.Lock()  # held, and never waited for, by the thread that the pool helps
 
     def by_rows(self, rows: int, nbytes: int, copy: Callable[[int, int], None]) -> None:
-        """Calls ``copy(begin, end)`` for all rows, in two halves if there is much to copy and the thread is free."""
+        """Calls ``copy(begin, end)`` for all rows, in two halves if the array is large and the thread is free."""
         if nbytes < _LARGE_BYTES or rows < _COPY_THREADS or not self._pool_free.acquire(blocking=False):
             copy(0, rows)
             return
@@ -58,9 +58,9 @@ def put_padded(array: np.ndarray, placement: Placement, copier: ParallelCopier, 
         array: a row-major array whose shape fits ``placement.padded``.
         placement: the padded shape and sharding.
         copier: copies blocks that JAX cannot alias.
-        may_alias: whether a block may alias ``array``, as on CPU a contiguous and 64-byte aligned block does. Then
-            ``array`` must not change or be freed before the execution that reads it has finished; otherwise the
-            devices do not share the memory of a block once the result is ready.
+        may_alias: True if a block may alias ``array``, as a contiguous and 64-byte aligned block does on CPU. Then
+            ``array`` must not change or be freed before the execution that reads it has finished. If False, the devices
+            do not share the memory of a block once the result is ready.
     """
 
     def part(bounds: Bounds) -> np.ndarray:
@@ -72,35 +72,37 @@ def put_padded(array: np.ndarray, placement: Placement, copier: ParallelCopier, 
 
 
 def put_blocks(
-    memory: np.ndarray, kind: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool
+    memory: np.ndarray, array_type: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool
 ) -> jax.Array:
     """Puts an array on the devices from the blocks that the devices of this process hold.
 
     Args:
         memory: uint8[n]: the blocks in the layout of `process_blocks.lay_out`.
-        kind: the type of the complete array.
+        array_type: the type of the complete array.
         placement: the padded shape and sharding.
         copier: copies blocks that JAX cannot alias.
         may_alias: as for `put_padded`.
     """
     held = blocks_of(_holders(placement.sharding, placement.padded)).held.get(jax.process_index(), frozenset())
-    parts = {piece.bounds: piece.view(memory, kind.dtype) for piece in lay_out(held, kind)}
+    parts = {piece.bounds: piece.view(memory, array_type.dtype) for piece in lay_out(held, array_type)}
 
     def part(bounds: Bounds) -> np.ndarray:
         block = parts.get(bounds)
-        return np.empty([high - low for low, high in bounds], kind.dtype) if block is None else block
+        return np.empty([high - low for low, high in bounds], array_type.dtype) if block is None else block
 
-    return _put(part, kind, placement, copier, may_alias=may_alias)
+    return _put(part, array_type, placement, copier, may_alias=may_alias)
 
 
-def _put(part: Parts, kind: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
-    held = held_type(kind.dtype)
+def _put(
+    part: Parts, array_type: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool
+) -> jax.Array:
+    held = held_type(array_type.dtype)
     blocks: dict[Bounds, np.ndarray] = {}
 
     def block(index: Sequence[slice] | None) -> np.ndarray:
         bounds = _bounds(index, placement.padded)
         if bounds not in blocks:
-            inside = part(crop(bounds, kind.shape)).view(held)
+            inside = part(crop(bounds, array_type.shape)).view(held)
             blocks[bounds] = _block(inside, bounds, copier, may_alias=may_alias)
         return blocks[bounds]
 
@@ -142,22 +144,22 @@ def gather(array: jax.Array, out: np.ndarray, copier: ParallelCopier, on_gathere
         on_gathered(end * row_bytes)
 
 
-def gathered_bytes(array: jax.Array, kind: ArrayType) -> int:
+def gathered_bytes(array: jax.Array, array_type: ArrayType) -> int:
     """Returns the number of bytes that `gather_blocks` writes."""
-    return laid_out_bytes(lay_out(_own_blocks(array), kind))
+    return laid_out_bytes(lay_out(_contributed_blocks(array), array_type))
 
 
-def gather_blocks(array: jax.Array, kind: ArrayType, memory: np.ndarray, copier: ParallelCopier) -> None:
+def gather_blocks(array: jax.Array, array_type: ArrayType, memory: np.ndarray, copier: ParallelCopier) -> None:
     """Copies the blocks that this process contributes, in the layout of `process_blocks.lay_out`.
 
     Args:
-        array: a ready array, at least as large as ``kind`` in every axis.
-        kind: the type of the unpadded array.
+        array: a ready array, at least as large as ``array_type`` in every axis.
+        array_type: the type of the unpadded array.
         memory: uint8[n]: the destination of the blocks.
     """
-    shards = {crop(bounds, kind.shape): data for bounds, data in _shards(array).items()}
-    for piece in lay_out(shards, kind):
-        out = piece.view(memory, held_type(kind.dtype))
+    shards = {crop(bounds, array_type.shape): data for bounds, data in _shards(array).items()}
+    for piece in lay_out(shards, array_type):
+        out = piece.view(memory, held_type(array_type.dtype))
         inside: Any = (*(slice(n) for n in piece.shape), ...)
         part = shards[piece.bounds][inside]
         if not piece.shape:
@@ -177,16 +179,16 @@ def _shards(array: jax.Array) -> dict[Bounds, np.ndarray]:
     """
     if array.is_fully_addressable and len(array.sharding.device_set) == 1:
         return {tuple((0, n) for n in array.shape): np.asarray(array)}
-    own = None if array.is_fully_addressable else _own_blocks(array)
+    contributed = None if array.is_fully_addressable else _contributed_blocks(array)
     shards: dict[Bounds, np.ndarray] = {}
     for shard in array.addressable_shards:
         bounds = _bounds(shard.index, array.shape)
-        if bounds not in shards and (own is None or bounds in own):  # else the same block, replicated
+        if bounds not in shards and (contributed is None or bounds in contributed):  # else the same block, replicated
             shards[bounds] = np.asarray(shard.data)
     return shards
 
 
-def _own_blocks(array: jax.Array) -> frozenset[Bounds]:
+def _contributed_blocks(array: jax.Array) -> frozenset[Bounds]:
     return blocks_of(_holders(array.sharding, array.shape)).gathered.get(jax.process_index(), frozenset())
 
 

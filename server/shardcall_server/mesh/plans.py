@@ -44,7 +44,7 @@ def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Pla
         strategy=resolved.strategy.name,
         strategy_reason=resolved.reason,
         collectives=[
-            kernel_pb2.Collective(kind=c.kind, count=c.count, bytes_per_device=c.bytes_per_device)
+            kernel_pb2.Collective(kind=c.operation, count=c.count, bytes_per_device=c.bytes_per_device)
             for c in analysis.collectives(text)
         ],
         flops_per_device=analysis.flops(program.compiled, text),
@@ -67,15 +67,15 @@ def _steps(graph: GraphPlan) -> list[kernel_pb2.PlanStep]:
 
 def _step(node: PlannedNode) -> kernel_pb2.PlanStep:
     problem, count = node.problem, len(node.operands)
-    kinds = [kind for kind in (*problem.operands, *problem.results) if kind is not None]
+    types = [array_type for array_type in (*problem.operands, *problem.results) if array_type is not None]
     specs = [spec for spec in (*problem.in_specs, *node.out_specs) if spec is not None]
     arrays = [
-        describe_placement(kind, padded_shape(kind.shape, spec, problem.mesh), spec, problem.mesh)
-        for kind, spec in zip(kinds, specs, strict=True)
+        describe_placement(array_type, padded_shape(array_type.shape, spec, problem.mesh), spec, problem.mesh)
+        for array_type, spec in zip(types, specs, strict=True)
     ]
     block_bytes = (
-        math.prod(placed.block_shape) * held_type(kind.dtype).itemsize
-        for placed, kind in zip(arrays, kinds, strict=True)
+        math.prod(placed.block_shape) * held_type(array_type.dtype).itemsize
+        for placed, array_type in zip(arrays, types, strict=True)
     )
     signature = Signature(problem.parameters, problem.results, problem.checks)
     return kernel_pb2.PlanStep(

@@ -16,14 +16,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardcall_worker.v1 import link_pb2
 
-# Far below JAX's defaults of 300, 100 and 300 s: processes that are late are started again.
+# Far below JAX's defaults of 300, 100 and 300 s, since processes that are late are started again.
 _JOIN_S = 60
 _HEARTBEAT_S = 10
 _SHUTDOWN_S = 5
 # Private, since JAX's public interface lets gloo listen at the address of the host's name, often the loopback.
 _MODULE = "jax._src.lib"
 _MAKE = "make_gloo_tcp_collectives"
-# Private, since jax.extend has all primitives but this.
+# Private, since jax.extend has all primitives except this one.
 _PARALLEL = "jax._src.lax.parallel"
 _REDUCE_SCATTER = "reduce_scatter_p"
 
@@ -65,8 +65,8 @@ def _listen_at(address: str) -> None:
 def _replace_reduce_scatters() -> None:
     """Lowers reduce-scatters of CPUs to all-to-alls and sums.
 
-    gloo's own overwrites what it still sends, and so returns wrong values now and then
-    (https://github.com/jax-ml/jax/issues/40830, in jaxlib 0.10.1). The bytes sent are as many.
+    gloo's reduce-scatter overwrites memory that it is still sending, and sometimes returns wrong values
+    (https://github.com/jax-ml/jax/issues/40830, in jaxlib 0.10.1). The replacement sends the same number of bytes.
     """
     primitive = getattr(import_module(_PARALLEL), _REDUCE_SCATTER, None)
     if primitive is None:
@@ -95,17 +95,17 @@ def sum_and_scatter(
     return total if tiled else lax.squeeze(total, (axis,))
 
 
-def sum_of_processes(own: np.ndarray) -> np.ndarray:
+def sum_of_processes(local: np.ndarray) -> np.ndarray:
     """Returns the sum over all processes; a collective that all of them must call.
 
     Args:
-        own: uint8[n]; an element is nonzero in one process at most.
+        local: uint8[n]; an element is nonzero in one process at most.
     """
     first: dict[int, jax.Device] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)
     mesh = Mesh(np.array([first[process] for process in sorted(first)]), ("process",))
     sharded, replicated = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("process",), ()))
-    rows = jax.make_array_from_process_local_data(sharded, own[np.newaxis], (len(first), own.size))
+    rows = jax.make_array_from_process_local_data(sharded, local[np.newaxis], (len(first), local.size))
     total = jax.jit(lambda a: jnp.sum(a, 0, dtype=jnp.uint8), out_shardings=replicated)(rows)
     return np.array(total.addressable_data(0))

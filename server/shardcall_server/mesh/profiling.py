@@ -58,13 +58,13 @@ class Profiler:
         if self._directory is not None:
             raise CallError(Reason.PROFILE_STATE, "a profile is being recorded already; repeat this when it has ended")
         options = jax.profiler.ProfileOptions()
-        # Tracing every Python call would slow down the thread that launches, and show the server's own files.
+        # Tracing every Python call would slow down the thread that launches, and reveal the server's files.
         options.python_tracer_level = 0
         options.raise_error_on_start_failure = True
-        # JAX names files by host, so processes of one host would overwrite each other's.
-        own = f"{_OF_PROCESS}{jax.process_index()}" if jax.process_index() else ""
-        jax.profiler.start_trace(str(Path(directory, own)), profiler_options=options)
-        self._directory = Path(directory, own)
+        # JAX names files by host, so the processes of a host would overwrite each other's files.
+        subdirectory = f"{_OF_PROCESS}{jax.process_index()}" if jax.process_index() else ""
+        jax.profiler.start_trace(str(Path(directory, subdirectory)), profiler_options=options)
+        self._directory = Path(directory, subdirectory)
         _recordings.add(self)
 
     def stop(self) -> None:
@@ -92,7 +92,7 @@ class Profiler:
 
 
 def _move_beside(directory: Path) -> None:
-    """Moves the files of one of several processes to the first one's directory, under names of their own."""
+    """Moves the files of one of several processes to the directory of the first process, under other names."""
     beside = Path(directory.parent, *_PROFILE_PATH, directory.name)
     beside.mkdir(parents=True)
     for file in Path(directory, *_PROFILE_PATH).glob("*/*"):
@@ -100,9 +100,9 @@ def _move_beside(directory: Path) -> None:
 
 
 def _discard(directory: Path) -> None:
-    """Makes JAX end a recording whose files it could not write; until then it starts no other.
+    """Makes JAX end a recording whose files it could not write, without which it starts no other.
 
-    The files that it writes now are almost empty, and those that it wrote before are deleted first.
+    The files that it wrote before are deleted first; those that it writes now are almost empty.
     """
     for written in directory.glob("*"):
         shutil.rmtree(written, ignore_errors=True)

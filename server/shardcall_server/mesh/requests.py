@@ -43,8 +43,8 @@ def encode_parameter(value: object) -> kernel_pb2.ParameterValue:
 
 
 def _parameter(message: kernel_pb2.ParameterValue) -> ParameterValue:
-    kind = message.WhichOneof("kind")
-    if kind is None:
+    field = message.WhichOneof("kind")
+    if field is None:
         return None
-    value: bool | int | float | str | kernel_pb2.IntegerList = getattr(message, kind)
+    value: bool | int | float | str | kernel_pb2.IntegerList = getattr(message, field)
     return tuple(value.values) if isinstance(value, kernel_pb2.IntegerList) else value

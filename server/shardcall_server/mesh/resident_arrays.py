@@ -41,9 +41,9 @@ class ResidentArrays:
         self._arrays: dict[int, DeviceArray] = {}
         self._is_one_process = jax.process_count() == 1
 
-    def keep(self, array_id: int, kind: ArrayType, array: jax.Array) -> None:
+    def keep(self, array_id: int, array_type: ArrayType, array: jax.Array) -> None:
         """Adds an array."""
-        self._arrays[array_id] = DeviceArray(kind, array)
+        self._arrays[array_id] = DeviceArray(array_type, array)
 
     def get(self, array_id: int) -> DeviceArray:
         """Returns an array.
@@ -57,7 +57,7 @@ class ResidentArrays:
         return resident
 
     def delete(self, array_ids: Iterable[int]) -> bool:
-        """Removes arrays, which executions that were launched before still read; returns whether any is large."""
+        """Removes arrays, which executions that were launched before still read; returns True if any is large."""
         is_large = False
         for array_id in array_ids:
             resident = self._arrays.pop(array_id, None)
@@ -71,22 +71,22 @@ class ResidentArrays:
     def placed(self, resident: DeviceArray, placement: Placement) -> jax.Array:
         """Returns an array in another placement; see `as_operand`."""
         array = resident.array
-        sharding, wanted = array.sharding, placement.sharding
-        if array.shape == placement.padded and (self._is_one_process or sharding.device_set == wanted.device_set):
-            if sharding == wanted or sharding.is_equivalent_to(wanted, array.ndim):  # the first is quicker
+        sharding, target = array.sharding, placement.sharding
+        if array.shape == placement.padded and (self._is_one_process or sharding.device_set == target.device_set):
+            if sharding == target or sharding.is_equivalent_to(target, array.ndim):  # the first is quicker
                 return array
             moved: jax.Array = jax.device_put(array, placement.sharding)
             return moved
-        # Differently padded: padding here may be part of a block there, so the transfer goes through the host.
+        # With another padding, padding may become part of a block, so the transfer goes through the host.
         return put_padded(self._gather_unsharded(resident), placement, self._copier, may_alias=True)
 
     def _gather_unsharded(self, resident: DeviceArray) -> np.ndarray:
         """Returns the unsharded array in host memory; every process of the mesh calls this at the same command."""
-        kind = resident.type
+        array_type = resident.type
         if self._is_one_process:
-            unsharded = np.empty(kind.shape, kind.dtype)
+            unsharded = np.empty(array_type.shape, array_type.dtype)
             gather(resident.array, unsharded, self._copier, lambda _: None)
             return unsharded
-        own = np.zeros(kind.shape, kind.dtype)
-        gather(resident.array, own, self._copier, lambda _: None)
-        return sum_of_processes(own.reshape(-1).view(np.uint8)).view(kind.dtype).reshape(kind.shape)
+        local = np.zeros(array_type.shape, array_type.dtype)
+        gather(resident.array, local, self._copier, lambda _: None)
+        return sum_of_processes(local.reshape(-1).view(np.uint8)).view(array_type.dtype).reshape(array_type.shape)

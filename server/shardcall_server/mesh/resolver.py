@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from shardcall_core.call_error import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
 from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
-from shardcall_server.compilation.resolve import Resolved, resolve
+from shardcall_server.compilation.resolve import Resolution, resolve
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.mesh.requests import decode_request
 from shardcall_worker.v1 import link_pb2
 
 _MAX_OPEN = 64
 _MAX_OPEN_BYTES = 8192
-_Call = tuple[bytes, ...]
+_CallKey = tuple[bytes, ...]
 
 
 class Resolver:
@@ -25,9 +25,9 @@ class Resolver:
 
     Args:
         kernels: the kernels by name.
-        platform: the part of every key that this process decides.
+        platform: the parts of every key that depend on this process.
         devices: the ids of the mesh's devices.
-        max_open: the most calls that are kept.
+        max_open: the maximum number of calls that are kept.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Resolver:
         self._kernels = kernels
         self._platform = platform
         self._devices = devices
-        self._open: OrderedDict[_Call, tuple[Resolved, KernelKey]] = OrderedDict()
+        self._open: OrderedDict[_CallKey, tuple[Resolution, KernelKey]] = OrderedDict()
 
-    def resolve(self, command: link_pb2.Prepare) -> tuple[Resolved, KernelKey]:
+    def resolve(self, command: link_pb2.Prepare) -> tuple[Resolution, KernelKey]:
         """Returns the call of a command with the strategy that the command names, and its key.
 
         Raises:
@@ -55,7 +55,7 @@ class Resolver:
         resolved = entry[0].with_strategy(command.strategy)
         return resolved, replace(entry[1], strategy=resolved.strategy.name)
 
-    def _resolve(self, command: link_pb2.Prepare) -> tuple[Resolved, KernelKey]:
+    def _resolve(self, command: link_pb2.Prepare) -> tuple[Resolution, KernelKey]:
         kernel = self._kernels.get(command.call.kernel)
         if kernel is None:
             raise CallError(

@@ -60,12 +60,14 @@ def check_placed(array: ArrayType, spec: Spec, mesh: MeshAxes) -> int:
 
 def device_bytes() -> int:
     """Returns the memory of all devices as reported by the platform; 0 if it reports none."""
-    own: int = sum((device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices())
-    return own * int(jax.process_count())  # other processes have equal devices, whose memory is not visible here
+    local_bytes: int = sum((device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices())
+    return local_bytes * int(
+        jax.process_count()
+    )  # other processes have equal devices, whose memory is not visible here
 
 
 def check_memory(nbytes: int, limit_bytes: int) -> None:
-    """Refuses arrays that the devices together cannot hold, since the kernel would kill a process on virtual devices.
+    """Refuses arrays that the devices cannot hold; with virtual devices, the operating system would kill the process.
 
     Args:
         nbytes: the memory needed.

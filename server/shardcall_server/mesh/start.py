@@ -24,7 +24,8 @@ def main() -> int:
     # Ctrl-C and service managers signal the whole process group; the front end drains and then stops its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # Imported objects stay alive: traversing them repeatedly takes a tenth of the import time, and later time of calls.
+    # Imported objects stay alive. Traversing them repeatedly takes a tenth of the import time, and slows down calls
+    # later.
     gc.disable()
     from shardcall_server.mesh import worker  # noqa: PLC0415  # with JAX
 

@@ -18,20 +18,22 @@ class TrialRunner:
     """
 
     def __init__(self) -> None:
-        self._kinds: list[tuple[Placement, str]] = []
+        self._layouts: list[tuple[Placement, str]] = []
         self._blocks: list[jax.Array] = []
 
     def run(self, program: Program, command: measure_pb2.Measure) -> measure_pb2.Measured:
-        """Runs a program at least once, until it has had its runs or its time.
+        """Runs a program at least once, until the maximum number of runs or the maximum time is reached.
 
-        Ones rather than zeros: memory that was never written reads from one page, in no time.
+        The blocks are ones and not zeros: memory that was never written is read from one page, which is too fast.
         """
         assert program.compiled is not None
-        kinds = [(placement, held.name) for _, placement, held in filter(None, program.inputs)]
-        if kinds != self._kinds:
+        layouts = [(placement, held.name) for _, placement, held in filter(None, program.inputs)]
+        if layouts != self._layouts:
             self.discard_blocks()
-            self._blocks = [jnp.ones(placement.padded, dtype, device=placement.sharding) for placement, dtype in kinds]
-            self._kinds = kinds
+            self._blocks = [
+                jnp.ones(placement.padded, dtype, device=placement.sharding) for placement, dtype in layouts
+            ]
+            self._layouts = layouts
             jax.block_until_ready(self._blocks)
         measured = measure_pb2.Measured()
         started = now = time.monotonic()
@@ -46,4 +48,4 @@ class TrialRunner:
 
     def discard_blocks(self) -> None:
         """Releases the blocks."""
-        self._kinds, self._blocks = [], []
+        self._layouts, self._blocks = [], []

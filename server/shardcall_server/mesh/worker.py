@@ -45,7 +45,7 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     link = Link(socket.socket(fileno=link_fd))
     batches = link.batches()
     kernels = load_kernels()
-    send_heartbeat(link)  # a spare stands by from here on
+    send_heartbeat(link)  # from here on, the process is a spare
     batch = next(batches, [])
     if batch and (fd := batch[0][1]) is not None:  # the front end's own socket, passed on by an agent
         link = Link(socket.socket(fileno=fd))
@@ -80,17 +80,17 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
 
 
 def load_kernels() -> dict[str, Kernel]:
-    """Returns the kernels of every installed distribution, by name; an entry point creates one or several.
+    """Returns the kernels of all installed distributions, by name; an entry point creates one or several.
 
-    Kernels that cannot be loaded or described are omitted, and so are those whose name is taken: a third-party package
-    must not keep the server from starting, nor replace a built-in kernel.
+    Kernels that cannot be loaded or described are omitted, and so are those whose name is taken. A third-party package
+    must neither prevent the start of the server nor replace a built-in kernel.
     """
     log = structlog.get_logger()
     kernels: dict[str, Kernel] = {}
     for entry in sorted(entry_points(group="shardcall.kernels"), key=_ours_first):
         try:
-            made = entry.load()()
-            loaded = {kernel.name: kernel for kernel in ((made,) if isinstance(made, Kernel) else made)}
+            created = entry.load()()
+            loaded = {kernel.name: kernel for kernel in ((created,) if isinstance(created, Kernel) else created)}
             for kernel in loaded.values():
                 describe_kernel(kernel)
             if taken := sorted(loaded.keys() & kernels.keys()):

@@ -16,7 +16,7 @@ from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import MeshAxes
 from shardcall_core.wire.private_files import PrivateFileError, read_file
-from shardcall_server.compilation.program_store import own_program_dir
+from shardcall_server.compilation.program_store import private_program_dir
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.call_history import MAX_FILE_BYTES, CallHistory, CountedCall, decode_calls
 from shardcall_server.frontend.programs.keys import AbstractCall
@@ -59,7 +59,7 @@ class WarmUp:
         self._refusals: list[str] = []
         self._is_first = True
         try:
-            self.program_dir = own_program_dir(settings.cache_dir)
+            self.program_dir = private_program_dir(settings.cache_dir)
         except PrivateFileError as error:
             raise SettingsError(f"setting cache_dir is {settings.cache_dir!r}: {error}") from None
         self.call_history = CallHistory(settings.cache_dir)

@@ -81,7 +81,7 @@ def blocks_program(
     specs: LocalSpecs | None = None,
     of_block: Body | None = None,
 ) -> Program:
-    """Returns the program that computes each block from blocks; the compiler gathers what operands lack of theirs.
+    """Returns the program that computes each block from blocks; the compiler gathers the blocks that operands lack.
 
     Args:
         row: the row.
@@ -99,7 +99,7 @@ def blocks_program(
         for k, specs in zip(present, in_specs, strict=True)
     ]
     has = [spec_of_result(layout.result, array.ndim) for array in problem.results]
-    needs = [spec or made for spec, made in zip(problem.out_specs, has, strict=True)]
+    needs = [spec or default for spec, default in zip(problem.out_specs, has, strict=True)]
     padded = [padded_shape(array.shape, spec, problem.mesh) for array, spec in zip(problem.results, needs, strict=True)]
     of_batch = [] if row.batch_check is None else [layout.result[: row.batch_check.axes(call)]]
     local = block_shape(result.shape, layout.result, problem.mesh)
@@ -131,11 +131,11 @@ def blocks_program(
     def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         flags = flags_of(row, problem, arrays, mesh)
         blocks = [resharded(array, shape, *specs) for array, shape, specs in zip(arrays, shapes, in_specs, strict=True)]
-        made = mapped(*blocks)
+        results = mapped(*blocks)
         if of_batch:
-            made, failed = made[:-1], made[-1]
+            results, failed = results[:-1], results[-1]
             flags.append(any_element(_as_flagged, failed, result.shape[: failed.ndim], mesh, of_batch[0]))
-        return (*map(resharded, made, padded, has, needs), *flags)
+        return (*map(resharded, results, padded, has, needs), *flags)
 
     return program
 

@@ -9,21 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.kernels.array_functions.row import Call, ResultBlock, Row
+from shardcall_server.kernels.array_functions.row import CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import narrow, widen
 from shardcall_server.kernels.core.kernel import required
 
 
-def _free(call: Call) -> tuple[tuple[int | None, ...], ...]:
+def _free(call: CallShapes) -> tuple[tuple[int | None, ...], ...]:
     return ((),) * len(call.shapes)
 
 
 def _rounded(product: jax.Array) -> jax.Array:
-    """Returns a product rounded to its type, of which a sum is taken next.
+    """Returns a product that is rounded before it is added to something.
 
-    LLVM computes ``a * b + c`` with one rounding, NumPy with two. With a select between them it does not: barriers and
-    `lax.reduce_precision` are removed before (jaxlib 0.10.2).
+    LLVM computes ``a * b + c`` with one rounding, NumPy with two. A select between them prevents that; barriers and
+    `lax.reduce_precision` do not, since they are removed earlier (jaxlib 0.10.2).
     """
     return jnp.where(jnp.isnan(product), jnp.nan, product)
 
@@ -60,8 +60,12 @@ def _linspace(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.A
 
 def _eye(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     (k,) = map(required, operands)
-    least, most = -(2**62), 2**62
-    offset = jnp.minimum(k, most).astype(np.int64) if k.dtype.kind == "u" else jnp.clip(k.astype(np.int64), least, most)
+    min_offset, max_offset = -(2**62), 2**62
+    offset = (
+        jnp.minimum(k, max_offset).astype(np.int64)
+        if k.dtype.kind == "u"
+        else jnp.clip(k.astype(np.int64), min_offset, max_offset)
+    )
     on_diagonal = block.index(1).astype(np.int64) - block.index(0).astype(np.int64) == offset
     return narrow(widen(on_diagonal, block.dtype), block.dtype)
 

@@ -1,4 +1,4 @@
-"""Rows of the table for functions that act element by element and are no ufuncs of `ufuncs.FUNCTIONS`."""
+"""Rows of the table for functions that act element by element and are not in `ufuncs.FUNCTIONS`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, ResultBlock, Row
+from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.element_types import convert
 from shardcall_server.kernels.core.kernel import required
 
 
-def _broadcast(call: Call) -> AlignedAxes:
+def _broadcast(call: CallShapes) -> AlignedAxes:
     def axes(shape: tuple[int, ...]) -> tuple[int | None, ...]:
         behind = len(call.shape) - len(shape)
         return tuple(i + behind if size == call.shape[i + behind] else None for i, size in enumerate(shape))
@@ -23,9 +23,9 @@ def _broadcast(call: Call) -> AlignedAxes:
 
 
 def _nextafter(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    """Counts in integers: floating-point arithmetic takes subnormal numbers for zero."""
-    x, y = (convert(required(each), block.dtype) for each in operands)
-    x, y = (jnp.broadcast_to(each, block.shape) for each in (x, y))
+    """Counts in integers, since floating-point arithmetic treats subnormal numbers as zero."""
+    x, y = (convert(required(operand), block.dtype) for operand in operands)
+    x, y = (jnp.broadcast_to(array, block.shape) for array in (x, y))
     here, there = _key(x), _key(y)
     key = here + _direction(here, there).astype(here.dtype)
     bits = jnp.where(key < 0, np.iinfo(key.dtype).min - key, key)
@@ -38,9 +38,9 @@ def _nextafter(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.
 
 def _key(x: jax.Array) -> jax.Array:
     """Returns integers in the order of the numbers, consecutive for neighbours; 0 for both zeros."""
-    kind = np.dtype(f"int{8 * x.dtype.itemsize}")
-    bits = lax.bitcast_convert_type(x, kind)
-    return jnp.where(bits < 0, np.iinfo(kind).min - bits, bits)
+    dtype = np.dtype(f"int{8 * x.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(x, dtype)
+    return jnp.where(bits < 0, np.iinfo(dtype).min - bits, bits)
 
 
 def _direction(here: jax.Array, there: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
-"""The strategy ``all_to_all`` of rows of the table: other axes are sharded while a function sees complete ones.
+"""The strategy ``all_to_all`` of rows of the table, which exchanges the axes that are sharded.
 
-An axis that a function needs complete and that is sharded over some mesh axes gives them to another axis, of which
-every index is computed by itself. Each device sends and receives (D - 1) / D of its block.
+The mesh axes of an array axis that a function needs complete move to another array axis, whose indices are computed
+independently. Each device sends and receives (D - 1) / D of its block.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def exchanged_refusal(row: Row, problem: Problem) -> str | None:
     inner = _exchanged(row, problem)
     if inner is None:
         return "no other axis of the operand is long enough to be sharded instead, over the same mesh axes"
-    each = zip(problem.in_specs, inner.in_specs, local_specs(row, inner).operands, strict=True)
-    for k, (own, spec, needed) in enumerate(each):
-        if own is None or spec is None:
+    entries = zip(problem.in_specs, inner.in_specs, local_specs(row, inner).operands, strict=True)
+    for k, (has, spec, needed) in enumerate(entries):
+        if has is None or spec is None:
             continue
-        if _moved_axes(own, spec) is None or (spec != needed and any(spec)):
+        if _moved_axes(has, spec) is None or (spec != needed and any(spec)):
             name = FUNCTIONS[row.name].operand_name(k)
-            return f"{name} is sharded as {format_spec(own)}, and it serves {format_spec(required(needed))}"
+            return f"{name} is sharded as {format_spec(has)}, and it serves {format_spec(required(needed))}"
     return None
 
 
@@ -44,7 +44,7 @@ def exchanged_program(row: Row, problem: Problem, mesh: jax.sharding.Mesh) -> Pr
     """Returns the program that exchanges the axes of the main operand, and those of the result back."""
     inner = required(_exchanged(row, problem))
     present = [k for k, operand in enumerate(problem.operands) if operand is not None]
-    out_spec, made, result = required(problem.out_specs[0]), required(inner.out_specs[0]), problem.results[0]
+    out_spec, inner_spec, result = required(problem.out_specs[0]), required(inner.out_specs[0]), problem.results[0]
     program = blocks_program(row, inner, mesh)
 
     def exchanged(array: jax.Array, k: int) -> jax.Array:
@@ -53,7 +53,7 @@ def exchanged_program(row: Row, problem: Problem, mesh: jax.sharding.Mesh) -> Pr
 
     def on_arrays(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         of_result, *flags = program(*(exchanged(array, k) for array, k in zip(arrays, present, strict=True)))
-        return (_sharded_as(of_result, result.shape, made, out_spec, problem.mesh, mesh), *flags)
+        return (_sharded_as(of_result, result.shape, inner_spec, out_spec, problem.mesh, mesh), *flags)
 
     return on_arrays
 
@@ -65,7 +65,7 @@ def can_exchange(problem: Problem, targets: Sequence[int | None]) -> bool:
 
 
 def _free_axes(targets: Sequence[int | None], spec: Sequence[object], shape: Sequence[int], devices: int) -> list[int]:
-    """Returns the aligned axes that are not sharded; of fewer elements most devices would have none."""
+    """Returns the unsharded aligned axes that are long enough: with fewer elements, most devices would have none."""
     aligned = [i for i, target in enumerate(targets) if target is not None]
     return [i for i in aligned if not spec[i] and 2 * shape[i] >= devices]
 
@@ -75,12 +75,12 @@ def _exchanged(row: Row, problem: Problem) -> Problem | None:
     spec = required(problem.in_specs[row.main])
     needed = required(local_specs(row, problem).operands[row.main])
     targets, shape = alignment_of(row, call_of(problem))[row.main], required(problem.operands[row.main]).shape
-    made = list(needed)
+    exchanged = list(needed)
     for names in [names for names, kept in zip(spec, needed, strict=True) if names != kept]:
-        if not (free := _free_axes(targets, made, shape, problem.mesh.size(names))):
+        if not (free := _free_axes(targets, exchanged, shape, problem.mesh.size(names))):
             return None
-        made[max(free, key=lambda i: shape[i])] = names
-    in_specs = tuple(tuple(made) if k == row.main else s for k, s in enumerate(problem.in_specs))
+        exchanged[max(free, key=lambda i: shape[i])] = names
+    in_specs = tuple(tuple(exchanged) if k == row.main else s for k, s in enumerate(problem.in_specs))
     needs = local_specs(row, replace(problem, in_specs=in_specs, out_specs=(None,))).operands
     served = tuple(
         needed if spec is not None and needed is not None and _moved_axes(spec, needed) else spec
@@ -95,18 +95,18 @@ def _exchanged(row: Row, problem: Problem) -> Problem | None:
 
 
 def _moved_axes(has: Spec, needs: Spec) -> dict[tuple[str, ...], tuple[int, int]] | None:
-    """Returns the axes between which mesh axes move, by these; None where other things differ."""
+    """Returns the array axes between which mesh axes move, by mesh axes; None if the specs differ in another way."""
     moves = {}
-    for axis, (names, wanted) in enumerate(zip(has, needs, strict=True)):
-        if names == wanted:
+    for axis, (names, needed) in enumerate(zip(has, needs, strict=True)):
+        if names == needed:
             continue
-        if names and wanted:
+        if names and needed:
             return None
         if names:
             if names not in needs:
                 return None
             moves[names] = axis, needs.index(names)
-        elif wanted not in has:
+        elif needed not in has:
             return None
     return moves
 
@@ -114,7 +114,7 @@ def _moved_axes(has: Spec, needs: Spec) -> dict[tuple[str, ...], tuple[int, int]
 def _sharded_as(
     array: jax.Array, shape: tuple[int, ...], has: Spec, needs: Spec, axes: MeshAxes, mesh: jax.sharding.Mesh
 ) -> jax.Array:
-    """Returns a padded array with another sharding, each of whose mesh axes shards one axis then and another before."""
+    """Returns a padded array with another sharding, in which some mesh axes shard another array axis than before."""
     array = fit(array, padded_shape(shape, has, axes))
     block, moves = block_shape(shape, needs, axes), _moved_axes(has, needs) or {}
 

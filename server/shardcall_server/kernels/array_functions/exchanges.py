@@ -1,4 +1,4 @@
-"""The strategy ``exchange`` of rows of the table that move elements: blocks with rows of others at known positions."""
+"""The strategy ``exchange`` of rows of the table that move elements to positions known at compile time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardcall_core.functions import checks, layout_rules
 from shardcall_core.layouts.layout import format_spec
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.joined_rows import JoinedPart, joined
-from shardcall_server.kernels.array_functions.row import Call, Exchanged, LocalSpecs, ResultBlock, call_of
+from shardcall_server.kernels.array_functions.row import CallShapes, LocalSpecs, ResultBlock, RowExchange, call_of
 from shardcall_server.kernels.array_functions.sliced_axes import SlicedAxis
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert
@@ -22,7 +22,7 @@ from shardcall_server.kernels.core.kernel import Problem, required
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
 MAX_PARTS = 8
-"""The most arrays that are joined by an exchange; each takes a few collectives."""
+"""The maximum number of arrays that an exchange joins; each takes a few collectives."""
 
 TOO_MANY = "the devices would send as many rows as their blocks have, and exchange another axis in less time"
 
@@ -40,11 +40,11 @@ def of_result(problem: Problem, of: ShardedAxis, axis: int) -> ShardedAxis:
 
 
 def others(axes: Sequence[int], ndim: int) -> list[int | None]:
-    """Returns the alignment of an operand to a result of its axes, except along some."""
+    """Returns the alignment of an operand to a result with the same axes, with None for some of them."""
     return [None if i in axes else i for i in range(ndim)]
 
 
-def _flip_axes(call: Call) -> tuple[int, ...]:
+def _flip_axes(call: CallShapes) -> tuple[int, ...]:
     return checks.axes(call.parameters, "axis", len(call.x))
 
 
@@ -65,7 +65,7 @@ def _flip(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | N
     return moved(move, required(operands[0]))
 
 
-FLIP = Exchanged(
+FLIP = RowExchange(
     "Each device sends its reversed block to the device that needs it, and the edges that padding moves.",
     _flip_specs,
     _flip,
@@ -108,7 +108,7 @@ def _concatenate(problem: Problem, block: ResultBlock, operands: Sequence[jax.Ar
     return moved(move, *(convert(required(operand), block.dtype) for operand in operands))
 
 
-CONCATENATE = Exchanged(
+CONCATENATE = RowExchange(
     "The devices send each other the rows that their blocks of the result lack; every device gets the arrays that "
     "are shorter than half a block.",
     _concatenate_specs,
@@ -117,7 +117,7 @@ CONCATENATE = Exchanged(
 
 
 def _edge_slices(rows: int, before: int, behind: int, mode: str) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Returns the first index, the number and the step of the elements before an axis and of those behind it."""
+    """Returns the first index, number and step of the elements that pad an axis before its start and after its end."""
     if mode == "wrap":
         return (rows - before, before, 1), (0, behind, 1)
     skipped = 1 if mode == "reflect" else 0
@@ -141,9 +141,9 @@ def _pad_specs(problem: Problem) -> LocalSpecs | str:
 
 
 def _padded(bits: jax.Array, fill: jax.Array, part: JoinedPart, behind: int, mode: str) -> jax.Array:
-    """Returns the running device's block of an array with rows before and behind it along an axis."""
+    """Returns the running device's block of an array padded with rows before and after it along an axis."""
     along, before, axis = part.of, part.first, part.joined
-    made = part(bits)
+    middle = part(bits)
     if mode in ("constant", "edge"):
         edges = [fill, fill]
         if mode == "edge":
@@ -151,14 +151,14 @@ def _padded(bits: jax.Array, fill: jax.Array, part: JoinedPart, behind: int, mod
             edges = [one(bits, jnp.asarray(row, np.int64)) for row in (0, along.rows - 1)]
         head = JoinedPart(replace(along, rows=before), 0, axis)
         tail = JoinedPart(replace(along, rows=behind), before + along.rows, axis)
-        return joined([(head, edges[0]), (part, made), (tail, edges[1])])
-    parts, slices = [(part, made)], _edge_slices(along.rows, before, behind, mode)
+        return joined([(head, edges[0]), (part, middle), (tail, edges[1])])
+    parts, slices = [(part, middle)], _edge_slices(along.rows, before, behind, mode)
     for first, (start, count, step) in zip((0, before + along.rows), slices, strict=True):
         if count:
             edge = SlicedAxis(along, count, step, is_sharded=False)(bits, jnp.asarray(start, np.int64))
             of_edge = JoinedPart(replace(along, rows=count), first, axis)
             parts.append((of_edge, of_edge.of_complete(edge)))
-    return joined(sorted(parts, key=lambda each: each[0].first))
+    return joined(sorted(parts, key=lambda pair: pair[0].first))
 
 
 def _pad(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
@@ -188,7 +188,7 @@ def _padded_here(bits: jax.Array, fill: jax.Array, axis: int, width: tuple[int, 
     return lax.pad(bits, fill, [(before, behind, 0) for before, behind in widths])
 
 
-PAD = Exchanged(
+PAD = RowExchange(
     "The devices send each other the rows that their blocks of the result lack, and every device gets the rows from "
     "which the new ones are made.",
     _pad_specs,

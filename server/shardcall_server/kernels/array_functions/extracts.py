@@ -1,4 +1,4 @@
-"""The strategy ``exchange`` of rows of the table that take few elements: each device sends what it has of them."""
+"""The strategy ``exchange`` of rows of the table that take few elements: each device sends those that it has."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jax import lax
 from shardcall_core.functions import layout_rules
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.exchanges import TOO_MANY, others, sharded_axes
-from shardcall_server.kernels.array_functions.row import Exchanged, LocalSpecs, ResultBlock, call_of
+from shardcall_server.kernels.array_functions.row import LocalSpecs, ResultBlock, RowExchange, call_of
 from shardcall_server.kernels.core.bits import from_parts, parts_of
 from shardcall_server.kernels.core.element_types import narrow, widen
 from shardcall_server.kernels.core.kernel import Problem, required
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 
 
-def _sum_of_own(
-    array: jax.Array, is_own: jax.Array, take: Callable[[jax.Array], jax.Array], names: tuple[str, ...]
+def _sum_of_local(
+    array: jax.Array, is_local: jax.Array, take: Callable[[jax.Array], jax.Array], names: tuple[str, ...]
 ) -> jax.Array:
-    """Returns elements of which each is on one device, and zero on the others, on all of them."""
-    parts = [jnp.where(is_own, take(part), jnp.zeros((), part.dtype)) for part in parts_of(array)]
+    """Returns, on all devices, elements of which each is on one device, by a sum to which the others add zeros."""
+    parts = [jnp.where(is_local, take(part), jnp.zeros((), part.dtype)) for part in parts_of(array)]
     return from_parts([lax.psum(part, names) if names else part for part in parts], np.dtype(array.dtype))
 
 
@@ -35,11 +35,12 @@ def _diagonal_specs(problem: Problem) -> LocalSpecs | str:
     return LocalSpecs((spec,), (*kept, *[()] * (len(call.shape) - len(kept))))
 
 
-def _own_diagonal(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, tuple[str, ...]]:
-    """Returns x with the axes of the matrices last, the index of each element of a diagonal in the block, and so on.
+def _local_diagonal(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, tuple[str, ...]]:
+    """Returns the block of x with the axes of the matrices last, and the positions of the diagonals in it.
 
     Returns:
-        The block [..., rows, columns]; the indices in it [2, count]; which of them it has [count]; the mesh axes.
+        The block [..., rows, columns]; the indices in it [2, count]; bool [count], True for those inside the block; the
+        mesh axes of the rows and columns.
     """
     call = call_of(problem)
     axes = layout_rules.diagonal_axes(call.x, call.parameters)
@@ -47,34 +48,34 @@ def _own_diagonal(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array,
     rows, columns = (along.rows for along in alongs)
     offset = max(-rows, min(call["offset"], columns))
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    indices, is_own = [], jnp.ones((count,), bool)
+    indices, is_local = [], jnp.ones((count,), bool)
     for along, first in zip(alongs, (max(-offset, 0), max(offset, 0)), strict=True):
         index = jnp.arange(first, first + count) - jnp.asarray(along.index(), np.int64) * along.block
-        is_own &= (index >= 0) & (index < along.block)
+        is_local &= (index >= 0) & (index < along.block)
         indices.append(jnp.clip(index, 0, max(along.block - 1, 0)))
     names = tuple(name for along in alongs for name in along.axis_names)
-    return jnp.moveaxis(x, axes, (-2, -1)), jnp.stack(indices), is_own, names
+    return jnp.moveaxis(x, axes, (-2, -1)), jnp.stack(indices), is_local, names
 
 
 def _diagonal(problem: Problem, _: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    matrices, (row, column), is_own, names = _own_diagonal(problem, required(operands[0]))
-    return _sum_of_own(matrices, is_own, lambda part: part[..., row, column], names)
+    matrices, (row, column), is_local, names = _local_diagonal(problem, required(operands[0]))
+    return _sum_of_local(matrices, is_local, lambda part: part[..., row, column], names)
 
 
 def _trace(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    matrices, (row, column), is_own, names = _own_diagonal(problem, required(operands[0]))
-    own = matrices[..., row, column]
+    matrices, (row, column), is_local, names = _local_diagonal(problem, required(operands[0]))
+    diagonal = matrices[..., row, column]
     if block.dtype == np.bool_:
-        are = jnp.any(is_nonzero(widen(own, np.dtype(own.dtype))) & is_own, axis=-1)
+        are = jnp.any(is_nonzero(widen(diagonal, np.dtype(diagonal.dtype))) & is_local, axis=-1)
         is_any: jax.Array = lax.psum(are.astype(np.int32), names) > 0
         return is_any
-    wide = widen(own, block.dtype)
-    sums = jnp.sum(jnp.where(is_own, wide, jnp.zeros((), wide.dtype)), axis=-1, dtype=wide.dtype)
+    wide = widen(diagonal, block.dtype)
+    sums = jnp.sum(jnp.where(is_local, wide, jnp.zeros((), wide.dtype)), axis=-1, dtype=wide.dtype)
     return narrow(lax.psum(sums, names), block.dtype)
 
 
-DIAGONAL = Exchanged("Each device sends the elements of the diagonals that it has.", _diagonal_specs, _diagonal)
-TRACE = Exchanged("Each device adds up the elements that it has, and the sums are added.", _diagonal_specs, _trace)
+DIAGONAL = RowExchange("Each device sends the elements of the diagonals that it has.", _diagonal_specs, _diagonal)
+TRACE = RowExchange("Each device adds up the elements that it has, and the sums are added.", _diagonal_specs, _trace)
 
 
 def _take_specs(problem: Problem) -> LocalSpecs | str:
@@ -106,34 +107,34 @@ def _along_specs(problem: Problem) -> LocalSpecs | str:
     return LocalSpecs((x_spec, tuple(result)), tuple(result))
 
 
-def own_indices(problem: Problem, valid: jax.Array) -> tuple[jax.Array, jax.Array, tuple[str, ...]]:
-    """Returns indices as the device's block counts them, which of them it has, and the mesh axes of the others."""
+def local_indices(problem: Problem, valid: jax.Array) -> tuple[jax.Array, jax.Array, tuple[str, ...]]:
+    """Returns indices relative to the device's block, a mask of those inside it, and the mesh axes of the axis."""
     along = sharded_axes(problem)[problem.parameters.axis or 0]
     index = valid - jnp.asarray(along.index(), np.int64) * along.block
-    is_own = (index >= 0) & (index < along.block)
-    return jnp.clip(index, 0, max(along.block - 1, 0)), is_own, along.axis_names
+    is_local = (index >= 0) & (index < along.block)
+    return jnp.clip(index, 0, max(along.block - 1, 0)), is_local, along.axis_names
 
 
-def take_of(valid: Callable[[jax.Array, int], jax.Array]) -> Exchanged:
+def take_of(valid: Callable[[jax.Array, int], jax.Array]) -> RowExchange:
     """Returns the strategy of `take`, from a function that counts indices of an axis from its first element."""
 
     def body(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
         (x, indices), axis = map(required, operands), block["axis"] or 0
-        index, is_own, names = own_indices(problem, valid(indices, block.call.x[axis]))
+        index, is_local, names = local_indices(problem, valid(indices, block.call.x[axis]))
         behind = x.ndim - axis - 1
-        is_own = is_own.reshape((*is_own.shape, *[1] * behind))
-        return _sum_of_own(x, is_own, lambda part: jnp.take(part, index, axis=axis, mode="clip"), names)
+        is_local = is_local.reshape((*is_local.shape, *[1] * behind))
+        return _sum_of_local(x, is_local, lambda part: jnp.take(part, index, axis=axis, mode="clip"), names)
 
-    return Exchanged("Each device sends the elements that it has.", _take_specs, body)
+    return RowExchange("Each device sends the elements that it has.", _take_specs, body)
 
 
-def along_of(valid: Callable[[jax.Array, int], jax.Array]) -> Exchanged:
-    """Returns the strategy of `take_along_axis`, likewise."""
+def along_of(valid: Callable[[jax.Array, int], jax.Array]) -> RowExchange:
+    """Returns the strategy of `take_along_axis`, from such a function."""
 
     def body(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
         (x, indices), axis = map(required, operands), block["axis"]
-        index, is_own, names = own_indices(problem, valid(indices, block.call.x[axis]))
+        index, is_local, names = local_indices(problem, valid(indices, block.call.x[axis]))
         take = lambda part: jnp.take_along_axis(part, index, axis, mode="clip")  # noqa: E731
-        return _sum_of_own(x, is_own, take, names)
+        return _sum_of_local(x, is_local, take, names)
 
-    return Exchanged("Each device sends the elements that it has.", _along_specs, body)
+    return RowExchange("Each device sends the elements that it has.", _along_specs, body)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, ResultBlock, Row
+from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.element_types import convert, working_type
 from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.core.reproducibility import Reproducibility
@@ -17,12 +17,12 @@ Transform = Callable[..., jax.Array]
 """A function of jax.numpy.fft, of an array, a number of points, an axis and a norm."""
 
 
-def _but_axis(call: Call) -> AlignedAxes:
+def _but_axis(call: CallShapes) -> AlignedAxes:
     axis = call["axis"] % len(call.x)
     return (tuple(None if i == axis else i for i in range(len(call.x))),)
 
 
-def _origins(call: Call) -> tuple[int | None, ...]:
+def _origins(call: CallShapes) -> tuple[int | None, ...]:
     return tuple(range(len(call.x)))
 
 

@@ -13,7 +13,7 @@ from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
 from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
 from shardcall_server.kernels.array_functions.row import (
-    Call,
+    CallShapes,
     IndexCheck,
     Row,
     alignment_of,
@@ -28,7 +28,7 @@ from shardcall_server.kernels.core.kernel import Kernel, Problem, required
 class TableKernel(Kernel[Any]):
     """A function of the table.
 
-    Sharding: along axes of which every index is computed by itself each device computes its block, without
+    Sharding: along axes whose indices are computed independently, each device computes its block, without
     collectives. Where an operand is sharded along another axis, the devices exchange rows or exchange the axis that
     they shard; a function that is much longer than a copy runs on one device, and another gathers its operands.
     """
@@ -50,7 +50,7 @@ class TableKernel(Kernel[Any]):
             raise CallError(Reason[refused.reason], str(refused), field=refused.field) from None
         types = tuple(ArrayType(shape, np.dtype(dtype)) for shape, dtype in results)
         shapes = tuple(None if operand is None else operand.shape for operand in operands)
-        call = Call(shapes, types[0].shape, parameters)
+        call = CallShapes(shapes, types[0].shape, parameters)
         values = _normalised(self.row, call)
         checks = tuple(_value_check(self.name, check, call) for check in checks_of(self.row, call))
         if (batch := self.row.batch_check) is not None:
@@ -84,7 +84,7 @@ class TableKernel(Kernel[Any]):
         if first is None:
             first = self._first_out_spec(problem)
         others = zip(problem.out_specs[1:], problem.results[1:], strict=True)
-        return (first, *(wanted or spec_of_result(first, result.ndim) for wanted, result in others))
+        return (first, *(requested or spec_of_result(first, result.ndim) for requested, result in others))
 
     def _first_out_spec(self, problem: Problem) -> Spec:
         row, call = self.row, call_of(problem)
@@ -99,7 +99,7 @@ class TableKernel(Kernel[Any]):
         return tuple(() if origin is None else spec[origin] for origin in origins)
 
 
-def _normalised(row: Row, call: Call) -> dict[str, Any]:
+def _normalised(row: Row, call: CallShapes) -> dict[str, Any]:
     """Returns the parameters of a call, its axes counted from the first."""
     ndim = len(call.shape if row.counts_result else call.x)
 
@@ -112,7 +112,7 @@ def _normalised(row: Row, call: Call) -> dict[str, Any]:
     }
 
 
-def _value_check(name: str, check: IndexCheck, call: Call) -> ValueCheck:
+def _value_check(name: str, check: IndexCheck, call: CallShapes) -> ValueCheck:
     operand, count = FUNCTIONS[name].operand_name(check.operand), check.count(call)
     allowed = f"give indices from {-count} to {count - 1}" if count else "there is none"
     message = f"{operand} has an index that the axis of {count} elements does not have; {allowed}"

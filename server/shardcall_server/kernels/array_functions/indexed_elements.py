@@ -1,4 +1,4 @@
-"""Rows of the table for elements at indices: taken, counted out, and replaced in a copy of the array."""
+"""Rows of the table for elements at indices, which are taken, or replaced in a copy of the array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax import lax
 
 from shardcall_core.functions import checks
 from shardcall_core.functions.update_rules import UPDATE_MODES
-from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, IndexCheck, ResultBlock, Row
+from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, IndexCheck, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.kernel import required
@@ -30,31 +30,31 @@ def _converted(values: jax.Array, dtype: np.dtype) -> jax.Array:
     return convert(values, dtype)
 
 
-def _axes(call: Call) -> tuple[int, ...]:
+def _axes(call: CallShapes) -> tuple[int, ...]:
     return checks.axes(call.parameters, "axes", len(call.x))
 
 
-def _counts(first_index: int) -> Callable[[Call], tuple[IndexCheck, ...]]:
-    """Returns the checks of the indices, the operands from one on."""
+def _counts(first_index: int) -> Callable[[CallShapes], tuple[IndexCheck, ...]]:
+    """Returns the checks of the index operands, which begin with the operand ``first_index``."""
     return lambda call: tuple(IndexCheck(first_index + i, _size_of(axis)) for i, axis in enumerate(_axes(call)))
 
 
-def _size_of(axis: int) -> Callable[[Call], int]:
+def _size_of(axis: int) -> Callable[[CallShapes], int]:
     return lambda call: call.x[axis]
 
 
-def _positions(call: Call, indices: Sequence[tuple[int, ...] | None]) -> tuple[int, list[int]]:
+def _positions(call: CallShapes, indices: Sequence[tuple[int, ...] | None]) -> tuple[int, list[int]]:
     """Returns the number of axes that the indices have, and the position of the other axes of x in x[indices]."""
     count = max(len(shape or ()) for shape in indices)
     others = len(call.x) - len(_axes(call))
     return count, [i if i < call["position"] else i + count for i in range(others)]
 
 
-def _others(call: Call) -> list[int]:
+def _others(call: CallShapes) -> list[int]:
     return [i for i in range(len(call.x)) if i not in _axes(call)]
 
 
-def _take_at_aligned(call: Call) -> AlignedAxes:
+def _take_at_aligned(call: CallShapes) -> AlignedAxes:
     indices = call.shapes[1:]
     count, positions = _positions(call, indices)
     of_x = dict(zip(_others(call), positions, strict=True))
@@ -67,7 +67,7 @@ def _take_at_aligned(call: Call) -> AlignedAxes:
     return tuple(aligned)
 
 
-def _key(call: Call, indices: Sequence[jax.Array]) -> tuple[slice | jax.Array, ...]:
+def _key(call: CallShapes, indices: Sequence[jax.Array]) -> tuple[slice | jax.Array, ...]:
     """Returns the index of x with nonnegative indices along its indexed axes."""
     key: list[slice | jax.Array] = [slice(None)] * len(call.x)
     for axis, index in zip(_axes(call), indices, strict=True):
@@ -82,7 +82,7 @@ def _from_first(index: jax.Array, count: int) -> jax.Array:
 
 
 def _numpys_position(axes: Sequence[int]) -> int:
-    """Returns where NumPy puts the axes of indices along some axes: first, if others are between them."""
+    """Returns the position at which NumPy puts the axes of the indices: 0 if the indexed axes are not adjacent."""
     return axes[0] if list(axes) == list(range(axes[0], axes[0] + len(axes))) else 0
 
 
@@ -104,7 +104,7 @@ def _take_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
     return moved(move, x)
 
 
-def _put_at_aligned(call: Call) -> AlignedAxes:
+def _put_at_aligned(call: CallShapes) -> AlignedAxes:
     values, indices = call.shapes[1] or (), call.shapes[2:]
     count, positions = _positions(call, indices)
     of_result = dict(zip(positions, _others(call), strict=True))
@@ -117,8 +117,8 @@ def _put_at_aligned(call: Call) -> AlignedAxes:
     return of_x, tuple(of_values), *((None,) * len(shape or ()) for shape in indices)
 
 
-def _last_only(key: tuple[slice | jax.Array, ...], call: Call) -> tuple[slice | jax.Array, ...]:
-    """Returns a key in which of equal indices only the last is left, as NumPy assigns; others are beyond the end."""
+def _last_only(key: tuple[slice | jax.Array, ...], call: CallShapes) -> tuple[slice | jax.Array, ...]:
+    """Returns a key that keeps the last of equal indices, as NumPy assigns; the others become out of range."""
     axes = _axes(call)
     indices = jnp.broadcast_arrays(*(item for item in key if not isinstance(item, slice)))
     flat = jnp.zeros(indices[0].shape, np.int64)
@@ -153,12 +153,12 @@ def _put_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
 
     if call["mode"] == "set":
         return moved(put, x, new)
-    if block.dtype == np.bool_:  # sums are or, products and; XLA scatters neither
+    if block.dtype == np.bool_:  # a sum is an or, and a product an and; XLA scatters neither
         return put(x.astype(np.uint8), new.astype(np.uint8)) != 0
     return narrow(put(widen(x, block.dtype), widen(new, block.dtype)), block.dtype)
 
 
-def _put_aligned(call: Call) -> AlignedAxes:
+def _put_aligned(call: CallShapes) -> AlignedAxes:
     axis, ndim = call["axis"] % len(call.x), len(call.x)
 
     def aligned(shape: tuple[int, ...]) -> tuple[int | None, ...]:
@@ -196,7 +196,7 @@ def _flatnonzero(block: ResultBlock, operands: Sequence[jax.Array | None]) -> ja
     return jnp.flatnonzero(nonzero, size=block["size"], fill_value=0).astype(block.dtype)
 
 
-def _aligned_to_none(call: Call) -> AlignedAxes:
+def _aligned_to_none(call: CallShapes) -> AlignedAxes:
     return ((None,) * len(call.x),)
 
 
@@ -208,8 +208,8 @@ _INDICES: Mapping[str, str] = {
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    indices = "Integers that broadcast together; negative ones count from the end. One that there is not is refused."
-    along = "Integers; negative ones count from the last element. One that there is not is refused."
+    indices = "Integers that broadcast together; negative ones count from the end. An index out of range is refused."
+    along = "Integers; negative ones count from the last element. An index out of range is refused."
     return (
         Row(
             "take_at",

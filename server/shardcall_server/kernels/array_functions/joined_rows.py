@@ -36,7 +36,7 @@ class JoinedPart:
         firsts = [device * block - self.first for device in range(along.devices)]
         needs = [i for i, first in enumerate(firsts) if -block < first < along.rows]
         for device in range(along.devices):
-            # Devices that need none of its rows need no more than others.
+            # Devices that need no row take rows at the same distance from their blocks as the nearest device that does.
             near = min(needs, key=lambda i: abs(i - device))
             firsts[device] = firsts[near] + (device - near) * along.block
         return MovedRows.of(along, firsts, block, 0)
@@ -52,32 +52,32 @@ class JoinedPart:
         return not self.of.rows or self.is_short or self._moved_rows().has_margins
 
     def __call__(self, block: jax.Array) -> jax.Array:
-        """Returns the rows of the array that are in the running device's block of the joined one, where they are."""
+        """Returns the running device's block of the joined array, with the rows of this array at their positions."""
         if not self.is_short:
             return self._moved_rows()(block)
         complete = SlicedAxis(self.of, self.of.rows, 1, is_sharded=False)(block, jnp.zeros((), jnp.int32))
         return self.of_complete(complete)
 
     def of_complete(self, complete: jax.Array) -> jax.Array:
-        """Returns these rows of an array of which every device has all rows."""
+        """Returns the same rows from an array that is complete on every device."""
         length, axis = self.joined.block, self.joined.axis
-        kind = index_type(2 * self.joined.block * self.joined.devices + 1)
-        start = jnp.asarray(self.joined.index(), kind) * length - self.first
+        dtype = index_type(2 * self.joined.block * self.joined.devices + 1)
+        start = jnp.asarray(self.joined.index(), dtype) * length - self.first
         start = jnp.clip(start, -length, self.of.rows) + length
         return rows(pad_axis(complete, axis, length, length), start, length, axis)
 
 
 def joined(parts: Sequence[tuple[JoinedPart, jax.Array]]) -> jax.Array:
-    """Returns the running device's block of the array of which some rows are those of each part.
+    """Returns the running device's block of the joined array, from the rows of each part.
 
     Args:
         parts: the parts that have rows, by position, and what calling them returned.
     """
     (last, result) = parts[-1]
     along = last.joined
-    shape = [along.block if i == along.axis else 1 for i in range(max(made.ndim for _, made in parts))]
-    kind = index_type(2 * along.block * along.devices + 1)
-    row = (jnp.arange(along.block, dtype=kind) + jnp.asarray(along.index(), kind) * along.block).reshape(shape)
-    for part, made in reversed(parts[:-1]):
-        result = jnp.where(row < part.first + part.of.rows, made, result)
+    shape = [along.block if i == along.axis else 1 for i in range(max(array.ndim for _, array in parts))]
+    dtype = index_type(2 * along.block * along.devices + 1)
+    row = (jnp.arange(along.block, dtype=dtype) + jnp.asarray(along.index(), dtype) * along.block).reshape(shape)
+    for part, array in reversed(parts[:-1]):
+        result = jnp.where(row < part.first + part.of.rows, array, result)
     return result

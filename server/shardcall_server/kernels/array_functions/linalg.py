@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_core.functions import linalg_rules
-from shardcall_server.kernels.array_functions.row import AlignedAxes, BatchCheck, Call, ResultBlock, Row
+from shardcall_server.kernels.array_functions.row import AlignedAxes, BatchCheck, CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.element_types import convert
 from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.core.reproducibility import Reproducibility
@@ -28,24 +28,24 @@ _SWEEPS = 8  # of all elements for each row: between those of an inverse and of 
 _SQUARE = "The matrices [..., N, N], of float32 or wider; integers and bool are computed in float64."
 
 
-def _of_batch(call: Call) -> AlignedAxes:
+def _of_batch(call: CallShapes) -> AlignedAxes:
     return ((*range(len(call.x) - 2), None, None),)
 
 
-def _of_two(call: Call) -> AlignedAxes:
+def _of_two(call: CallShapes) -> AlignedAxes:
     """Aligns the batches of matrices and right-hand sides, which are broadcast."""
     count = _batch_axes(call)
 
-    def aligned(shape: tuple[int, ...], own: int) -> tuple[int | None, ...]:
-        axes = range(count - own, count)
+    def aligned(shape: tuple[int, ...], ndim: int) -> tuple[int | None, ...]:
+        axes = range(count - ndim, count)
         batch = (i if shape[k] == call.shape[i] else None for k, i in enumerate(axes))
-        return (*batch, *(None for _ in shape[own:]))
+        return (*batch, *(None for _ in shape[ndim:]))
 
     x, b = (shape or () for shape in call.shapes)
     return aligned(x, len(x) - 2), aligned(b, max(len(b) - 2, 0))
 
 
-def _batch_axes(call: Call) -> int:
+def _batch_axes(call: CallShapes) -> int:
     x, b = (*(shape or () for shape in call.shapes), ())[:2]
     return max(len(x), len(b)) - 2
 
@@ -106,7 +106,7 @@ def _solve(block: ResultBlock, operands: Sequence[jax.Array | None]) -> tuple[ja
     batch = block.shape[: _batch_axes(block.call)]
     if 0 in block.shape:
         return jnp.zeros(block.shape, block.dtype), jnp.zeros(batch, bool)
-    x, b = (jnp.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (x, b))
+    x, b = (jnp.broadcast_to(array, (*batch, *array.shape[-2:])) for array in (x, b))
     unit = jnp.eye(x.shape[-1], dtype=x.dtype)
     solution, singular = _solved(jnp.where(_valid(block, batch)[..., None, None], x, unit), b)
     return (solution[..., 0] if is_vector else solution), singular
@@ -148,11 +148,11 @@ def _eigvalsh(block: ResultBlock, x: jax.Array) -> tuple[jax.Array, ...]:
 def _svd(block: ResultBlock, x: jax.Array) -> tuple[jax.Array, ...]:
     *leading, rows, columns = x.shape
     if not x.size:
-        least = min(rows, columns)
-        left, right = (rows, columns) if block["full_matrices"] else (least, least)
+        inner = min(rows, columns)
+        left, right = (rows, columns) if block["full_matrices"] else (inner, inner)
         shapes = (rows, left), (right, columns)
         units = [jnp.broadcast_to(jnp.eye(m, n, dtype=x.dtype), (*leading, m, n)) for m, n in shapes]
-        return units[0], jnp.zeros((*leading, least), x.real.dtype), units[1], jnp.zeros(leading, bool)
+        return units[0], jnp.zeros((*leading, inner), x.real.dtype), units[1], jnp.zeros(leading, bool)
     u, values, v = lax.linalg.svd(x, full_matrices=block["full_matrices"], compute_uv=True)
     return u, values, v, jnp.isnan(values).any(-1)
 

@@ -1,9 +1,9 @@
-"""Exchange of rows of which only the run knows the first.
+"""Exchange of rows whose first index is known only when the program runs.
 
-Every device needs as many rows, from ``firsts[d] + shift`` on; ``firsts`` are known when the program is compiled and
-``shift``, from 0 to a known maximum, is the same on all devices. Arrays are integers: see `bits`. What each may need
-at any shift is an interval of rows that is known too. Where it is long, the shifts fall into intervals, and all devices
-take the same branch.
+Every device needs the same number of rows, from ``firsts[d] + shift`` on. ``firsts`` are known when the program is
+compiled; ``shift``, from 0 to a known maximum, is the same on all devices. Arrays are integers: see `bits`. The rows
+that a device may need at any shift are a known interval. If it is long, the shifts are divided into intervals, each
+with a branch of the program, and all devices take the same branch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardcall_server.kernels.core.differentiation import is_differentiated
 from shardcall_server.kernels.stencils.exchange import Exchange, ShardedAxis
 
 MAX_BRANCHES = 8
-"""The most intervals of shifts: each is a branch to compile."""
+"""The maximum number of intervals of shifts: each is a branch to compile."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class MovedRows:
 
     @staticmethod
     def of(along: ShardedAxis, firsts: Sequence[int], count: int, highest: int) -> MovedRows:
-        """Returns the rows of an axis whose padding counts too: what it holds is read, and used by nobody."""
+        """Returns the rows of an axis, including its padding, whose values are read but never used."""
         return MovedRows(replace(along, rows=along.block * along.devices), tuple(firsts), count, highest)
 
     @property
     def margins(self) -> tuple[int, int]:
-        """The most rows that a device needs from before its block and from behind it."""
+        """The maximum numbers of rows that a device needs from before its block and from after it."""
         offsets = [first - device * self.along.block for device, first in enumerate(self.firsts)]
         return max(0, -min(offsets)), max(0, max(offsets) + self.highest + self.count - self.along.block)
 
@@ -59,12 +59,12 @@ class MovedRows:
     @property
     def branch_rows(self) -> int:
         """The number of shifts of one branch."""
-        least = max(16, self.count // 4)
-        return max(least, -(-(self.highest + 1) // MAX_BRANCHES))
+        min_rows = max(16, self.count // 4)
+        return max(min_rows, -(-(self.highest + 1) // MAX_BRANCHES))
 
     @property
     def received_rows(self) -> int:
-        """The most rows that a device receives."""
+        """The maximum number of rows that a device receives."""
         return sum(self.margins) if self.has_margins else self.count + min(self.branch_rows, self.highest)
 
     def __call__(self, block: jax.Array, shift: jax.Array | int = 0) -> jax.Array:
@@ -87,11 +87,11 @@ class MovedRows:
         axis, size, length = self.along.axis, self.along.block, self.count + highest - lowest
         starts = [first + lowest for first in self.firsts]
         sources = [start // size for start in starts]
-        most = max((start + length - 1) // size - source for start, source in zip(starts, sources, strict=True))
-        # The first block ends with rows that are needed, those behind it begin with some.
+        max_distance = max((start + length - 1) // size - source for start, source in zip(starts, sources, strict=True))
+        # The needed rows are at the end of the first block, and at the start of the blocks after it.
         unused = min(start % size for start in starts)
         parts = [self._received(rows(block, unused, size - unused, axis), sources)]
-        for k in range(1, most + 1):
+        for k in range(1, max_distance + 1):
             needed = max(start + length - (source + k) * size for start, source in zip(starts, sources, strict=True))
             part = rows(block, 0, min(size, needed), axis)
             parts.append(self._received(part, [source + k for source in sources]))
@@ -119,17 +119,17 @@ class MovedRows:
         before = Exchange.of(self.along, [(start - left, start) for start in starts], "none")(block)
         behind = Exchange.of(self.along, [(start + size, start + size + right) for start in starts], "none")(block)
         offsets = [first - start for first, start in zip(self.firsts, starts, strict=True)]
-        # As the rows of the block are counted: the first row that is needed, and the least and the greatest it may be.
-        first, least, greatest = shift + self.along.pick(offsets), min(offsets), max(offsets) + self.highest
-        head, tail = max(0, -least), min(self.count, size - greatest)
+        # Relative to the block: the first row that is needed, and its minimum and maximum over all shifts.
+        first, min_first, max_first = shift + self.along.pick(offsets), min(offsets), max(offsets) + self.highest
+        head, tail = max(0, -min_first), min(self.count, size - max_first)
         if tail <= head:
             return rows(_joined([before, block, behind], axis), first + left, self.count, axis)
         parts = [rows(block, first + head, tail - head, axis)]
         if head:
-            near = _joined([before, rows(block, 0, max(0, head + greatest), axis)], axis)
+            near = _joined([before, rows(block, 0, max(0, head + max_first), axis)], axis)
             parts.insert(0, rows(near, first + left, head, axis))
         if tail < self.count:
-            start = least + tail
+            start = min_first + tail
             near = _joined([rows(block, start, size - start, axis), behind], axis)
             parts.append(rows(near, first + tail - start, self.count - tail, axis))
         return _joined(parts, axis)

@@ -15,7 +15,7 @@ from shardcall_core.functions import checks, layout_rules
 from shardcall_server.kernels.array_functions.exchanges import CONCATENATE, FLIP, PAD
 from shardcall_server.kernels.array_functions.extracts import DIAGONAL, TRACE
 from shardcall_server.kernels.array_functions.resizing import REPEAT, RESHAPE
-from shardcall_server.kernels.array_functions.row import AlignedAxes, Body, Call, ResultBlock, Row
+from shardcall_server.kernels.array_functions.row import AlignedAxes, Body, CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.kernel import required
@@ -40,7 +40,7 @@ def _others(axes: Sequence[int], ndim: int) -> list[int]:
     return [i for i in range(ndim) if i not in axes]
 
 
-def _axes(call: Call, name: str = "axis", ndim: int | None = None) -> tuple[int, ...]:
+def _axes(call: CallShapes, name: str = "axis", ndim: int | None = None) -> tuple[int, ...]:
     return checks.axes(call.parameters, name, len(call.x) if ndim is None else ndim)
 
 
@@ -48,19 +48,19 @@ def _origins_of(targets: Sequence[int | None], ndim: int) -> tuple[int | None, .
     return tuple(targets.index(i) if i in targets else None for i in range(ndim))
 
 
-def _reshape_targets(call: Call) -> list[int | None]:
+def _reshape_targets(call: CallShapes) -> list[int | None]:
     """Returns the axes of the result for those at both ends of x that keep their sizes and their neighbours."""
     x, shape = call.x, call.shape
-    least = min(len(x), len(shape))
-    front = next((i for i in range(least) if x[i] != shape[i]), least)
-    back = next((i for i in range(least - front) if x[-1 - i] != shape[-1 - i]), least - front)
+    min_ndim = min(len(x), len(shape))
+    front = next((i for i in range(min_ndim) if x[i] != shape[i]), min_ndim)
+    back = next((i for i in range(min_ndim - front) if x[-1 - i] != shape[-1 - i]), min_ndim - front)
     if math.prod(x[front : len(x) - back]) != math.prod(shape[front : len(shape) - back]):  # of arrays without elements
         front = back = 0
     more = len(shape) - len(x)
     return [i if i < front else i + more if i >= len(x) - back else None for i in range(len(x))]
 
 
-def _reshape_origins(call: Call) -> tuple[int | None, ...]:
+def _reshape_origins(call: CallShapes) -> tuple[int | None, ...]:
     targets = _reshape_targets(call)
     origins = list(_origins_of(targets, len(call.shape)))
     if None in targets and None in origins:
@@ -68,36 +68,36 @@ def _reshape_origins(call: Call) -> tuple[int | None, ...]:
     return tuple(origins)
 
 
-def _expand_dims_targets(call: Call) -> list[int | None]:
+def _expand_dims_targets(call: CallShapes) -> list[int | None]:
     return list(_others(_axes(call, "axis", len(call.shape)), len(call.shape)))
 
 
-def _squeeze_targets(call: Call) -> list[int | None]:
+def _squeeze_targets(call: CallShapes) -> list[int | None]:
     kept = _others(layout_rules.squeezed(call.x, call.parameters), len(call.x))
     return [kept.index(i) if i in kept else None for i in range(len(call.x))]
 
 
-def _broadcast_targets(call: Call) -> list[int | None]:
+def _broadcast_targets(call: CallShapes) -> list[int | None]:
     behind = len(call.shape) - len(call.x)
     return [i + behind if size == call.shape[i + behind] else None for i, size in enumerate(call.x)]
 
 
-def _but_axes(call: Call) -> list[int | None]:
+def _but_axes(call: CallShapes) -> list[int | None]:
     """Returns the axes of x, None for those that the parameter ``axis`` names."""
     along = _axes(call)
     return [None if i in along else i for i in range(len(call.x))]
 
 
-def _every(call: Call) -> tuple[int | None, ...]:
+def _every(call: CallShapes) -> tuple[int | None, ...]:
     return tuple(range(len(call.shape)))
 
 
-def _of_axis(call: Call) -> tuple[int | None, ...]:
+def _of_axis(call: CallShapes) -> tuple[int | None, ...]:
     """Returns the origins of a result of x's axes; of the flattened one the first axis, where there is one."""
     return _every(call) if call["axis"] is not None else (0 if call.x else None,)
 
 
-def _concatenate_aligned(call: Call) -> AlignedAxes:
+def _concatenate_aligned(call: CallShapes) -> AlignedAxes:
     if call["axis"] is None:
         return tuple((None,) * len(required(shape)) for shape in call.shapes)
     return (tuple(_but_axes(call)),) * len(call.shapes)
@@ -109,26 +109,26 @@ def _concatenate(block: ResultBlock, *arrays: jax.Array) -> jax.Array:
     return jnp.concatenate(arrays, axis=block["axis"])
 
 
-def _stack_aligned(call: Call) -> AlignedAxes:
+def _stack_aligned(call: CallShapes) -> AlignedAxes:
     return (tuple(_others(_axes(call, "axis", len(call.shape)), len(call.shape))),) * len(call.shapes)
 
 
-def _tile_targets(call: Call) -> list[int | None]:
+def _tile_targets(call: CallShapes) -> list[int | None]:
     reps, ndim = checks.integers(call.parameters, "reps"), len(call.shape)
     copies = (1,) * (ndim - len(reps)) + reps
     return [i if copies[i] == 1 else None for i in range(ndim - len(call.x), ndim)]
 
 
-def _tile_origins(call: Call) -> tuple[int | None, ...]:
+def _tile_origins(call: CallShapes) -> tuple[int | None, ...]:
     new = len(call.shape) - len(call.x)
     return (*[None] * new, *range(len(call.x)))
 
 
-def _repeat_targets(call: Call) -> list[int | None]:
+def _repeat_targets(call: CallShapes) -> list[int | None]:
     return [None] * len(call.x) if call["axis"] is None else _but_axes(call)
 
 
-def _triangle_targets(call: Call) -> list[int | None]:
+def _triangle_targets(call: CallShapes) -> list[int | None]:
     return [1] if len(call.x) == 1 else list(range(len(call.x)))
 
 
@@ -143,7 +143,7 @@ def _triangle(*, is_upper: bool) -> Body:
     return _move(move)
 
 
-def _diagonal_targets(call: Call) -> list[int | None]:
+def _diagonal_targets(call: CallShapes) -> list[int | None]:
     kept = _others(layout_rules.diagonal_axes(call.x, call.parameters), len(call.x))
     return [kept.index(i) if i in kept else None for i in range(len(call.x))]
 
@@ -177,7 +177,7 @@ def _astype(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
     return convert(x, block.dtype)
 
 
-def _pad_targets(call: Call) -> list[int | None]:
+def _pad_targets(call: CallShapes) -> list[int | None]:
     return [None if sum(rows) else i for i, rows in enumerate(layout_rules.margins(call.x, call.parameters))]
 
 
@@ -191,12 +191,14 @@ def _pad(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     return moved(lambda bits, of_fill: lax.pad(bits, of_fill, margins), x, value)
 
 
-def _one(targets: Callable[[Call], Sequence[int | None]], others: int = 0) -> Callable[[Call], AlignedAxes]:
+def _one(targets: Callable[[CallShapes], Sequence[int | None]], others: int = 0) -> Callable[[CallShapes], AlignedAxes]:
     """Returns the alignment of x to some axes of the result, and of further operands, scalars, to none."""
     return lambda call: (tuple(targets(call)), *[()] * others)
 
 
-def _row(name: str, summary: str, body: Body, targets: Callable[[Call], Sequence[int | None]], **more: Any) -> Row:
+def _row(
+    name: str, summary: str, body: Body, targets: Callable[[CallShapes], Sequence[int | None]], **more: Any
+) -> Row:
     return Row(name, summary, body, (_ANY,), aligned=_one(targets), **more)
 
 
@@ -219,7 +221,7 @@ def rows() -> tuple[Row, ...]:
             _reshape_targets,
             parameters={"shape": "The shape; one size may be -1, which stands for what is left."},
             origins=_reshape_origins,
-            exchanged=RESHAPE,
+            exchange=RESHAPE,
         ),
         _row(
             "expand_dims",
@@ -251,7 +253,7 @@ def rows() -> tuple[Row, ...]:
             _but_axes,
             parameters=axis,
             origins=_every,
-            exchanged=FLIP,
+            exchange=FLIP,
         ),
         Row(
             "concatenate",
@@ -261,7 +263,7 @@ def rows() -> tuple[Row, ...]:
             {"axis": "Along which axis; negative axes count from the last. None: the arrays are flattened."},
             _concatenate_aligned,
             _of_axis,
-            exchanged=CONCATENATE,
+            exchange=CONCATENATE,
         ),
         Row(
             "stack",
@@ -294,7 +296,7 @@ def rows() -> tuple[Row, ...]:
             _repeat_targets,
             parameters={"repeats": "How often each row occurs.", **flat},
             origins=_of_axis,
-            exchanged=REPEAT,
+            exchange=REPEAT,
         ),
         *(
             _row(
@@ -313,7 +315,7 @@ def rows() -> tuple[Row, ...]:
             _move(_diagonal_of),
             _diagonal_targets,
             parameters=diagonals,
-            exchanged=DIAGONAL,
+            exchange=DIAGONAL,
         ),
         _row(
             "trace",
@@ -322,7 +324,7 @@ def rows() -> tuple[Row, ...]:
             _diagonal_targets,
             parameters={**diagonals, "dtype": "The element type of the sums, by name; None for that of numpy.sum."},
             reproducibility=Reproducibility.INTEGERS,
-            exchanged=TRACE,
+            exchange=TRACE,
         ),
         Row(
             "pad",
@@ -335,6 +337,6 @@ def rows() -> tuple[Row, ...]:
             },
             _one(_pad_targets, 1),
             _every,
-            exchanged=PAD,
+            exchange=PAD,
         ),
     )

@@ -1,8 +1,8 @@
 """The strategy ``one_device``: a computation that needs complete arrays runs once, and not on every device.
 
 Every device gathers the operands, because all devices of a program have arrays of the same shapes; only the first one
-computes. Its result travels as integers in a sum to which the others add zeros. On 8 devices of one CPU, 64 MiB
-took no longer gathered so than sent to one device block by block.
+computes. Its result is moved as integers in a sum to which the others add zeros. On 8 devices of one CPU, gathering
+64 MiB on all devices takes no longer than sending them to one device block by block.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def one_device_program(row: Row, problem: Problem, mesh: jax.sharding.Mesh) -> P
         )
 
     def compute(operands: Sequence[jax.Array | None]) -> tuple[jax.Array, ...]:
-        made = row.body(block, operands)
-        return made if isinstance(made, tuple) else (made,)
+        results = row.body(block, operands)
+        return results if isinstance(results, tuple) else (results,)
 
     program = on_one_device(problem, mesh, compute)
 
     def on_arrays(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        made, flags = program(*arrays), flags_of(row, problem, arrays, mesh)
-        return (*made, *flags) if row.batch_check is None else (*made[:-1], *flags, jnp.any(made[-1]))
+        results, flags = program(*arrays), flags_of(row, problem, arrays, mesh)
+        return (*results, *flags) if row.batch_check is None else (*results[:-1], *flags, jnp.any(results[-1]))
 
     return on_arrays
 
@@ -68,7 +68,7 @@ def on_one_device(problem: Problem, mesh: jax.sharding.Mesh, compute: Compute) -
             operands[k] = _complete(block, required(problem.operands[k]), required(problem.in_specs[k]))
 
         def computed() -> list[tuple[jax.Array, ...]]:
-            return [parts_of(made) for made in compute(operands)]
+            return [parts_of(array) for array in compute(operands)]
 
         is_first = lax.axis_index(problem.mesh.names) == 0
         none = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(computed))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.exchanges import TOO_MANY, of_result, others, sharded_axes
 from shardcall_server.kernels.array_functions.moved_rows import MovedRows
-from shardcall_server.kernels.array_functions.row import Exchanged, LocalSpecs, ResultBlock
+from shardcall_server.kernels.array_functions.row import LocalSpecs, ResultBlock, RowExchange
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import rows
 from shardcall_server.kernels.core.kernel import Problem, required
@@ -48,27 +48,29 @@ def _repeat(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array |
     return moved(move, required(operands[0]))
 
 
-REPEAT = Exchanged(
+REPEAT = RowExchange(
     "The devices send each other the rows that their blocks of the result repeat and that they lack.",
     _repeat_specs,
     _repeat,
 )
 
 
-class _Reshaped:
-    """A reshape of blocks: the axes between those that both shapes have in front and at the end are one axis.
+class _BlockReshape:
+    """A reshape of blocks, in which the axes between the leading and trailing axes of both shapes are joined.
 
     Attributes:
-        front: the number of axes in front.
-        back: the number of axes at the end.
+        front: the number of leading axes that both shapes have.
+        back: the number of trailing axes that both shapes have.
         flat: the joined axis of x, sharded as the first of its axes; None where others of them are sharded.
     """
 
     def __init__(self, problem: Problem) -> None:
         x, result = required(problem.operands[0]).shape, problem.results[0].shape
-        least = min(len(x), len(result))
-        self.front = next((i for i in range(least) if x[i] != result[i]), least)
-        self.back = next((i for i in range(least - self.front) if x[-1 - i] != result[-1 - i]), least - self.front)
+        min_ndim = min(len(x), len(result))
+        self.front = next((i for i in range(min_ndim) if x[i] != result[i]), min_ndim)
+        self.back = next(
+            (i for i in range(min_ndim - self.front) if x[-1 - i] != result[-1 - i]), min_ndim - self.front
+        )
         self.x, self.result = (shape[self.front : len(shape) - self.back] for shape in (x, result))
         spec = required(problem.in_specs[0])
         self.spec = spec[self.front : len(spec) - self.back]
@@ -86,7 +88,7 @@ class _Reshaped:
 
 
 def _reshape_specs(problem: Problem) -> LocalSpecs | str:
-    spec, reshaped = required(problem.in_specs[0]), _Reshaped(problem)
+    spec, reshaped = required(problem.in_specs[0]), _BlockReshape(problem)
     if reshaped.flat is None:
         return "x is sharded along another axis than the first of those that are joined or divided"
     targets = [i if i < reshaped.front or i >= len(spec) - reshaped.back else None for i in range(len(spec))]
@@ -97,7 +99,7 @@ def _reshape_specs(problem: Problem) -> LocalSpecs | str:
 
 
 def _reshape(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    reshaped = _Reshaped(problem)
+    reshaped = _BlockReshape(problem)
     needed = reshaped.moved_rows()
 
     def move(bits: jax.Array) -> jax.Array:
@@ -107,7 +109,7 @@ def _reshape(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array 
     return moved(move, required(operands[0]))
 
 
-RESHAPE = Exchanged(
+RESHAPE = RowExchange(
     "The devices send each other the elements that their blocks of the result lack. Serves x that is sharded along "
     "the first of the axes that are joined or divided, and a result sharded likewise.",
     _reshape_specs,

@@ -1,8 +1,8 @@
 """Rows of the table of functions: a body for one block, and the axes that it may be sharded along.
 
-A row's *alignment* says for each axis of each operand which axis of the result it becomes, element by element; the
-function computes every index of such an axis by itself, so that blocks need nothing from each other. An axis without
-one has to be complete on every device.
+The *alignment* of a row maps each axis of each operand to the axis of the result that it becomes, element by element.
+The function computes the indices of such an axis independently, so a block needs no other block. An axis without an
+alignment has to be complete on every device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardcall_server.kernels.core.reproducibility import Reproducibility
 
 
 @dataclass(frozen=True)
-class Call:
+class CallShapes:
     """The shapes and parameters of a call, from which a row derives its alignment.
 
     Attributes:
@@ -55,7 +55,7 @@ class ResultBlock:
         offsets: the index in the result of the block's first element, along each axis.
     """
 
-    call: Call
+    call: CallShapes
     dtype: np.dtype
     shape: tuple[int, ...]
     offsets: tuple[int | jax.Array, ...]
@@ -65,8 +65,8 @@ class ResultBlock:
 
     def index(self, axis: int) -> jax.Array:
         """Returns the index in the result of each element of the block along an axis: [...], of the block's shape."""
-        kind = index_type(2 * max(self.call.shape[axis], 1))
-        return lax.broadcasted_iota(kind, self.shape, axis) + self.offsets[axis]
+        dtype = index_type(2 * max(self.call.shape[axis], 1))
+        return lax.broadcasted_iota(dtype, self.shape, axis) + self.offsets[axis]
 
 
 AlignedAxes = tuple[tuple[int | None, ...], ...]
@@ -93,7 +93,7 @@ class LocalSpecs:
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class RowExchange:
     """The strategy ``exchange`` of a row: blocks that the devices compute with rows of others.
 
     Attributes:
@@ -118,12 +118,12 @@ class IndexCheck:
     """
 
     operand: int
-    count: Callable[[Call], int]
+    count: Callable[[CallShapes], int]
 
 
 @dataclass(frozen=True)
 class BatchCheck:
-    """A check of a batch of computations, of which each succeeds or fails.
+    """A check of a batch of computations, each of which succeeds or fails.
 
     Attributes:
         operand: the position of the operand at fault.
@@ -133,7 +133,7 @@ class BatchCheck:
 
     operand: int
     message: str
-    axes: Callable[[Call], int]
+    axes: Callable[[CallShapes], int]
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,11 @@ class Row:
         is_created: True if the result's first axis is sharded over all mesh axes by default.
         counts_result: True if the parameter ``axis`` counts the axes of the result and not those of the first operand.
         checks: the operands whose values are indices; a function of the call where their number depends on it.
-        batch_check: the check of what the body computes, which returns True where it failed after its results.
+        batch_check: the check of the computation; after its results, the body returns True where it failed.
         needs_complete_axes: True for functions whose computation is much longer than a copy of the operands: where
             an axis that they need complete is sharded, one device computes the result, not every device.
         products: returns an estimate of the multiplications by the shape of the first operand; None if there are few.
-        exchanged: the strategy for operands that are sharded along axes that a block needs rows of other blocks of.
+        exchange: the strategy for operands that are sharded along an axis of which a block needs rows of other blocks.
         reproducibility: as `Kernel.reproducibility`.
     """
 
@@ -167,37 +167,39 @@ class Row:
     body: Body
     operands: tuple[str, ...] = ()
     parameters: Mapping[str, str] | None = None
-    aligned: Callable[[Call], AlignedAxes] | None = None
-    origins: Callable[[Call], tuple[int | None, ...]] | None = None
+    aligned: Callable[[CallShapes], AlignedAxes] | None = None
+    origins: Callable[[CallShapes], tuple[int | None, ...]] | None = None
     main: int = 0
     is_free: bool = False
     is_created: bool = False
     counts_result: bool = False
-    checks: tuple[IndexCheck, ...] | Callable[[Call], tuple[IndexCheck, ...]] = ()
+    checks: tuple[IndexCheck, ...] | Callable[[CallShapes], tuple[IndexCheck, ...]] = ()
     batch_check: BatchCheck | None = None
     needs_complete_axes: bool = False
     products: Callable[[tuple[int, ...]], int] | None = None
-    exchanged: Exchanged | None = None
+    exchange: RowExchange | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
 
 
-def call_of(problem: Problem) -> Call:
+def call_of(problem: Problem) -> CallShapes:
     """Returns the shapes and parameters of a problem."""
     shapes = tuple(None if operand is None else operand.shape for operand in problem.operands)
-    return Call(shapes, problem.results[0].shape, {} if problem.parameters is None else asdict(problem.parameters))
+    return CallShapes(
+        shapes, problem.results[0].shape, {} if problem.parameters is None else asdict(problem.parameters)
+    )
 
 
-def checks_of(row: Row, call: Call) -> tuple[IndexCheck, ...]:
+def checks_of(row: Row, call: CallShapes) -> tuple[IndexCheck, ...]:
     """Returns the checks of a call."""
     return row.checks(call) if callable(row.checks) else row.checks
 
 
 def spec_of_result(spec: Spec, ndim: int) -> Spec:
-    """Returns the spec of another result, of the batch that is sharded as the first one, with other axes behind it."""
+    """Returns the spec of another result: the batch is sharded as in the first one, the axes after it are not."""
     return (*spec, *((),) * ndim)[:ndim]
 
 
-def alignment_of(row: Row, call: Call) -> AlignedAxes:
+def alignment_of(row: Row, call: CallShapes) -> AlignedAxes:
     """Returns the alignment of a call."""
     if row.aligned is not None:
         return row.aligned(call)

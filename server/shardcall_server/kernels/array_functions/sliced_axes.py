@@ -1,7 +1,8 @@
-"""Slices along a sharded axis, whose starts only the run knows.
+"""Slices along a sharded axis, whose starts are known only when the program runs.
 
-Each device sends the others the rows that their blocks of the result lack. Of a slice that is short or far away each
-device sends what it has of it, in zeros, and the sum of these is the slice. Arrays are integers: see `bits`.
+Each device sends the others the rows that their blocks of the result lack. A slice that is short or far away is a sum
+instead, to which each device contributes the elements that it has, and zeros elsewhere. Arrays are integers: see
+`bits`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
 
 def lowest_index(start: jax.Array, size: int, count: int, step: int) -> jax.Array:
-    """Returns the lowest index of a slice's elements; of a slice that leaves the axis the nearest that does not."""
+    """Returns the lowest index of a slice's elements, moved as little as needed to keep the slice inside the axis."""
     reach = (count - 1) * abs(step)
     lowest = start.astype(np.int64) - (reach if step < 0 else 0)
     return jnp.clip(lowest, 0, size - reach - 1).astype(index_type(2 * size))
@@ -54,7 +55,7 @@ class SlicedAxis:
 
     @property
     def is_sum(self) -> bool:
-        """True if the slice is the sum of what the devices have of it."""
+        """True if the slice is computed as a sum over the devices."""
         received = self._moved_rows().received_rows + (self.along.block if self.step < 0 else 0)
         # An element of a sum is written, sent and read.
         return not self.is_sharded or received > 2 * self.count
@@ -93,13 +94,13 @@ class SlicedAxis:
         before = self.along.block * self.along.devices - self.along.rows if self.step < 0 else 0
         firsts = [before + self.block * device * step for device in range(self.along.devices)]
         last = (self.count - 1) // self.block
-        # Devices without an element of the slice need nothing, so no more than others.
+        # Devices without an element of the slice take rows at the same distance from their blocks as the last with one.
         firsts[last + 1 :] = [firsts[last] + (d - last) * self.along.block for d in range(last + 1, len(firsts))]
         return MovedRows.of(self.along, firsts, (self.block - 1) * step + 1, highest)
 
     def _summed(self, block: jax.Array, lowest: jax.Array) -> jax.Array:
         axis, along = self.along.axis, self.along
-        # Of fewer rows than half the devices, every device gets all: a block of padding for each would be more to send.
+        # If there are few rows, every device gets all of them: scattering would send more, a block of padding to each.
         is_scattered = self.is_sharded and self.block * along.devices < 2 * self.count
         padded = self.block * along.devices if is_scattered else self.count
         slot = jnp.arange(padded, dtype=np.int64)
@@ -108,27 +109,27 @@ class SlicedAxis:
         row = lowest + slot * abs(self.step) - jnp.asarray(along.index(), np.int64) * along.block
         is_here = (row >= 0) & (row < along.block)
         taken = jnp.take(block, jnp.clip(row, 0, along.block - 1), axis=axis)
-        own = jnp.where(lax.broadcast_in_dim(is_here, taken.shape, (axis,)), taken, jnp.zeros((), taken.dtype))
-        result = sum_over(own, along, is_scattered=is_scattered)
+        local = jnp.where(lax.broadcast_in_dim(is_here, taken.shape, (axis,)), taken, jnp.zeros((), taken.dtype))
+        result = sum_of_devices(local, along, is_scattered=is_scattered)
         if is_scattered or not self.is_sharded:
             return result
         return rows(result, jnp.minimum(along.index(), self.count - 1), 1, axis)
 
 
-def sum_over(own: jax.Array, along: ShardedAxis, *, is_scattered: bool) -> jax.Array:
+def sum_of_devices(local: jax.Array, along: ShardedAxis, *, is_scattered: bool) -> jax.Array:
     """Returns the sum of all devices' integers, or the running device's block of it."""
-    if own.dtype == jnp.bool_:
-        return sum_over(own.astype(jnp.uint8), along, is_scattered=is_scattered) != 0
+    if local.dtype == jnp.bool_:
+        return sum_of_devices(local.astype(jnp.uint8), along, is_scattered=is_scattered) != 0
     if is_scattered:
-        scattered: jax.Array = lax.psum_scatter(own, along.axis_names, scatter_dimension=along.axis, tiled=True)
+        scattered: jax.Array = lax.psum_scatter(local, along.axis_names, scatter_dimension=along.axis, tiled=True)
         return scattered
-    summed: jax.Array = lax.psum(own, along.axis_names)
+    summed: jax.Array = lax.psum(local, along.axis_names)
     return summed
 
 
 @dataclass(frozen=True)
 class AssignedAxis:
-    """An axis of which some elements get values.
+    """An axis, some elements of which get values.
 
     Attributes:
         axis: the axis of the array and of the values.

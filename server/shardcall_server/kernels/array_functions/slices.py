@@ -1,4 +1,4 @@
-"""Rows of the table for slices: their elements, and arrays with other elements in them."""
+"""Rows of the table for slices: reads of slices, and copies of arrays with new values in a slice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shardcall_core.layouts.layout import MeshAxes, format_spec
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.row import (
     AlignedAxes,
-    Call,
-    Exchanged,
+    CallShapes,
     LocalSpecs,
     ResultBlock,
     Row,
+    RowExchange,
     call_of,
 )
 from shardcall_server.kernels.array_functions.sliced_axes import AssignedAxis, SlicedAxis
@@ -37,7 +37,7 @@ _PARAMETERS: Mapping[str, str] = {
 _STARTS = "[n] integers: the first index of each axis; clamped to those from which all elements exist."
 
 
-def _targets(call: Call) -> list[int | None]:
+def _targets(call: CallShapes) -> list[int | None]:
     """Returns for each axis of x the axis of the slice that it becomes; None for those dropped."""
     slice_shape = layout_rules.slice_shape(call.x, call.parameters)
     dropped = checks.axes(call.parameters, "dropped", len(call.x))
@@ -46,26 +46,26 @@ def _targets(call: Call) -> list[int | None]:
     return [None if i in dropped else next(kept) for i in range(len(call.x))]
 
 
-def _is_complete(call: Call, axis: int) -> bool:
+def _is_complete(call: CallShapes, axis: int) -> bool:
     return bool(call["steps"][axis] == 1 and call["sizes"][axis] == call.x[axis])
 
 
-def _is_kept(call: Call, axis: int) -> bool:
-    """Returns whether an axis of x is one of the slice, with all of its elements; of size 1 it may be dropped."""
+def _is_kept(call: CallShapes, axis: int) -> bool:
+    """Returns True if an axis of x is an axis of the slice, with all of its elements; one of size 1 may be dropped."""
     return _is_complete(call, axis) and _targets(call)[axis] is not None
 
 
-def _getitem_aligned(call: Call) -> AlignedAxes:
+def _getitem_aligned(call: CallShapes) -> AlignedAxes:
     targets = _targets(call)
     return tuple(target if _is_complete(call, i) else None for i, target in enumerate(targets)), (None,)
 
 
-def _getitem_origins(call: Call) -> tuple[int | None, ...]:
+def _getitem_origins(call: CallShapes) -> tuple[int | None, ...]:
     targets = _targets(call)
     return tuple(targets.index(i) if i in targets else None for i in range(len(call.shape)))
 
 
-def _sliced(call: Call, axis: int, along: ShardedAxis) -> SlicedAxis:
+def _sliced(call: CallShapes, axis: int, along: ShardedAxis) -> SlicedAxis:
     is_sharded = _targets(call)[axis] is not None
     return SlicedAxis(along, call["sizes"][axis], call["steps"][axis], is_sharded)
 
@@ -75,9 +75,9 @@ def _getitem_of(alongs: Sequence[ShardedAxis], block: ResultBlock, operands: Seq
     slices = [_sliced(block.call, along.axis, along) for along in alongs if not _is_kept(block.call, along.axis)]
 
     def move(bits: jax.Array) -> jax.Array:
-        # What is sliced on every device alone comes first, so that less travels.
-        for each in sorted(slices, key=lambda each: each.along.devices > 1):
-            bits = each(bits, starts[each.along.axis])
+        # Axes that are not sharded are sliced first, so that less is sent.
+        for axis_slice in sorted(slices, key=lambda axis_slice: axis_slice.along.devices > 1):
+            bits = axis_slice(bits, starts[axis_slice.along.axis])
         return bits.reshape(block.shape)
 
     return moved(move, x)
@@ -91,7 +91,7 @@ def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
 def _getitem_specs(problem: Problem) -> LocalSpecs | str:
     spec, call = required(problem.in_specs[0]), call_of(problem)
     slices = [_sliced(call, along.axis, along) for along in _alongs(problem) if not _is_kept(call, along.axis)]
-    if not all(each.is_cheap for each in slices) and can_exchange(problem, _getitem_aligned(call)[0]):
+    if not all(axis_slice.is_cheap for axis_slice in slices) and can_exchange(problem, _getitem_aligned(call)[0]):
         return "the devices would send as many rows as their blocks have, and exchange another axis in less time"
     origins = _getitem_origins(call)
     return LocalSpecs((spec, ((),)), tuple(() if origin is None else spec[origin] for origin in origins))
@@ -102,14 +102,14 @@ def _alongs(problem: Problem) -> list[ShardedAxis]:
     return [ShardedAxis.of(x, spec, axis, problem.mesh) for axis in range(x.ndim)]
 
 
-def _value_targets(call: Call) -> list[int | None]:
+def _value_targets(call: CallShapes) -> list[int | None]:
     """Returns for each axis of the values the axis of x along which they are assigned; None for those of one row."""
     shape, targets = required(call.shapes[1]), _targets(call)
     more = len(layout_rules.slice_shape(call.x, call.parameters)) - len(shape)
     return [targets.index(i + more) if size != 1 and i + more in targets else None for i, size in enumerate(shape)]
 
 
-def _setitem_aligned(call: Call) -> AlignedAxes:
+def _setitem_aligned(call: CallShapes) -> AlignedAxes:
     of_values = [None if axis is None or not _is_complete(call, axis) else axis for axis in _value_targets(call)]
     return tuple(range(len(call.x))), tuple(of_values), (None,)
 
@@ -138,11 +138,11 @@ def _setitem_of(
     def move(bits: jax.Array, of_values: jax.Array) -> jax.Array:
         of_values = of_values.reshape([sizes.get(axis, 1) for axis in range(len(call.x))])
         is_assigned = jnp.ones((1,) * len(call.x), bool)
-        for each in assigned:
-            first, lowest = block.offsets[each.axis], each.lowest(starts[each.axis])
-            is_assigned &= each.is_assigned(block.shape, first, lowest)
-            if each.axis in axes:
-                of_values = each.values_of(of_values, block.shape[each.axis], first, lowest)
+        for item in assigned:
+            first, lowest = block.offsets[item.axis], item.lowest(starts[item.axis])
+            is_assigned &= item.is_assigned(block.shape, first, lowest)
+            if item.axis in axes:
+                of_values = item.values_of(of_values, block.shape[item.axis], first, lowest)
         return jnp.where(is_assigned, of_values, bits)
 
     return moved(move, x, _as_type(values, block.dtype))
@@ -188,7 +188,7 @@ def rows() -> tuple[Row, ...]:
             _PARAMETERS,
             aligned=_getitem_aligned,
             origins=_getitem_origins,
-            exchanged=Exchanged(
+            exchange=RowExchange(
                 "The devices send each other the rows that their blocks of the slice lack. Of a slice that is shorter "
                 "than what they would send, each sends what it has, and the sum of these is the slice.",
                 _getitem_specs,
@@ -202,7 +202,7 @@ def rows() -> tuple[Row, ...]:
             (array, "The values, which broadcast to the slice; converted to the type of x.", _STARTS),
             _PARAMETERS,
             aligned=_setitem_aligned,
-            exchanged=Exchanged(
+            exchange=RowExchange(
                 "The devices send each other the values that their blocks of x lack, and nothing of x. Serves values "
                 "that are sharded as x, in steps of 1.",
                 _setitem_specs,

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels.array_functions.extracts import along_of, take_of
-from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, IndexCheck, ResultBlock, Row
+from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, IndexCheck, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, widen
 from shardcall_server.kernels.core.kernel import required
@@ -21,14 +21,14 @@ _ANY = "The array, of any rank and element type."
 _FLAT = "Along which axis; negative axes count from the last. None: x is flattened."
 
 
-def _but_axis(call: Call) -> AlignedAxes:
+def _but_axis(call: CallShapes) -> AlignedAxes:
     axis = call["axis"]
     if axis is None:
         return ((None,) * len(call.x),)
     return (tuple(None if i == axis % len(call.x) else i for i in range(len(call.x))),)
 
 
-def _origins(call: Call) -> tuple[int | None, ...]:
+def _origins(call: CallShapes) -> tuple[int | None, ...]:
     if call["axis"] is None:
         return (0 if call.x else None,)
     return tuple(range(len(call.x)))
@@ -45,7 +45,7 @@ def _sort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array
     return sorted_along(x.reshape(-1) if block["axis"] is None else x, block["axis"] or 0)
 
 
-def _take_aligned(call: Call) -> AlignedAxes:
+def _take_aligned(call: CallShapes) -> AlignedAxes:
     x, indices, axis = call.x, call.shapes[1] or (), call["axis"]
     if axis is None:
         return (None,) * len(x), tuple(range(len(indices)))
@@ -55,7 +55,7 @@ def _take_aligned(call: Call) -> AlignedAxes:
 
 
 def _valid(indices: jax.Array, count: int) -> jax.Array:
-    """Returns indices counted from the first; those that are refused are anything."""
+    """Returns indices counted from the first element; those that are refused become any index."""
     if indices.dtype.kind == "u":
         return indices.astype(np.uint64).astype(np.int64)
     wide = indices.astype(np.int64)
@@ -66,7 +66,7 @@ def _valid_of(indices: jax.Array, count: int) -> jax.Array:
     return _valid(widen(indices, np.dtype(indices.dtype)), count)
 
 
-def _take_count(call: Call) -> int:
+def _take_count(call: CallShapes) -> int:
     return math.prod(call.x) if call["axis"] is None else call.x[call["axis"]]
 
 
@@ -84,7 +84,7 @@ def _take(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array
     return moved(move, x)
 
 
-def _along_aligned(call: Call) -> AlignedAxes:
+def _along_aligned(call: CallShapes) -> AlignedAxes:
     axis = call["axis"] % len(call.x)
     return tuple(
         tuple(None if i == axis or size != call.shape[i] else i for i, size in enumerate(shape or ()))
@@ -106,7 +106,7 @@ def _along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arra
     return moved(move, x)
 
 
-def _keys_aligned(call: Call) -> AlignedAxes:
+def _keys_aligned(call: CallShapes) -> AlignedAxes:
     axis = call["axis"] % len(call.shape)
     return ((None, *(None if i == axis else i for i in range(len(call.shape)))),)
 
@@ -127,7 +127,7 @@ def _lexsort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    indices = "Integers; negative ones count from the last element. One that there is not is refused."
+    indices = "Integers; negative ones count from the last element. An index out of range is refused."
     return (
         Row(
             "sort",
@@ -157,7 +157,7 @@ def rows() -> tuple[Row, ...]:
             {"axis": _FLAT},
             _take_aligned,
             checks=(IndexCheck(1, _take_count),),
-            exchanged=take_of(_valid_of),
+            exchange=take_of(_valid_of),
         ),
         Row(
             "take_along_axis",
@@ -167,7 +167,7 @@ def rows() -> tuple[Row, ...]:
             {"axis": "Along which axis; negative axes count from the last."},
             _along_aligned,
             checks=(IndexCheck(1, lambda call: call.x[call["axis"]]),),
-            exchanged=along_of(_valid_of),
+            exchange=along_of(_valid_of),
         ),
         Row(
             "lexsort",

@@ -9,21 +9,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.kernels.array_functions.row import AlignedAxes, Call, Exchanged, LocalSpecs, ResultBlock, Row
+from shardcall_server.kernels.array_functions.row import (
+    AlignedAxes,
+    CallShapes,
+    LocalSpecs,
+    ResultBlock,
+    Row,
+    RowExchange,
+)
 from shardcall_server.kernels.core.blocks import index_type
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.kernel import Problem, required
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 
 
-def _but_axis(call: Call) -> AlignedAxes:
+def _but_axis(call: CallShapes) -> AlignedAxes:
     axis = call["axis"]
     if axis is None or not call.x:
         return ((None,) * len(call.x),)
     return (tuple(None if i == axis % len(call.x) else i for i in range(len(call.x))),)
 
 
-def _origins(call: Call) -> tuple[int | None, ...]:
+def _origins(call: CallShapes) -> tuple[int | None, ...]:
     return tuple(range(len(call.x))) if call["axis"] is not None and call.x else (0 if call.x else None,)
 
 
@@ -35,11 +42,11 @@ def _cumprod(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
     return narrow(jnp.cumprod(x.reshape(-1) if is_flat else x, axis=0 if is_flat else block["axis"]), block.dtype)
 
 
-def _second(call: Call) -> AlignedAxes:
+def _second(call: CallShapes) -> AlignedAxes:
     return (None,), tuple(range(len(call.shape)))
 
 
-def _first(call: Call) -> AlignedAxes:
+def _first(call: CallShapes) -> AlignedAxes:
     return tuple(
         tuple(range(len(shape or ()))) if k == 0 else (None,) * len(shape or ()) for k, shape in enumerate(call.shapes)
     )
@@ -50,8 +57,8 @@ def _searchsorted(block: ResultBlock, operands: Sequence[jax.Array | None]) -> j
     common = np.result_type(np.dtype(a.dtype), np.dtype(v.dtype))
     if not a.size or 0 in v.shape:
         return jnp.zeros(v.shape, block.dtype)
-    sorted_, wanted = widen(convert(a, common), common), widen(convert(v, common), common)
-    return jnp.searchsorted(sorted_, wanted, side=block["side"]).astype(block.dtype)
+    sorted_, numbers = widen(convert(a, common), common), widen(convert(v, common), common)
+    return jnp.searchsorted(sorted_, numbers, side=block["side"]).astype(block.dtype)
 
 
 def _counts(x: jax.Array, weights: jax.Array | None, length: int, is_valid: jax.Array | bool) -> jax.Array:
@@ -97,7 +104,7 @@ def _interp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
     low, high = values[before], values[after]
     slope = (high - low) / (coordinates[after] - coordinates[before])
     inside = slope * (points - coordinates[before]) + low
-    # As NumPy, where a value or a slope is infinite: from the other end, then between equal values.
+    # As NumPy does where a value or a slope is infinite: from the other end, then between equal values.
     inside = jnp.where(jnp.isnan(inside), slope * (points - coordinates[after]) + high, inside)
     inside = jnp.where(jnp.isnan(inside) & (low == high), low, inside)
     inside = jnp.where((before == last) | (coordinates[before] == points), low, inside)
@@ -107,7 +114,7 @@ def _interp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    counts = Exchanged(
+    counts = RowExchange(
         "Every device counts the integers of its block, and the counts are added. Serves an array that is sharded.",
         _sharded_counts,
         _added_counts,
@@ -144,7 +151,7 @@ def rows() -> tuple[Row, ...]:
             {"length": "The number of counts: of the integers from 0 on."},
             origins=lambda _: (None,),
             needs_complete_axes=True,
-            exchanged=counts,
+            exchange=counts,
             reproducibility=Reproducibility.INTEGERS,
         ),
         Row(

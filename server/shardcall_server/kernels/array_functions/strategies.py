@@ -34,7 +34,7 @@ def strategies_of(row: Row) -> tuple[Strategy, ...]:
 
 def _of_rows(row: Row) -> tuple[Strategy, ...]:
     """Returns the strategy that exchanges rows, if the row has one."""
-    if (form := row.exchanged) is None:
+    if (form := row.exchange) is None:
         return ()
 
     def refusal(problem: Problem) -> str | None:

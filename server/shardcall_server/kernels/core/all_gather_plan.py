@@ -22,7 +22,7 @@ class _Axis:
     """
 
     def __init__(self, size: int, has: tuple[str, ...], needs: tuple[str, ...], mesh: MeshAxes) -> None:
-        # XLA:CPU would copy what it gathers of one device.
+        # XLA:CPU copies what it gathers from a single device, so mesh axes of size 1 are left out.
         has, needs = (tuple(name for name in names if mesh.size((name,)) > 1) for names in (has, needs))
         alike = next((i for i, pair in enumerate(zip(has, needs, strict=False)) if len({*pair}) > 1), None)
         alike = min(len(has), len(needs)) if alike is None else alike
@@ -98,7 +98,8 @@ class AllGatherPlan:
 def movable(array: jax.Array) -> jax.Array:
     """Returns the array in a type that collectives move, and add to zeros, without changing it.
 
-    XLA has none for 4 bits and adds no bool; narrow floats XLA:CPU moves as float32.
+    XLA has no collectives for 4-bit types and does not add bool. XLA:CPU converts narrow floats to float32 to move
+    them.
     """
     if array.dtype == np.bool_:
         return array.astype(np.uint8)

@@ -12,7 +12,7 @@ def axis(name: str, value: int, ndim: int, operand: str = "x") -> int:
     """Returns an axis counted from the first.
 
     Raises:
-        CallError: if there is no such axis.
+        CallError: if the axis is out of range.
     """
     if not -ndim <= value < ndim:
         allowed = f"give an axis from {-ndim} to {ndim - 1}" if ndim else "a scalar has none"
@@ -42,7 +42,7 @@ def axes(parameters: ParameterValues, name: str, ndim: int) -> tuple[int, ...]:
     """Returns the axes that a parameter names, counted from the first, in their order; all of them for None.
 
     Raises:
-        CallError: for anything but None, an integer and a tuple, an axis that there is not, and one named twice.
+        CallError: for a value other than None, an integer or a tuple, an axis out of range, and an axis named twice.
     """
     value = parameters[name]
     if value is None:

@@ -1,8 +1,8 @@
-"""Elements that are moved bit for bit, whatever moves them.
+"""Moves of elements, bit for bit.
 
-With floating-point numbers the compiler computes where it should only move: XLA:CPU takes narrow ones to float32 and
-back, and a gather that is partitioned into a select and a sum makes 0 of -0 and, on CPU, of subnormals. Integers come
-through.
+The compiler computes with floating-point numbers where it should only move them: XLA:CPU converts narrow ones to
+float32 and back, and a gather that is partitioned into a select and a sum turns -0 into 0 and, on CPU, subnormals into
+0 too. Integers are not changed, so elements are moved as integers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NIBBLES = ("int4", "uint4")
 def as_integers(array: jax.Array) -> jax.Array:
     """Returns a real array as integers of a byte or more: floating-point numbers as their bits, bool unchanged.
 
-    In programs that are differentiated floating-point numbers stay what they are.
+    In programs that are differentiated, floating-point numbers are not converted.
     """
     dtype = np.dtype(array.dtype)
     if jnp.issubdtype(dtype, jnp.floating):

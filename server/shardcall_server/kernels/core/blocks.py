@@ -26,7 +26,7 @@ def rows(array: jax.Array, start: int | jax.Array, count: int, axis: int) -> jax
 
 
 def fit(array: jax.Array, shape: Sequence[int]) -> jax.Array:
-    """Cuts or pads every axis at its end, so that the array has ``shape``; what it adds is zero."""
+    """Cuts or pads every axis at its end, so that the array has ``shape``; new elements are zero."""
     array = lax.slice(array, [0] * array.ndim, [min(n, m) for n, m in zip(array.shape, shape, strict=True)])
     missing = [(0, m - n, 0) for n, m in zip(array.shape, shape, strict=True)]
     return lax.pad(array, jnp.zeros((), array.dtype), missing) if any(n for _, n, _ in missing) else array
@@ -35,15 +35,15 @@ def fit(array: jax.Array, shape: Sequence[int]) -> jax.Array:
 def zeros(shape: Sequence[int], dtype: np.dtype) -> jax.Array:
     """Returns an array of zeros.
 
-    Of a complex type it is made of its parts: jaxlib 0.10.2 dies of a complex constant, broadcast, in a sum of slices
-    that it partitions ("Check failed: buffer != nullptr" in ``AlgebraicSimplifierVisitor::HandleBroadcast``).
+    A complex array is built from its parts: jaxlib 0.10.2 aborts if it partitions a sum of slices with a broadcast
+    complex constant ("Check failed: buffer != nullptr" in ``AlgebraicSimplifierVisitor::HandleBroadcast``).
     """
     array = jnp.zeros(shape, np.empty(0, dtype).real.dtype)
     return lax.complex(array, array) if dtype.kind == "c" else array
 
 
 def pad_axis(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
-    """Puts rows of zeros before and behind an array along an axis."""
+    """Adds rows of zeros before and after an array along an axis."""
     margins = [(before, after, 0) if i == axis else (0, 0, 0) for i in range(array.ndim)]
     return lax.pad(array, jnp.zeros((), array.dtype), margins)
 
@@ -53,8 +53,8 @@ def ppermute(
 ) -> jax.Array:
     """Returns `lax.ppermute` with devices counted as those of a spec are: the first of ``axis_names`` outermost.
 
-    `lax.ppermute` itself counts them in the mesh's order, whatever that of the names (jax 0.10.1; `lax.axis_index`
-    and the other collectives keep to the names').
+    `lax.ppermute` itself counts devices in the order of the mesh's axes, not of the names (jax 0.10.1);
+    `lax.axis_index` and the other collectives count in the order of the names.
     """
     by_mesh = [name for name in mesh.names if name in axis_names]
     indices = np.arange(mesh.size(by_mesh)).reshape([mesh.size([name]) for name in by_mesh])
@@ -66,9 +66,10 @@ def ppermute(
 def gather(array: jax.Array, axis_names: Sequence[str], axis: int) -> jax.Array:
     """Gathers the blocks of all devices along mesh axes and concatenates them along an array axis.
 
-    The blocks are gathered along a new first axis and then transposed in one pass: given the axis, XLA:CPU transposes
-    before and after, and multiplies transposed arrays more slowly. Gathers of blocks of columns took 0.3 to 0.9 of the
-    time this way.
+    The blocks are gathered along a new first axis and then transposed in one pass. If XLA:CPU gathers along the axis
+    itself, it transposes before and after, and multiplies transposed arrays more slowly: 2048² float32 on 8 devices
+    from ``P(None, 'x')`` to ``P()`` takes 73 ms, and 22 this way. The gathered blocks exist twice for a time, which a
+    product of 1024³ over 8 devices pays with 8.4 MiB of temporary memory per device instead of 4.2.
     """
     gathered = lax.all_gather(array, tuple(axis_names))
     shape = [len(gathered) * n if i == axis else n for i, n in enumerate(array.shape)]
@@ -83,7 +84,7 @@ def index_type(count: int) -> np.dtype:
 def mask_from(array: jax.Array, axis: int, length: jax.Array | int) -> jax.Array:
     """Zeroes the elements at ``length`` and beyond along an axis.
 
-    A select, not a product: padding may hold NaN. ``length`` may be negative or beyond the end.
+    It is a select and not a product, since padding may hold NaN. ``length`` may be negative or beyond the end.
     """
     index = lax.broadcasted_iota(index_type(array.shape[axis]), array.shape, axis)
     return jnp.where(index < length, array, jnp.zeros((), array.dtype))

@@ -28,7 +28,7 @@ def fill_in(
     requested_out_specs: Specs,
     requested_strategy: str,
 ) -> tuple[Problem, Strategy, str]:
-    """Checks a call on a mesh that exists, and fills in what it left open.
+    """Checks a call on an existing mesh, and fills in its defaults.
 
     Args:
         kernel: the kernel called.

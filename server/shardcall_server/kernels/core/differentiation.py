@@ -1,7 +1,7 @@
-"""Values whose derivative is that of another computation, and whether the program that is traced is differentiated.
+"""Derivatives of values that another computation stands for, and the flag of programs that are differentiated.
 
-A kernel moves elements as integers and compares them by their bits, which JAX differentiates to 0. In a program that is
-differentiated the same moves take the numbers themselves along, for the derivative.
+A kernel moves elements as integers and compares them by their bits, and JAX takes the derivative of both to be 0. In a
+program that is differentiated, the numbers themselves are moved too, for the derivative.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _IS_DIFFERENTIATED = ContextVar("is_differentiated", default=False)
 
 
 def is_differentiated() -> bool:
-    """Returns True while a program is traced that is differentiated."""
+    """Returns True while a program that is differentiated is being traced."""
     return _IS_DIFFERENTIATED.get()
 
 
 @contextmanager
 def differentiation(*, on: bool) -> Iterator[None]:
-    """Traces programs that are differentiated, or again such as are not."""
+    """Sets whether the programs that the body traces are differentiated."""
     before = _IS_DIFFERENTIATED.set(on)
     try:
         yield
@@ -32,7 +32,7 @@ def differentiation(*, on: bool) -> Iterator[None]:
 
 @jax.custom_jvp
 def with_derivative(value: jax.Array, computation: jax.Array) -> jax.Array:
-    """Returns a value, with the derivative of another computation of it."""
+    """Returns a value with the derivative of another computation of the same value."""
     del computation
     return value
 

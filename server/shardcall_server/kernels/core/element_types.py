@@ -79,8 +79,8 @@ def working_type(dtype: np.dtype) -> np.dtype:
 def widen(array: jax.Array, dtype: np.dtype) -> jax.Array:
     """Returns the array as ``dtype`` has it, in the working type of ``dtype``.
 
-    Of a bool the bits set are counted: XLA makes a select of a product with a converted bool, in which False times NaN
-    is 0.
+    The set bits of a bool are counted: XLA turns a product with a converted bool into a select, in which False times
+    NaN is 0.
     """
     if array.dtype == np.bool_ and dtype != np.bool_:
         array = lax.population_count(array.astype(np.uint8))
@@ -92,7 +92,7 @@ def widen(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def narrow(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """Returns an array of working type, brought back to ``dtype``: integers wrap, floats are rounded once."""
+    """Converts an array of working type to ``dtype``: integers wrap, floats are rounded once."""
     if dtype == _INT4:
         array = lax.shift_right_arithmetic(lax.shift_left(array, np.int8(4)), np.int8(4))
     elif dtype == _UINT4:
@@ -106,7 +106,7 @@ def convert(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def as_bits(array: jax.Array) -> jax.Array:
-    """Returns a float8 array as uint8, another as it is: XLA:CPU converts float8 to float16 and back to move it."""
+    """Returns a float8 array as uint8, any other unchanged: XLA:CPU converts float8 to float16 and back to move it."""
     bits = array.dtype in _NARROW_FLOATS and array.dtype.itemsize == 1 and not is_differentiated()
     return lax.bitcast_convert_type(array, np.uint8) if bits else array
 

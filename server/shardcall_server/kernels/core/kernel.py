@@ -135,7 +135,7 @@ class Kernel(ABC, Generic[ParametersT]):
             operands: one per `operand_infos`, None for an optional one left out. The number of operands and
                 that required ones are present has been checked.
             parameters: all of `parameters` by name, defaults filled in; unknown names have been refused,
-                kinds and ranges have not.
+                types and ranges have not.
 
         Raises:
             CallError: with the field at fault, its value and what is allowed.
@@ -165,7 +165,7 @@ class Kernel(ABC, Generic[ParametersT]):
         return True
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
-        """Returns an estimate of the bytes that are read and written in the time that a call takes at least."""
+        """Returns an estimate of a call's work, as the number of bytes that are read and written in the same time."""
         nbytes = sum(array.nbytes for array in (*operands, *signature.results) if array is not None)
         return nbytes + self.product_count(operands, signature) // _PRODUCTS_PER_BYTE + _MIN_WORK_BYTES
 
@@ -185,13 +185,13 @@ class Kernel(ABC, Generic[ParametersT]):
     def build_slice(self, problem: Problem[ParametersT], mesh: jax.sharding.Mesh) -> Program | None:
         """Makes the program of a loop that runs in several launches; None for any other call.
 
-        It takes one more array than a strategy's program, the most iterations of a launch, and returns one more: int64
-        [2], the number of iterations that are left, and of those that it ran.
+        It takes one more array than a strategy's program, the maximum number of iterations of a launch, and returns one
+        more: int64 [2], the number of iterations that are left and the number of those that it ran.
         """
         return None
 
     def parts(self, problem: Problem[ParametersT]) -> Sequence[tuple[Kernel, Problem]]:
-        """Returns the kernels that a call runs, each with its problem; this one alone, but for a graph."""
+        """Returns the kernels that a call runs, each with its problem: this kernel alone, except for a graph."""
         return ((self, problem),)
 
     def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Checks of the static parameters of a call, which may have any kind and any size.
+"""Checks of the static parameters of a call, which may be of any type and size.
 
 Every check returns the value of a parameter, or raises `CallError` if it is not allowed.
 """

@@ -1,7 +1,8 @@
 """Reproducibility of results, bit by bit, on every mesh.
 
-The promise is for one server: its version, its compiler and its kind of devices. It holds for every mesh, spec and
-strategy that a call may have. A NaN is any NaN: which of its bits come out of arithmetic the processors leave open.
+The promise is for one server: its version, its compiler and its type of device. It holds for every mesh, spec and
+strategy that a call may have. All NaN count as equal, since processors do not define the bits of a NaN that arithmetic
+returns.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from shardcall_server.kernels.core.element_types import working_type
 
 
 class Reproducibility(enum.Enum):
-    """For which calls of a kernel the results are the same bits on every mesh.
+    """The calls of a kernel whose results are the same bits on every mesh.
 
     Attributes:
         ALWAYS: all calls.
-        INTEGERS: for those whose operands and results are integers or bool, which add and multiply exactly.
-        PER_CALL: for some calls, as `Kernel.is_reproducible` decides; the plan reports it.
+        INTEGERS: calls whose operands and results are integers or bool, which add and multiply exactly.
+        PER_CALL: some calls, as `Kernel.is_reproducible` decides; the plan reports it.
         NOT_PROMISED: no call.
     """
 

@@ -14,7 +14,7 @@ from shardcall_core.layouts.layout import Spec
 from shardcall_server.kernels.core.blocks import index_type, partition_spec
 
 _LANES = 512
-"""How many flags are kept at once: XLA:CPU reduces to a scalar element by element, and to a row with vectors."""
+"""The length of the row of flags that a block is reduced to: XLA:CPU uses vectors for it, but not for a scalar."""
 
 
 def any_element(
@@ -42,9 +42,9 @@ def any_element(
         flags = refused(part)
         for axis, (size, padded) in enumerate(zip(shape, array.shape, strict=True)):
             if padded > size:
-                kind = index_type(padded)
-                first = lax.axis_index(spec[axis]).astype(kind) * part.shape[axis] if spec[axis] else 0
-                inside = lax.broadcasted_iota(kind, part.shape, axis) + first < size
+                dtype = index_type(padded)
+                first = lax.axis_index(spec[axis]).astype(dtype) * part.shape[axis] if spec[axis] else 0
+                inside = lax.broadcasted_iota(dtype, part.shape, axis) + first < size
                 flags = jnp.where(inside, flags, jnp.zeros_like(flags))
         here = _any(flags)
         return lax.psum(here.astype(jnp.int32), names) > 0 if names else here
@@ -56,7 +56,7 @@ def any_element(
 
 
 def _any(flags: jax.Array) -> jax.Array:
-    # Integers are or-ed with vectors, of which XLA:CPU has none for reductions of bool.
+    # XLA:CPU combines integers with vector instructions, and bool without them.
     flat = -flags.astype(jnp.int8) if flags.dtype == np.bool_ else flags
     flat = flat.reshape(-1)
     rows, rest = divmod(flat.size, _LANES)

@@ -30,8 +30,8 @@ class ElementwiseKernel(Kernel[None]):
     """A function of one, two or three operands, element by element, as NumPy's ufunc of that name.
 
     ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Real arithmetic,
-    comparisons and whatever else is exact is NumPy's bit for bit, but for subnormal numbers; types narrower than
-    float32 are computed in float32 and rounded once. On CPU arithmetic takes subnormal numbers for zero; comparisons,
+    comparisons and all other exact functions are NumPy's bit for bit, except for subnormal numbers; types narrower than
+    float32 are computed in float32 and rounded once. On CPU, arithmetic treats subnormal numbers as zero; comparisons,
     ``where``, ``clip``, ``sign``, ``maximum`` and the like, logic, rounding, ``sqrt`` and logarithms do not. Real
     powers, roots, exponentials, logarithms and trigonometric functions are within a few units in the last place;
     docs/accuracy.md lists the errors, and those of complex functions, some of which lose all digits near the limits of
@@ -77,7 +77,7 @@ class ElementwiseKernel(Kernel[None]):
         """Returns the type in which the function is computed.
 
         Raises:
-            CallError: NumPy takes no operands of these types.
+            CallError: NumPy does not accept operands of these types.
         """
         types = [dtype for dtype in loop_of(self.function, operands).operands if dtype is not None]
         return types[-1]  # the first of `where` is a condition
@@ -156,18 +156,18 @@ def _flags(function: Ufunc, loop: Loop, problem: Problem, mesh: jax.sharding.Mes
         computed = []
         for refusal in _refusals(function, loop):
             i = names.index(refusal.check.operand)
-            kind, spec, array = problem.operands[i], problem.in_specs[i], arrays[present.index(i)]
-            assert kind is not None
+            operand_type, spec, array = problem.operands[i], problem.in_specs[i], arrays[present.index(i)]
+            assert operand_type is not None
             assert spec is not None
             wide = widen(array, array.dtype)
-            computed.append(any_element(refusal.refused, wide, kind.shape, mesh, spec))
+            computed.append(any_element(refusal.refused, wide, operand_type.shape, mesh, spec))
         return computed
 
     return flags
 
 
 def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """`widen`, also of subnormal numbers that the wider type has as normal ones."""
+    """`widen` for subnormal numbers too, which are normal numbers of the wider type."""
     part, wide = (np.empty(0, of).real.dtype for of in (array.dtype, dtype))
     if working_type(part) != np.float32 or wide != np.float64:
         return widen(array, dtype)
@@ -178,11 +178,11 @@ def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     loop, (result,) = loop_of(function, problem.operands), problem.results
-    own = _result_spec(result.shape, problem.operands, problem.in_specs)
+    operand_spec = _result_spec(result.shape, problem.operands, problem.in_specs)
     out_spec = required(problem.out_specs[0])
-    plan = AllGatherPlan.of(result.shape, own, out_spec, problem.mesh)
-    # Where no gather is needed the operands are sliced first, so that less is computed.
-    here = own if plan.gathers else out_spec
+    plan = AllGatherPlan.of(result.shape, operand_spec, out_spec, problem.mesh)
+    # If no gather is needed, the operands are sliced first, so that less is computed.
+    here = operand_spec if plan.gathers else out_spec
     padded = padded_shape(result.shape, here, problem.mesh)
 
     def resharded(array: jax.Array, shape: Sequence[int], has: Spec, needs: Spec) -> jax.Array:
@@ -191,12 +191,12 @@ def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Prog
             return fit(array, shape)
         return moved(lambda bits: fit(bits, shape), array, mesh=mesh, specs=(has, needs))
 
-    def operand(array: jax.Array, kind: ArrayType, spec: Spec, dtype: np.dtype) -> jax.Array:
-        behind = len(padded) - kind.ndim
-        sizes = [padded[behind + i] if n == result.shape[behind + i] else n for i, n in enumerate(kind.shape)]
-        array = resharded(array, sizes, spec, _followed(kind, result.shape, here))
+    def operand(array: jax.Array, array_type: ArrayType, spec: Spec, dtype: np.dtype) -> jax.Array:
+        behind = len(padded) - array_type.ndim
+        sizes = [padded[behind + i] if n == result.shape[behind + i] else n for i, n in enumerate(array_type.shape)]
+        array = resharded(array, sizes, spec, _followed(array_type, result.shape, here))
         wide = is_nonzero(widen(array, array.dtype)) if dtype == np.bool_ else _widened(array, dtype)
-        if function.keeps_scalars and not kind.ndim:
+        if function.keeps_scalars and not array_type.ndim:
             return wide
         return lax.broadcast_in_dim(wide, padded, range(behind, len(padded)))
 
@@ -205,13 +205,13 @@ def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Prog
     def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         present = iter(arrays)
         wide = [
-            None if kind is None or spec is None else operand(next(present), kind, spec, required(dtype))
-            for kind, spec, dtype in zip(problem.operands, problem.in_specs, loop.operands, strict=True)
+            None if array_type is None or spec is None else operand(next(present), array_type, spec, required(dtype))
+            for array_type, spec, dtype in zip(problem.operands, problem.in_specs, loop.operands, strict=True)
         ]
-        made = narrow(function.body(*wide), result.dtype)
+        computed = narrow(function.body(*wide), result.dtype)
         if plan.only_gathers:
-            return (plan.of_arrays(mesh)(made), *flags(*arrays))
-        return (resharded(made, problem.padded_result(), here, out_spec), *flags(*arrays))
+            return (plan.of_arrays(mesh)(computed), *flags(*arrays))
+        return (resharded(computed, problem.padded_result(), here, out_spec), *flags(*arrays))
 
     return program
 

@@ -42,7 +42,7 @@ def key_of(seed: jax.Array) -> jax.Array:
 
 
 def check_seed(seed: ArrayType) -> None:
-    """Refuses a seed that is no integer.
+    """Refuses a seed that is not an integer.
 
     Raises:
         CallError: it is an array, or of another type.
@@ -50,8 +50,8 @@ def check_seed(seed: ArrayType) -> None:
     _check_scalar("seed", seed, "iu", "an integer")
 
 
-def _check_scalar(name: str, operand: ArrayType, kinds: str, allowed: str) -> None:
-    if operand.ndim or operand.dtype.kind not in kinds:
+def _check_scalar(name: str, operand: ArrayType, type_codes: str, allowed: str) -> None:
+    if operand.ndim or operand.dtype.kind not in type_codes:
         raise CallError(
             Reason.INVALID_OPERAND,
             f"{name} is {shorten(str(operand))}; give {allowed}, as a scalar",
@@ -67,26 +67,26 @@ class DrawParameters:
     dtype: str
 
 
-class _Drawn(Kernel[DrawParameters]):
+class _DistributionKernel(Kernel[DrawParameters]):
     """Independent values of one distribution."""
 
     version = 1
     reproducibility = Reproducibility.ALWAYS
     element_types: ClassVar[tuple[str, ...]]
-    scalar_kinds: ClassVar[tuple[str, str]]
+    scalar_types: ClassVar[tuple[str, str]]
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[DrawParameters]:
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for operands that are no scalars, a shape that is none, and an element type that the
+            CallError: for operands that are not scalars, an invalid shape, and an element type that the
                 distribution does not have.
         """
         check_seed(required(operands[0]))
-        kinds, allowed = self.scalar_kinds
+        type_codes, allowed = self.scalar_types
         for info, operand in zip(self.operands[1:], operands[1:], strict=True):
             if operand is not None:
-                _check_scalar(info.name, operand, kinds, allowed)
+                _check_scalar(info.name, operand, type_codes, allowed)
         sizes, name = shape(parameters, "shape"), text(parameters, "dtype")
         if name not in self.element_types:
             raise CallError(
@@ -116,7 +116,9 @@ _Draw = Callable[[jax.Array, tuple[int, ...], np.dtype, list[jax.Array]], jax.Ar
 
 def _device_local(draw: _Draw) -> tuple[Strategy, ...]:
     return (
-        Strategy("gspmd", "Every device makes its own blocks; nothing is sent.", lambda _: None, partial(_build, draw)),
+        Strategy(
+            "gspmd", "Every device computes its own blocks; nothing is sent.", lambda _: None, partial(_build, draw)
+        ),
     )
 
 
@@ -157,7 +159,7 @@ def _randint(key: jax.Array, sizes: tuple[int, ...], dtype: np.dtype, scalars: l
     return jax.random.randint(key, sizes, low, high, dtype)
 
 
-class Uniform(_Drawn):
+class Uniform(_DistributionKernel):
     """Values uniform in [low, high), as ``numpy.random.Generator.uniform``.
 
     ``r = low + (high - low) · u`` with u of `jax.random.uniform` for the key of the seed: 23 random bits of a float32,
@@ -171,15 +173,15 @@ class Uniform(_Drawn):
     operands = (
         _SEED,
         OperandInfo("low", "The least value; 0 if left out.", optional=True),
-        OperandInfo("high", "What all values are below, but for their rounding; 1 if left out.", optional=True),
+        OperandInfo("high", "The bound that all values are below, before rounding; 1 if left out.", optional=True),
     )
     parameters = _parameters("float64")
     element_types = _FLOATS
-    scalar_kinds = ("biuf", "a real number")
+    scalar_types = ("biuf", "a real number")
     strategies = _device_local(_uniform)
 
 
-class Normal(_Drawn):
+class Normal(_DistributionKernel):
     """Normal values of mean loc and standard deviation scale, as ``numpy.random.Generator.normal``.
 
     ``r = loc + scale · z`` with z of `jax.random.normal` for the key of the seed. Of a complex type real and imaginary
@@ -197,7 +199,7 @@ class Normal(_Drawn):
     )
     parameters = _parameters("float64")
     element_types = (*_FLOATS, *_COMPLEX)
-    scalar_kinds = ("biuf", "a real number")
+    scalar_types = ("biuf", "a real number")
     strategies = _device_local(_normal)
     reproducibility = Reproducibility.PER_CALL
 
@@ -206,12 +208,12 @@ class Normal(_Drawn):
         return all_real((*problem.operands, *problem.results))
 
 
-class RandInt(_Drawn):
+class RandInt(_DistributionKernel):
     """Integers uniform in [low, high), as ``numpy.random.Generator.integers``.
 
     `jax.random.randint` for the key of the seed: a remainder of twice as many bits as the type has, so that the values'
-    frequencies differ by less than 2⁻ᵇ for a type of b bits. Where high is not above low all are low. A bound beyond
-    the type is taken for the nearest that it may be: one of the type's values or, of high, 1 more than the greatest.
+    frequencies differ by less than 2⁻ᵇ for a type of b bits. If high is not above low, all values are low. A bound
+    beyond the type becomes the nearest valid one: a value of the type or, for high, 1 more than the greatest.
 
     Sharding: any; nothing moves.
     """
@@ -221,11 +223,11 @@ class RandInt(_Drawn):
     operands = (
         _SEED,
         OperandInfo("low", "The least value."),
-        OperandInfo("high", "What all values are below."),
+        OperandInfo("high", "The bound that all values are below."),
     )
     parameters = _parameters("int64")
     element_types = _INTEGERS
-    scalar_kinds = ("iu", "an integer")
+    scalar_types = ("iu", "an integer")
     strategies = _device_local(_randint)
 
 

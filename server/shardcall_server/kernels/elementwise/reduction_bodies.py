@@ -1,6 +1,6 @@
 """The bodies of the reductions, one row for each, by NumPy's name.
 
-The same body serves an unsharded array and a device's block: `Over` masks padding and combines the devices' parts.
+The same body serves an unsharded array and a device's block: `Reducer` masks padding and combines the devices' parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardcall_server.kernels.numerics.ordering import is_nonzero
 
 
 @dataclass(frozen=True)
-class Size:
+class ReducedAxis:
     """An axis that is reduced.
 
     Attributes:
@@ -33,7 +33,7 @@ class Size:
         size: its size, without padding.
         block: the size of the device's block along it.
         axis_names: the mesh axes it is sharded over; empty if it is not.
-        padded: whether it is padded.
+        padded: True if it is padded.
     """
 
     axis: int
@@ -44,15 +44,15 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Over:
-    """Reduces over axes, and over the mesh axes that they are sharded over. The axes stay, of size 1.
+class Reducer:
+    """A reduction over array axes, and over the mesh axes that shard them. The array axes stay, with size 1.
 
     Attributes:
         sizes: the axes that are reduced.
         where: bool, of the block's shape: the elements that are reduced; None for all.
     """
 
-    sizes: tuple[Size, ...]
+    sizes: tuple[ReducedAxis, ...]
     where: jax.Array | None = None
 
     @property
@@ -88,7 +88,7 @@ class Over:
         return jnp.prod(lax.all_gather(part, self._axis_names), 0, x.dtype) if self._axis_names else part
 
     def max(self, x: jax.Array) -> jax.Array:
-        """Returns the largest of integers. Of floats XLA:CPU's own drops NaN (jax 0.10.1)."""
+        """Returns the largest of integers; XLA:CPU's maximum of floats drops NaN (jax 0.10.1)."""
         part = jnp.max(self._masked(x, np.iinfo(x.dtype).min), self.axes, keepdims=True)
         return lax.pmax(part, self._axis_names) if self._axis_names else part
 
@@ -105,7 +105,7 @@ class Over:
             stride *= size.size
         return index
 
-    def _position(self, size: Size, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
+    def _position(self, size: ReducedAxis, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
         here = lax.broadcasted_iota(dtype, shape, size.axis)
         return here + lax.axis_index(size.axis_names).astype(dtype) * size.block if size.axis_names else here
 
@@ -115,12 +115,12 @@ class Over:
         for size in self.sizes:
             if size.padded:
                 position = self._position(size, x.shape, index_type(size.size + size.block))
-                # A select, not a product: padding may hold NaN.
+                # A select and not a product, since padding may hold NaN.
                 x = jnp.where(position < size.size, x, jnp.full((), fill, x.dtype))
         return x
 
 
-Body = Callable[[jax.Array, Over, np.dtype, float], jax.Array]
+Body = Callable[[jax.Array, Reducer, np.dtype, float], jax.Array]
 """Reduces an array to the working type of the result's type; the number is ``ddof``."""
 
 
@@ -134,8 +134,8 @@ class Reduction:
         body: the computation.
         of_none: the reduction of no elements; None if it is undefined.
         parameters: the parameters other than ``axis`` and ``keepdims``.
-        index: whether the result is the index of an element.
-        averages: whether it divides, so that the result is not of integers.
+        index: True if the result is the index of an element.
+        averages: True if it divides, so that the result is not of integers.
         combine: combines two results; None for reductions without an initial value.
         reproducibility: as `Kernel.reproducibility`, for reductions that do not average.
     """
@@ -172,25 +172,25 @@ class Reduction:
         )
 
 
-def _sum(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
-    return over.any(truth(x)) if dtype == np.bool_ else over.sum(widen(x, dtype))
+def _sum(x: jax.Array, reducer: Reducer, dtype: np.dtype, _: float) -> jax.Array:
+    return reducer.any(truth(x)) if dtype == np.bool_ else reducer.sum(widen(x, dtype))
 
 
-def _prod(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
-    return ~over.any(~truth(x)) if dtype == np.bool_ else over.prod(widen(x, dtype))
+def _prod(x: jax.Array, reducer: Reducer, dtype: np.dtype, _: float) -> jax.Array:
+    return ~reducer.any(~truth(x)) if dtype == np.bool_ else reducer.prod(widen(x, dtype))
 
 
-def _mean(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
-    return arithmetic.divide(over.sum(widen(x, dtype)), over.counted())
+def _mean(x: jax.Array, reducer: Reducer, dtype: np.dtype, _: float) -> jax.Array:
+    return arithmetic.divide(reducer.sum(widen(x, dtype)), reducer.counted())
 
 
-def _var(x: jax.Array, over: Over, dtype: np.dtype, ddof: float) -> jax.Array:
+def _var(x: jax.Array, reducer: Reducer, dtype: np.dtype, ddof: float) -> jax.Array:
     wide = x if x.dtype.kind == "c" else widen(x, dtype)
-    count = over.counted()
-    distance = wide - arithmetic.divide(over.sum(wide), count)
-    # The mean was rounded, which the sum of the distances makes good. Chan, Golub and LeVeque, "Algorithms for
+    count = reducer.counted()
+    distance = wide - arithmetic.divide(reducer.sum(wide), count)
+    # The sum of the distances corrects the rounding of the mean. Chan, Golub and LeVeque, "Algorithms for
     # computing the sample variance", eq. 1.7.
-    left, squares = over.sums(distance, _squared_size(distance))
+    left, squares = reducer.sums(distance, _squared_size(distance))
     correction = _squared_size(arithmetic.divide(left, count)) * count
     squares = jnp.maximum(squares - jnp.where(jnp.isfinite(correction), correction, 0), 0)
     return arithmetic.divide(squares, jnp.maximum(count - float(ddof), 0))
@@ -200,8 +200,8 @@ def _squared_size(x: jax.Array) -> jax.Array:
     return jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x)) if x.dtype.kind == "c" else jnp.square(x)
 
 
-def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: float) -> jax.Array:
-    return jnp.sqrt(_var(x, over, dtype, ddof))
+def _std(x: jax.Array, reducer: Reducer, dtype: np.dtype, ddof: float) -> jax.Array:
+    return jnp.sqrt(_var(x, reducer, dtype, ddof))
 
 
 def truth(x: jax.Array) -> jax.Array:
@@ -209,78 +209,78 @@ def truth(x: jax.Array) -> jax.Array:
     return is_nonzero(widen(x, x.dtype))
 
 
-def _any(x: jax.Array, over: Over, *_: object) -> jax.Array:
-    return over.any(truth(x))
+def _any(x: jax.Array, reducer: Reducer, *_: object) -> jax.Array:
+    return reducer.any(truth(x))
 
 
-def _all(x: jax.Array, over: Over, *_: object) -> jax.Array:
-    return ~over.any(~truth(x))
+def _all(x: jax.Array, reducer: Reducer, *_: object) -> jax.Array:
+    return ~reducer.any(~truth(x))
 
 
 def _key(x: jax.Array, *, zeros_alike: bool) -> jax.Array:
-    """Integers in the order of x: floats by their bits, negative ones' turned; they are all below those of NaN."""
+    """Returns integers in the order of x: the bits of floats, inverted for negative ones; NaN comes last."""
     if x.dtype.kind in "iu":
         return x
     if x.dtype == np.bool_:
         return x.astype(np.int32)
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
-    least, most = np.iinfo(bits.dtype).min, np.iinfo(bits.dtype).max
+    lowest, highest = np.iinfo(bits.dtype).min, np.iinfo(bits.dtype).max
     if zeros_alike:
-        bits = jnp.where(bits == least, 0, bits)
-    return jnp.where(bits < 0, bits ^ most, bits)
+        bits = jnp.where(bits == lowest, 0, bits)
+    return jnp.where(bits < 0, bits ^ highest, bits)
 
 
 def _from_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
-    """Reverses `_key`; the least and the greatest integer become NaN."""
+    """Reverses `_key`; the lowest and the highest integer become NaN."""
     if dtype.kind != "f":
         return key.astype(dtype)
     return lax.bitcast_convert_type(jnp.where(key < 0, key ^ np.iinfo(key.dtype).max, key), dtype)
 
 
-def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tuple[list[jax.Array], jax.Array]:
-    """Returns the keys of the largest or smallest element, and which elements have them; complex ones have two keys."""
+def _best(x: jax.Array, reducer: Reducer, *, largest: bool, zeros_alike: bool) -> tuple[list[jax.Array], jax.Array]:
+    """Returns the keys of the largest or smallest element (two for complex), and a mask of its occurrences."""
     parts = [jnp.real(x), jnp.imag(x)] if x.dtype.kind == "c" else [x]
     candidates, nan, keys = jnp.ones(x.shape, bool), jnp.zeros(x.shape, bool), []
     for part in parts:
         nan = nan | (part != part)  # noqa: PLR0124
     for part in parts:
         key = _key(part, zeros_alike=zeros_alike)
-        least, most = (key.dtype.type(bound) for bound in (np.iinfo(key.dtype).min, np.iinfo(key.dtype).max))
-        key = jnp.where(nan, most, key if largest else ~key)
-        best = over.max(jnp.where(candidates, key, least))
+        lowest, highest = (key.dtype.type(bound) for bound in (np.iinfo(key.dtype).min, np.iinfo(key.dtype).max))
+        key = jnp.where(nan, highest, key if largest else ~key)
+        best = reducer.max(jnp.where(candidates, key, lowest))
         candidates = candidates & (key == best)
         keys.append(best if largest else ~best)
     return keys, candidates
 
 
-def _first(x: jax.Array, over: Over, *, largest: bool) -> tuple[jax.Array, jax.Array]:
+def _first(x: jax.Array, reducer: Reducer, *, largest: bool) -> tuple[jax.Array, jax.Array]:
     """Returns the index of each element, and that of the first NaN, else of the first largest or smallest one."""
-    _keys, candidates = _best(x, over, largest=largest, zeros_alike=True)
-    index = over.index(x.shape)
-    return index, ~over.max(jnp.where(candidates, ~index, np.iinfo(index.dtype).min))
+    _keys, candidates = _best(x, reducer, largest=largest, zeros_alike=True)
+    index = reducer.index(x.shape)
+    return index, ~reducer.max(jnp.where(candidates, ~index, np.iinfo(index.dtype).min))
 
 
 def _extreme(*, largest: bool) -> Body:
-    def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
+    def body(x: jax.Array, reducer: Reducer, *_: object) -> jax.Array:
         wide = widen(x, x.dtype)
         if x.dtype.kind == "c":  # a complex NaN has another part, which is kept
-            index, first = _first(wide, over, largest=largest)
-            return lax.complex(*(_chosen(part, index == first, over) for part in (lax.real(x), lax.imag(x))))
-        (key,), _candidates = _best(wide, over, largest=largest, zeros_alike=False)
+            index, first = _first(wide, reducer, largest=largest)
+            return lax.complex(*(_chosen(part, index == first, reducer) for part in (lax.real(x), lax.imag(x))))
+        (key,), _candidates = _best(wide, reducer, largest=largest, zeros_alike=False)
         return _from_key(key, wide.dtype)
 
     return body
 
 
-def _chosen(x: jax.Array, selected: jax.Array, over: Over) -> jax.Array:
+def _chosen(x: jax.Array, selected: jax.Array, reducer: Reducer) -> jax.Array:
     """Returns the single selected element of floats, bit for bit."""
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
-    return lax.bitcast_convert_type(over.max(jnp.where(selected, bits, np.iinfo(bits.dtype).min)), x.dtype)
+    return lax.bitcast_convert_type(reducer.max(jnp.where(selected, bits, np.iinfo(bits.dtype).min)), x.dtype)
 
 
 def _index_of(*, largest: bool) -> Body:
-    def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
-        _index, first = _first(widen(x, x.dtype), over, largest=largest)
+    def body(x: jax.Array, reducer: Reducer, *_: object) -> jax.Array:
+        _index, first = _first(widen(x, x.dtype), reducer, largest=largest)
         return first.astype(np.int64)
 
     return body

@@ -29,7 +29,7 @@ from shardcall_server.kernels.core.element_types import narrow, widen
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.core.parameters import element_type, flag, number
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.elementwise.reduction_bodies import REDUCTIONS, Over, Reduction, Size, truth
+from shardcall_server.kernels.elementwise.reduction_bodies import REDUCTIONS, ReducedAxis, Reducer, Reduction, truth
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class ReduceKernel(Kernel[ReduceParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for an axis out of range or named twice, an element type that cannot be reduced so, and where
-                there is nothing to choose from: the largest of no elements.
+            CallError: for an axis out of range or named twice, an element type that the reduction does not support,
+                and for the largest or smallest of no elements.
         """
         x, row = required(operands[0]), self.reduction
         if row.index and isinstance(parameters["axis"], tuple):
@@ -89,26 +89,26 @@ class ReduceKernel(Kernel[ReduceParameters]):
                 field="axis",
             )
         _, where, initial = _present(operands)
-        over = _checked_axes(row, parameters, x)
+        axis = _checked_axes(row, parameters, x)
         keepdims = flag(parameters, "keepdims")
         dtype = None if parameters.get("dtype") is None else element_type(parameters, "dtype")
         result = row.result_type(x.dtype, dtype)
-        (shape,) = shape_rules.reduction((x.shape,), {"axis": over, "keepdims": keepdims})
+        (shape,) = shape_rules.reduction((x.shape,), {"axis": axis, "keepdims": keepdims})
         starts = row.of_none is not None or initial is not None
         _check_where(where, x, starts=starts)
         _check_initial(initial, result)
-        if not starts and 0 in [x.shape[i] for i in over]:
+        if not starts and 0 in [x.shape[i] for i in axis]:
             raise CallError(
                 Reason.INVALID_OPERAND,
                 f"x has shape {shorten(str(x.shape))}, and there is no {row.name} of no elements; "
                 "reduce over axes whose sizes are not 0" + (", or give initial" if row.combine else ""),
                 field="x",
             )
-        normal = ReduceParameters(over, keepdims)
+        normal = ReduceParameters(axis, keepdims)
         if "ddof" in parameters:
-            normal = VarParameters(over, keepdims, number(parameters, "ddof"))
+            normal = VarParameters(axis, keepdims, number(parameters, "ddof"))
         elif "dtype" in parameters:
-            normal = SumParameters(over, keepdims, result.name)
+            normal = SumParameters(axis, keepdims, result.name)
         return Signature(normal, (ArrayType(shape, result),))
 
     def default_in_specs(
@@ -118,10 +118,13 @@ class ReduceKernel(Kernel[ReduceParameters]):
         x, (spec,) = required(operands[0]), super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, "")
         unset = (None if o is None else _beside(o, x, required(spec)) for o in operands[1:])
         others = zip(operands[1:], in_specs[1:], unset, strict=True)
-        return (spec, *(None if o is None else own if own is not None else other for o, own, other in others))
+        return (
+            spec,
+            *(None if o is None else requested if requested is not None else other for o, requested, other in others),
+        )
 
     def default_out_specs(self, problem: Problem[ReduceParameters], strategy: str) -> Specs:
-        """Splits the result as x is, without the axes that are reduced."""
+        """Shards the result as x, without the axes that are reduced."""
         return (problem.out_specs[0] or _reduced_spec(problem),)
 
     def choose(self, problem: Problem[ReduceParameters]) -> tuple[str, str]:
@@ -131,18 +134,18 @@ class ReduceKernel(Kernel[ReduceParameters]):
             return "gspmd", "no axis that is reduced is sharded, so nothing moves"
         if why := _all_reduce_refusal(problem):
             return "gspmd", f"all_reduce cannot: {why}"
-        return "all_reduce", f"what is reduced is sharded over {', '.join(names)}; only the devices' parts move"
+        return "all_reduce", f"a reduced axis is sharded over {', '.join(names)}; only the devices' parts move"
 
 
 def _present(operands: OperandTypes) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
-    """Returns x, ``where`` and ``initial``; None for those that a reduction does not take, too."""
+    """Returns x, ``where`` and ``initial``; None for those that are left out or that the reduction does not have."""
     x, where, initial = (*operands, None, None)[:3]
     return required(x), where, initial
 
 
 def _checked_axes(row: Reduction, parameters: ParameterValues, x: ArrayType) -> tuple[int, ...]:
     value = parameters["axis"]
-    # NumPy's ufuncs take axis 0 of a scalar for old times' sake; its averages do not.
+    # For compatibility, NumPy's ufuncs accept axis 0 of a scalar; its averages do not.
     if not x.ndim and value in (0, -1) and not isinstance(value, bool | float) and not row.averages:
         return ()
     return axes(parameters, "axis", x.ndim)
@@ -197,42 +200,42 @@ def _names(problem: Problem[ReduceParameters]) -> tuple[str, ...]:
 
 
 def _reduced_spec(problem: Problem[ReduceParameters]) -> Spec:
-    over, spec = _axes(problem), required(problem.in_specs[0])
+    axis, spec = _axes(problem), required(problem.in_specs[0])
     keepdims = problem.parameters.keepdims
-    return tuple(() if i in over else names for i, names in enumerate(spec) if keepdims or i not in over)
+    return tuple(() if i in axis else names for i, names in enumerate(spec) if keepdims or i not in axis)
 
 
 def _reduce(
-    row: Reduction, problem: Problem[ReduceParameters], over: Over, x: jax.Array, *others: jax.Array
+    row: Reduction, problem: Problem[ReduceParameters], reducer: Reducer, x: jax.Array, *others: jax.Array
 ) -> jax.Array:
     """Reduces x over axes, which stay with size 1 if the call keeps them.
 
     Args:
-        over: the axes, and the mesh axes they are sharded over.
+        reducer: the axes, and the mesh axes they are sharded over.
         x: the array, or a block of it.
         others: ``where``, which broadcasts to x, and ``initial``, those that are present.
     """
     (result,), (_, where, initial) = problem.results, _present(problem.operands)
     rest = iter(others)
     if where is not None:
-        over = replace(over, where=jnp.broadcast_to(truth(next(rest)), x.shape))
+        reducer = replace(reducer, where=jnp.broadcast_to(truth(next(rest)), x.shape))
     ddof = problem.parameters.ddof if isinstance(problem.parameters, VarParameters) else 0
-    reduced = row.body(x, over, result.dtype, ddof)
+    reduced = row.body(x, reducer, result.dtype, ddof)
     if initial is not None:
-        reduced = _begun(row, over, reduced, _initial(next(rest), result.dtype))
+        reduced = _begun(row, reducer, reduced, _initial(next(rest), result.dtype))
     if not problem.parameters.keepdims:
-        reduced = jnp.squeeze(reduced, over.axes)
+        reduced = jnp.squeeze(reduced, reducer.axes)
     return narrow(reduced, result.dtype)
 
 
-def _begun(row: Reduction, over: Over, reduced: jax.Array, initial: jax.Array) -> jax.Array:
+def _begun(row: Reduction, reducer: Reducer, reduced: jax.Array, initial: jax.Array) -> jax.Array:
     """Combines a result and the initial value."""
     assert row.combine is not None
     initial = jnp.broadcast_to(initial, reduced.shape)
     combined = row.combine(reduced, initial)
-    if over.where is None or row.of_none is not None:
+    if reducer.where is None or row.of_none is not None:
         return combined
-    return jnp.where(over.any(over.where), combined, initial)
+    return jnp.where(reducer.any(reducer.where), combined, initial)
 
 
 def _initial(value: jax.Array, dtype: np.dtype) -> jax.Array:
@@ -246,7 +249,7 @@ def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
 
         def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
             if initial is None:
-                fill = row.of_none or 0  # where it is undefined the result has no elements
+                fill = row.of_none or 0  # if it is undefined, the result has no elements
                 is_complex_nan = result.dtype.kind == "c" and np.isnan(fill)
                 value = jnp.full((), complex(fill, fill) if is_complex_nan else fill, result.dtype)
             else:
@@ -256,12 +259,14 @@ def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
         return of_none
 
     def program(array: jax.Array, *others: jax.Array) -> tuple[jax.Array]:
-        sizes = tuple(Size(i, x.shape[i], array.shape[i], (), array.shape[i] > x.shape[i]) for i in _axes(problem))
+        sizes = tuple(
+            ReducedAxis(i, x.shape[i], array.shape[i], (), array.shape[i] > x.shape[i]) for i in _axes(problem)
+        )
         if where is not None:
             here = zip(where.shape, array.shape[x.ndim - where.ndim :], strict=True)
             mask = fit(fit(others[0], where.shape), [n if n == 1 else m for n, m in here])
             others = (mask, *others[1:])
-        return (fit(_reduce(row, problem, Over(sizes), array, *others), padded),)
+        return (fit(_reduce(row, problem, Reducer(sizes), array, *others), padded),)
 
     return program
 
@@ -270,11 +275,13 @@ def _all_reduce(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sh
     x, spec = required(problem.operands[0]), required(problem.in_specs[0])
     block = block_shape(x.shape, spec, problem.mesh)
     padded = padded_shape(x.shape, spec, problem.mesh)
-    over = Over(tuple(Size(i, x.shape[i], block[i], spec[i], padded[i] > x.shape[i]) for i in _axes(problem)))
+    reducer = Reducer(
+        tuple(ReducedAxis(i, x.shape[i], block[i], spec[i], padded[i] > x.shape[i]) for i in _axes(problem))
+    )
     body: Callable[..., jax.Array] = jax.shard_map(
-        lambda *arrays: _reduce(row, problem, over, *arrays),
+        lambda *arrays: _reduce(row, problem, reducer, *arrays),
         mesh=mesh,
-        in_specs=tuple(partition_spec(own) for own in problem.in_specs if own is not None),
+        in_specs=tuple(partition_spec(operand_spec) for operand_spec in problem.in_specs if operand_spec is not None),
         out_specs=partition_spec(_reduced_spec(problem)),
         check_vma=False,  # JAX cannot infer that gathered arrays, as of prod, are equal on all devices
     )
@@ -285,9 +292,10 @@ def _all_reduce_refusal(problem: Problem[ReduceParameters]) -> str | None:
     x, spec = required(problem.operands[0]), required(problem.in_specs[0])
     if 0 in x.shape:
         return "x has no elements"
-    for operand, own in zip(problem.operands[1:], problem.in_specs[1:], strict=True):
-        if operand is not None and own != (wanted := _beside(operand, x, spec)):
-            return f"where is sharded as {format_spec(own or ())}, and with this x it serves {format_spec(wanted)}"
+    for operand, operand_spec in zip(problem.operands[1:], problem.in_specs[1:], strict=True):
+        if operand is not None and operand_spec != (needed := _beside(operand, x, spec)):
+            present = format_spec(operand_spec or ())
+            return f"where is sharded as {present}, and with this x it serves {format_spec(needed)}"
     served, asked = _reduced_spec(problem), problem.out_specs[0]
     if asked is not None and asked != served:
         return f"the result is to be {format_spec(asked)}, and of this x it makes {format_spec(served)}"

@@ -44,7 +44,7 @@ class Ufunc:
         body: computes the function of arrays of the loop's working types; None stands for an operand left out.
         operands: the descriptions of its operands.
         refusals: the values that it refuses.
-        keeps_scalars: whether operands without axes are passed to the body unchanged; others are broadcast first.
+        keeps_scalars: True if operands without axes are passed to the body unchanged; others are broadcast first.
     """
 
     name: str
@@ -62,7 +62,9 @@ def _binary(name: str, body: Callable[..., jax.Array], *refusals: Refusal) -> Uf
     return Ufunc(name, body, (_X, _Y), refusals)
 
 
-def _by_kind(on_reals: Callable[..., jax.Array], on_complex: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def _real_or_complex(
+    on_reals: Callable[..., jax.Array], on_complex: Callable[..., jax.Array]
+) -> Callable[..., jax.Array]:
     def on_numbers(x: jax.Array, *others: jax.Array) -> jax.Array:
         return on_complex(x, *others) if x.dtype.kind == "c" else on_reals(x, *others)
 
@@ -88,36 +90,36 @@ _NEGATIVE_POWER = Refusal(
 )
 
 _UNARY = (
-    _unary("sin", _by_kind(jnp.sin, complex_functions.sin)),
-    _unary("cos", _by_kind(jnp.cos, complex_functions.cos)),
-    _unary("tan", _by_kind(jnp.tan, complex_functions.tan)),
-    _unary("arcsin", _by_kind(arithmetic.arcsin, complex_functions.arcsin)),
-    _unary("arccos", _by_kind(jnp.arccos, complex_functions.arccos)),
-    _unary("arctan", _by_kind(jnp.arctan, complex_functions.arctan)),
-    _unary("sinh", _by_kind(arithmetic.sinh, complex_functions.sinh)),
-    _unary("cosh", _by_kind(arithmetic.cosh, complex_functions.cosh)),
-    _unary("tanh", _by_kind(arithmetic.tanh, complex_functions.tanh)),
-    _unary("arcsinh", _by_kind(jnp.arcsinh, complex_functions.arcsinh)),
-    _unary("arccosh", _by_kind(jnp.arccosh, complex_functions.arccosh)),
-    _unary("arctanh", _by_kind(arithmetic.arctanh, complex_functions.arctanh)),
+    _unary("sin", _real_or_complex(jnp.sin, complex_functions.sin)),
+    _unary("cos", _real_or_complex(jnp.cos, complex_functions.cos)),
+    _unary("tan", _real_or_complex(jnp.tan, complex_functions.tan)),
+    _unary("arcsin", _real_or_complex(arithmetic.arcsin, complex_functions.arcsin)),
+    _unary("arccos", _real_or_complex(jnp.arccos, complex_functions.arccos)),
+    _unary("arctan", _real_or_complex(jnp.arctan, complex_functions.arctan)),
+    _unary("sinh", _real_or_complex(arithmetic.sinh, complex_functions.sinh)),
+    _unary("cosh", _real_or_complex(arithmetic.cosh, complex_functions.cosh)),
+    _unary("tanh", _real_or_complex(arithmetic.tanh, complex_functions.tanh)),
+    _unary("arcsinh", _real_or_complex(jnp.arcsinh, complex_functions.arcsinh)),
+    _unary("arccosh", _real_or_complex(jnp.arccosh, complex_functions.arccosh)),
+    _unary("arctanh", _real_or_complex(arithmetic.arctanh, complex_functions.arctanh)),
     _unary("degrees", jnp.degrees),
     _unary("radians", jnp.radians),
-    _unary("exp", _by_kind(jnp.exp, complex_functions.exp)),
-    _unary("exp2", _by_kind(arithmetic.exp2, complex_functions.exp2)),
-    _unary("expm1", _by_kind(jnp.expm1, complex_functions.expm1)),
-    _unary("log", _by_kind(arithmetic.log, complex_functions.log)),
-    _unary("log2", _by_kind(arithmetic.log2, complex_functions.log2)),
-    _unary("log10", _by_kind(arithmetic.log10, complex_functions.log10)),
-    _unary("log1p", _by_kind(arithmetic.log1p, complex_functions.log1p)),
-    _unary("sqrt", _by_kind(arithmetic.sqrt, complex_functions.sqrt)),
+    _unary("exp", _real_or_complex(jnp.exp, complex_functions.exp)),
+    _unary("exp2", _real_or_complex(arithmetic.exp2, complex_functions.exp2)),
+    _unary("expm1", _real_or_complex(jnp.expm1, complex_functions.expm1)),
+    _unary("log", _real_or_complex(arithmetic.log, complex_functions.log)),
+    _unary("log2", _real_or_complex(arithmetic.log2, complex_functions.log2)),
+    _unary("log10", _real_or_complex(arithmetic.log10, complex_functions.log10)),
+    _unary("log1p", _real_or_complex(arithmetic.log1p, complex_functions.log1p)),
+    _unary("sqrt", _real_or_complex(arithmetic.sqrt, complex_functions.sqrt)),
     _unary("cbrt", arithmetic.cbrt),
-    _unary("square", _by_kind(jnp.square, complex_functions.square)),
-    _unary("reciprocal", _by_kind(arithmetic.reciprocal, complex_functions.reciprocal)),
-    _unary("absolute", _by_kind(jnp.abs, complex_functions.absolute)),
-    _unary("abs", _by_kind(jnp.abs, complex_functions.absolute)),
+    _unary("square", _real_or_complex(jnp.square, complex_functions.square)),
+    _unary("reciprocal", _real_or_complex(arithmetic.reciprocal, complex_functions.reciprocal)),
+    _unary("absolute", _real_or_complex(jnp.abs, complex_functions.absolute)),
+    _unary("abs", _real_or_complex(jnp.abs, complex_functions.absolute)),
     _unary("negative", jnp.negative),
     _unary("positive", _identity),
-    _unary("sign", _by_kind(arithmetic.sign, complex_functions.sign)),
+    _unary("sign", _real_or_complex(arithmetic.sign, complex_functions.sign)),
     _unary("floor", arithmetic.on_floats(arithmetic.floor)),
     _unary("ceil", arithmetic.on_floats(arithmetic.ceil)),
     _unary("trunc", arithmetic.on_floats(jnp.trunc)),
@@ -137,14 +139,14 @@ _BINARY = (
     _binary("add", jnp.add),
     _binary("subtract", jnp.subtract),
     _binary("multiply", jnp.multiply),
-    _binary("divide", _by_kind(arithmetic.divide, complex_functions.divide)),
-    _binary("true_divide", _by_kind(arithmetic.divide, complex_functions.divide)),
+    _binary("divide", _real_or_complex(arithmetic.divide, complex_functions.divide)),
+    _binary("true_divide", _real_or_complex(arithmetic.divide, complex_functions.divide)),
     _binary("floor_divide", arithmetic.floor_divide),
     _binary("remainder", arithmetic.remainder),
     _binary("mod", arithmetic.remainder),
     _binary("fmod", arithmetic.fmod),
-    _binary("power", _by_kind(arithmetic.power, complex_functions.power), _NEGATIVE_POWER),
-    _binary("float_power", _by_kind(arithmetic.power, complex_functions.power)),
+    _binary("power", _real_or_complex(arithmetic.power, complex_functions.power), _NEGATIVE_POWER),
+    _binary("float_power", _real_or_complex(arithmetic.power, complex_functions.power)),
     _binary("arctan2", arithmetic.arctan2),
     _binary("hypot", jnp.hypot),
     _binary("logaddexp", jnp.logaddexp),
@@ -187,7 +189,7 @@ _OTHERS = (
         (
             _X,
             OperandInfo("min", "The least value of the result, an array or a scalar; left out, there is none.", True),
-            OperandInfo("max", "The greatest, likewise; where min is greater, max it is.", True),
+            OperandInfo("max", "The greatest value, likewise; where min is greater than max, the result is max.", True),
         ),
         keeps_scalars=True,
     ),

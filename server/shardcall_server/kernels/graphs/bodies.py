@@ -35,7 +35,7 @@ class GraphBodies:
     """Graphs of a set of kernels, by their texts.
 
     Args:
-        kernels: the kernels that nodes may be of, by name.
+        kernels: the kernels of nodes, by name.
     """
 
     def __init__(self, kernels: Kernels) -> None:
@@ -89,7 +89,7 @@ class GraphBodies:
             mesh: the mesh.
         """
         plan, results = self.plan(written, inputs, in_specs, axes), graph_of(written).results
-        kinds = self.results(written, inputs)
+        result_types = self.results(written, inputs)
         used = {value for node in plan.nodes for value in node.operands}
         programs: dict[Hashable, Program] = {}
         keys = []
@@ -103,16 +103,17 @@ class GraphBodies:
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             values = {Value(-1, i): array for i, array in enumerate(arrays)}
             flags: list[jax.Array] = []
-            # JAX traces and lowers equal nodes once. Not across traces: a program may be differentiated in one of them.
+            # JAX traces and lowers equal nodes once: a program of 200 calls of 4 kernels takes 0.2 s from disk, and
+            # about 1 s without this. Not across traces, since a program may be differentiated in one of them.
             steps = {key: jax.jit(run) for key, run in programs.items()}
             for i, (node, key) in enumerate(zip(plan.nodes, keys, strict=True)):
-                made = steps[key](*_operands(node, plan, values, mesh))
+                computed = steps[key](*_operands(node, plan, values, mesh))
                 count = len(node.problem.results)
-                flags += made[count:]
-                values.update((Value(i, k), array) for k, array in enumerate(made[:count]))
+                flags += computed[count:]
+                values.update((Value(i, k), array) for k, array in enumerate(computed[:count]))
             moved_results = (
-                resharded(values[value], kind, plan.specs[value], spec, axes, mesh)
-                for value, kind, spec in zip(results, kinds, specs, strict=True)
+                resharded(values[value], array_type, plan.specs[value], spec, axes, mesh)
+                for value, array_type, spec in zip(results, result_types, specs, strict=True)
             )
             return (*moved_results, *flags)
 
@@ -126,27 +127,30 @@ class GraphBodies:
 
 
 def resharded(
-    array: jax.Array, kind: ArrayType, has: Spec, needs: Spec, axes: MeshAxes, mesh: jax.sharding.Mesh
+    array: jax.Array, array_type: ArrayType, has: Spec, needs: Spec, axes: MeshAxes, mesh: jax.sharding.Mesh
 ) -> jax.Array:
     """Returns an array in another spec, padded as that needs."""
     if has == needs:
         return array
-    shape = padded_shape(kind.shape, needs, axes)
-    return moved(lambda bits: fit(fit(bits, kind.shape), shape), array, mesh=mesh, specs=(has, needs))
+    shape = padded_shape(array_type.shape, needs, axes)
+    return moved(lambda bits: fit(fit(bits, array_type.shape), shape), array, mesh=mesh, specs=(has, needs))
 
 
 def all_resharded(
     arrays: Sequence[jax.Array],
-    kinds: Sequence[ArrayType],
+    types: Sequence[ArrayType],
     has: Sequence[Spec],
     needs: Specs,
     axes: MeshAxes,
     mesh: jax.sharding.Mesh,
 ) -> tuple[jax.Array, ...]:
-    """Returns arrays in other specs, and what comes after them as it is."""
-    each = zip(arrays[: len(kinds)], kinds, has, needs, strict=True)
-    changed = (resharded(array, kind, own, required(spec), axes, mesh) for array, kind, own, spec in each)
-    return (*changed, *arrays[len(kinds) :])
+    """Returns arrays in other specs, and the arrays after them unchanged."""
+    entries = zip(arrays[: len(types)], types, has, needs, strict=True)
+    changed = (
+        resharded(array, array_type, current, required(spec), axes, mesh)
+        for array, array_type, current, spec in entries
+    )
+    return (*changed, *arrays[len(types) :])
 
 
 def _names(graph: Graph) -> Iterator[str]:
@@ -161,35 +165,37 @@ def _program(node: PlannedNode, is_used: Sequence[bool], mesh: jax.sharding.Mesh
 
     Args:
         node: the node.
-        is_used: for each result whether other nodes take it.
+        is_used: for each result, True if other nodes take it.
         mesh: the mesh.
     """
     problem = node.problem
-    compute = node.strategy.build(problem, mesh) if any(kind.nbytes for kind in problem.results) else _nothing(problem)
-    own = [required(spec) for spec in problem.out_specs]
+    compute = (
+        node.strategy.build(problem, mesh) if any(result.nbytes for result in problem.results) else _nothing(problem)
+    )
+    result_specs = [required(spec) for spec in problem.out_specs]
 
     def program(*operands: jax.Array) -> tuple[jax.Array, ...]:
         run = differentiable(node.kernel, problem, compute, mesh) if is_differentiated() else compute
-        made = all_resharded(run(*operands), problem.results, own, node.out_specs, problem.mesh, mesh)
+        computed = all_resharded(run(*operands), problem.results, result_specs, node.out_specs, problem.mesh, mesh)
         results = (
             _kept(node, k, array, mesh) if is_taken else array
-            for k, (array, is_taken) in enumerate(zip(made, is_used, strict=False))
+            for k, (array, is_taken) in enumerate(zip(computed, is_used, strict=False))
         )
-        return (*results, *made[len(is_used) :])
+        return (*results, *computed[len(is_used) :])
 
     program.__name__ = node.kernel.name
     return program
 
 
 def _nothing(problem: Problem) -> Program:
-    """Makes the program of a call whose results have no elements, which is not run by itself either.
+    """Makes the program of a call whose results have no elements.
 
-    XLA refuses some collectives of empty arrays, and iterates over the sizes beside a 0.
+    XLA refuses some collectives of empty arrays, and iterates over their sizes other than 0.
     """
 
     def program(*_: jax.Array) -> tuple[jax.Array, ...]:
-        made = (jnp.zeros(problem.padded_result(i), kind.dtype) for i, kind in enumerate(problem.results))
-        return (*made, *(jnp.zeros((), bool) for _ in problem.checks))
+        results = (jnp.zeros(problem.padded_result(i), result.dtype) for i, result in enumerate(problem.results))
+        return (*results, *(jnp.zeros((), bool) for _ in problem.checks))
 
     return program
 
@@ -197,16 +203,16 @@ def _nothing(problem: Problem) -> Program:
 def _operands(
     node: PlannedNode, plan: GraphPlan, values: Mapping[Value, jax.Array], mesh: jax.sharding.Mesh
 ) -> list[jax.Array]:
-    kinds = [kind for kind in node.problem.operands if kind is not None]
+    operand_types = [operand for operand in node.problem.operands if operand is not None]
     specs = [spec for spec in node.problem.in_specs if spec is not None]
     return [
-        resharded(values[value], kind, plan.specs[value], spec, node.problem.mesh, mesh)
-        for value, kind, spec in zip(node.operands, kinds, specs, strict=True)
+        resharded(values[value], operand, plan.specs[value], spec, node.problem.mesh, mesh)
+        for value, operand, spec in zip(node.operands, operand_types, specs, strict=True)
     ]
 
 
 def _kept(node: PlannedNode, index: int, array: jax.Array, mesh: jax.sharding.Mesh) -> jax.Array:
-    """Returns a node's result as the nodes after it use it."""
+    """Returns a result of a node in the form that other nodes use."""
     if is_sealed(node.kernel.name, array.dtype):
         array = sealed(array)
     spec = partition_spec(node.out_specs[index])

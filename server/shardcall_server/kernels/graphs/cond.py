@@ -1,4 +1,4 @@
-"""Graphs of which a program runs one of two."""
+"""Conditionals: a program runs one of two graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CondParameters:
 
     Attributes:
         then: the text of the graph that runs if the condition is true.
-        otherwise: the text of the other one.
+        otherwise: the text of the graph that runs if it is false.
         then_inputs: for each input of the first graph the index of an operand behind the condition.
         otherwise_inputs: those of the other one.
     """
@@ -45,12 +45,12 @@ class CondParameters:
 
 
 class CondKernel(Kernel[CondParameters]):
-    """One of two graphs, as ``jax.lax.cond``; a part of programs alone.
+    """One of two graphs, as ``jax.lax.cond``; only a node of graphs.
 
     Sharding: results have the specs that they have in the graph of a true condition.
 
     Args:
-        bodies: graphs of the kernels that nodes may be of.
+        bodies: graphs of the kernels of nodes.
     """
 
     name = "cond"
@@ -78,9 +78,9 @@ class CondKernel(Kernel[CondParameters]):
         """Checks both graphs.
 
         Raises:
-            CallError: as a graph, for a condition that is no bool, and for results of different types.
+            CallError: for what a graph refuses, a condition that is not one bool, and results of different types.
         """
-        own = CondParameters(
+        parsed = CondParameters(
             text(parameters, "then"),
             text(parameters, "otherwise"),
             integers(parameters, "then_inputs"),
@@ -89,7 +89,7 @@ class CondKernel(Kernel[CondParameters]):
         pred, inputs = required(operands[0]), tuple(map(required, operands[1:]))
         if pred.shape or pred.dtype != np.bool_:
             raise CallError(Reason.INVALID_OPERAND, f"pred is {shorten(str(pred))}; give one bool", field="pred")
-        others, results = (self._results(written, indices, inputs) for written, indices in own.branches)
+        others, results = (self._results(written, indices, inputs) for written, indices in parsed.branches)
         if results != others:
             raise CallError(
                 Reason.INVALID_PARAMETER,
@@ -98,10 +98,10 @@ class CondKernel(Kernel[CondParameters]):
             )
         checks = [
             check
-            for written, indices in own.branches
+            for written, indices in parsed.branches
             for check in self._bodies.types(written, tuple(inputs[i] for i in indices)).checks
         ]
-        return Signature(own, results, tuple(checks))
+        return Signature(parsed, results, tuple(checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[CondParameters]) -> int:
         """Returns the bytes of the larger graph."""
@@ -114,23 +114,25 @@ class CondKernel(Kernel[CondParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: CondParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs: those that the kernels in the graphs fill in."""
+        """Fills in unset specs as the kernels in the graphs do."""
         inputs, specs = tuple(map(required, operands[1:])), list(in_specs[1:])
         for written, indices in reversed(parameters.branches):
-            types, wanted = tuple(inputs[i] for i in indices), tuple(specs[i] for i in indices)
-            plan = self._bodies.plan(written, types, wanted, mesh)
+            types, requested = tuple(inputs[i] for i in indices), tuple(specs[i] for i in indices)
+            plan = self._bodies.plan(written, types, requested, mesh)
             for i, spec in zip(indices, plan.in_specs, strict=True):
                 specs[i] = spec
-        filled = (spec or rows_over_all(kind.ndim, mesh) for kind, spec in zip(inputs, specs, strict=True))
+        filled = (spec or rows_over_all(array_type.ndim, mesh) for array_type, spec in zip(inputs, specs, strict=True))
         return ((), *filled)
 
     def default_out_specs(self, problem: Problem[CondParameters], strategy: str) -> Specs:
         """Shards each result as the graph of a true condition does."""
-        own = self._result_specs(problem)
-        return tuple(each if spec is None else spec for each, spec in zip(own, problem.out_specs, strict=True))
+        defaults = self._result_specs(problem)
+        return tuple(
+            default if spec is None else spec for default, spec in zip(defaults, problem.out_specs, strict=True)
+        )
 
     def is_reproducible(self, problem: Problem[CondParameters]) -> bool:
-        """Returns True if every node's result is."""
+        """Returns True if the results of all nodes are reproducible."""
         return all(kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem))
 
     def parts(self, problem: Problem[CondParameters]) -> Sequence[tuple[Kernel, Problem]]:
@@ -160,18 +162,20 @@ class CondKernel(Kernel[CondParameters]):
         placed = [NamedSharding(mesh, partition_spec(spec)) for spec in specs]
         programs = [self._bodies.program(*branch, specs, axes, mesh) for branch in _bodies(problem)]
         numbers = [len(self._bodies.types(*branch[:2]).checks) for branch in _bodies(problem)]
-        indices = [each for _, each in problem.parameters.branches]
+        indices = [inputs for _, inputs in problem.parameters.branches]
 
         def branch(which: int, inputs: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-            made = programs[which](*(inputs[i] for i in indices[which]))
-            kept = map(lax.with_sharding_constraint, made[:count], placed)
+            results = programs[which](*(inputs[i] for i in indices[which]))
+            kept = map(lax.with_sharding_constraint, results[:count], placed)
             no = jnp.zeros((), bool)
-            flags = made[count:]
+            flags = results[count:]
             return (*kept, *([*flags, *[no] * numbers[1]] if which == 0 else [*[no] * numbers[0], *flags]))
 
         def program(pred: jax.Array, *inputs: jax.Array) -> tuple[jax.Array, ...]:
-            made = lax.cond(pred, lambda *each: branch(1, each), lambda *each: branch(0, each), *inputs)
-            return all_resharded(made, problem.results, specs, problem.out_specs, axes, mesh)
+            results = lax.cond(
+                pred, lambda *operands: branch(1, operands), lambda *operands: branch(0, operands), *inputs
+            )
+            return all_resharded(results, problem.results, specs, problem.out_specs, axes, mesh)
 
         return program
 

@@ -1,11 +1,11 @@
-"""Derivatives of kernels: which have one, and how it is computed.
+"""Derivatives of kernels.
 
 The result of a call in a program that is differentiated is that of the kernel's strategy. Its derivative is one of two:
 
-- of kernels that move, add and scale elements the derivative of the strategy itself, which JAX takes;
-- of others that of a function of `jax.numpy`, of the arrays without padding, which the compiler partitions.
+- for kernels that move, add and scale elements, the derivative of the strategy itself, which JAX computes;
+- for others, that of a function of `jax.numpy` on the arrays without padding, which the compiler partitions.
 
-Kernels that are in neither list cannot be differentiated.
+Kernels in neither list cannot be differentiated.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ NATIVE = frozenset(
         *("put_along_axis", "full", "full_like", "uniform", "normal"),
     )
 )
-"""The kernels that are differentiated as they are."""
+"""The kernels whose strategies JAX differentiates."""
 
 _FIRST_OPERAND = frozenset(("gradient", "laplacian"))
-"""Those of them with a derivative with respect to their first operand only."""
+"""The kernels of `NATIVE` with a derivative with respect to their first operand only."""
 
 
 def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | None:
@@ -58,13 +58,13 @@ def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | N
     Args:
         kernel: the kernel.
         problem: its problem.
-        active: for each present operand whether it depends on what the derivative is with respect to.
+        active: for each present operand, True if it depends on an input that the derivative is with respect to.
     """
     if kernel.name in BODIES:  # whose nodes are checked
         carried, count = (getattr(problem.parameters, name, None) for name in ("carried", "count"))
         return WITHOUT_DERIVATIVE if is_dynamic(kernel.name, carried, count) else None
-    kinds = [kind for kind in (*problem.operands, *problem.results) if kind is not None]
-    if any(kind.dtype.itemsize == 1 and is_inexact(kind.dtype) for kind in kinds):
+    types = [array_type for array_type in (*problem.operands, *problem.results) if array_type is not None]
+    if any(array_type.dtype.itemsize == 1 and is_inexact(array_type.dtype) for array_type in types):
         return "numbers of 8 bits have no derivatives; convert them to a wider type"
     if kernel.name in NATIVE:
         if kernel.name in _FIRST_OPERAND and any(active[1:]):
@@ -78,7 +78,7 @@ def refusal(kernel: Kernel, problem: Problem, active: Sequence[bool]) -> str | N
 def differentiable(kernel: Kernel, problem: Problem, program: Program, mesh: jax.sharding.Mesh) -> Program:
     """Returns the program of a call in a form that JAX differentiates.
 
-    Where the kernel has no derivative it is 0; `refusal` says where that would be wrong.
+    If the kernel has no derivative, it is taken as 0; `refusal` returns where that would be wrong.
 
     Args:
         kernel: the kernel.
@@ -88,28 +88,28 @@ def differentiable(kernel: Kernel, problem: Problem, program: Program, mesh: jax
     """
     if kernel.name in NATIVE or kernel.name in BODIES:
         return program
-    is_number = any(is_inexact(kind.dtype) for kind in problem.results)
+    is_number = any(is_inexact(result.dtype) for result in problem.results)
     reference = reference_of(kernel, problem, mesh) if is_number else None
-    kinds = [kind for kind in problem.operands if kind is not None]
+    operand_types = [operand for operand in problem.operands if operand is not None]
 
     def padded(array: jax.Array, index: int) -> jax.Array:
         spec = NamedSharding(mesh, partition_spec(required(problem.out_specs[index])))
-        made: jax.Array = lax.with_sharding_constraint(fit(array, problem.padded_result(index)), spec)
-        return made
+        constrained: jax.Array = lax.with_sharding_constraint(fit(array, problem.padded_result(index)), spec)
+        return constrained
 
     def differentiated(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         with differentiation(on=False):
-            made = program(*map(lax.stop_gradient, arrays))
+            primals = program(*map(lax.stop_gradient, arrays))
         if reference is None:
-            return made
-        computed = reference(*(fit(array, kind.shape) for array, kind in zip(arrays, kinds, strict=True)))
+            return primals
+        computed = reference(*(fit(array, operand.shape) for array, operand in zip(arrays, operand_types, strict=True)))
         results = computed if isinstance(computed, tuple) else (computed,)
         count = len(problem.results)
         values = (
             with_derivative(value, padded(result.astype(value.dtype), i)) if is_inexact(value.dtype) else value
-            for i, (value, result) in enumerate(zip(made[:count], results[:count], strict=True))
+            for i, (value, result) in enumerate(zip(primals[:count], results[:count], strict=True))
         )
-        return (*values, *made[count:])
+        return (*values, *primals[count:])
 
     return differentiated
 
@@ -122,16 +122,16 @@ def reference_of(kernel: Kernel, problem: Problem, mesh: jax.sharding.Mesh | Non
         return partial(_reduced, kernel.name, problem)
     if kernel.name in _BY_BODY and isinstance(kernel, TableKernel):
         return _replicated(_of_body(kernel, problem), mesh)
-    if made := _PARTITIONED.get(kernel.name):
-        return partial(made, problem)
-    return _replicated(partial(made, problem), mesh) if (made := _REPLICATED.get(kernel.name)) else None
+    if function := _PARTITIONED.get(kernel.name):
+        return partial(function, problem)
+    return _replicated(partial(function, problem), mesh) if (function := _REPLICATED.get(kernel.name)) else None
 
 
 def _replicated(reference: Reference, mesh: jax.sharding.Mesh | None) -> Reference:
     """Returns a function that every device computes from complete operands.
 
-    XLA dies of gathers and scatters that it partitions, such as those of the derivative of a sort ("Check failed:
-    ShapeUtil::IsScalarWithElementType" in ``spmd_partitioner_util.h``, jaxlib 0.10.2).
+    XLA aborts on some gathers and scatters that it partitions, such as those of the derivative of a sort ("Check
+    failed: ShapeUtil::IsScalarWithElementType" in ``spmd_partitioner_util.h``, jaxlib 0.10.2).
     """
     if mesh is None or mesh.size == 1:
         return reference
@@ -152,8 +152,8 @@ def _elementwise(kernel: ElementwiseKernel, problem: Problem) -> Reference:
     def computed(*operands: jax.Array) -> jax.Array:
         present = iter(operands)
         wide = [
-            None if kind is None or dtype is None else next(present).astype(working_type(dtype))
-            for kind, dtype in zip(problem.operands, types, strict=True)
+            None if operand is None or dtype is None else next(present).astype(working_type(dtype))
+            for operand, dtype in zip(problem.operands, types, strict=True)
         ]
         return function(*wide)
 
@@ -170,7 +170,7 @@ def _fmin(x: jax.Array, y: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _power(x: jax.Array, y: jax.Array) -> jax.Array:
-    """`jnp.power`; the derivative of x⁰ is 0 for x = 0, too, as `jnp.power` has it for integers y only."""
+    """`jnp.power`, whose derivative of x⁰ is 0 at x = 0 for all y; that of `jnp.power` is 0 for integers y only."""
     return jnp.power(x, y)
 
 
@@ -194,12 +194,14 @@ _ELEMENTWISE: Mapping[str, Callable[..., jax.Array]] = {
     "power": _power,
     "float_power": _power,
 }
-"""The functions of `jax.numpy` with another derivative than those of NumPy's name."""
+"""The functions that replace those of `jax.numpy` with NumPy's name, for their derivatives."""
 
 
 def _reduced(name: str, problem: Problem, x: jax.Array, *others: jax.Array) -> jax.Array:
     parameters = problem.parameters
-    names = [name for name, kind in zip(("where", "initial"), problem.operands[1:], strict=False) if kind is not None]
+    names = [
+        name for name, operand in zip(("where", "initial"), problem.operands[1:], strict=False) if operand is not None
+    ]
     how: dict[str, Any] = dict(zip(names, others, strict=True))
     result = problem.results[0].dtype
     if name in ("var", "std"):
@@ -222,7 +224,7 @@ def _of_body(kernel: TableKernel, problem: Problem) -> Reference:
 
     def computed(*operands: jax.Array) -> Any:
         present = iter(operands)
-        return kernel.row.body(block, [None if kind is None else next(present) for kind in problem.operands])
+        return kernel.row.body(block, [None if operand is None else next(present) for operand in problem.operands])
 
     return computed
 
@@ -251,12 +253,12 @@ def _convolve(problem: Problem, x: jax.Array, v: jax.Array) -> jax.Array:
     parameters, dtype = problem.parameters, working_type(problem.results[0].dtype)
     rows = jnp.moveaxis(x.astype(dtype), parameters.axis, -1)
     flat = rows.reshape(-1, rows.shape[-1])
-    made = jax.vmap(lambda row: jnp.convolve(row, v.astype(dtype), mode=parameters.mode))(flat)
-    return jnp.moveaxis(made.reshape(*rows.shape[:-1], made.shape[-1]), -1, parameters.axis)
+    convolved = jax.vmap(lambda row: jnp.convolve(row, v.astype(dtype), mode=parameters.mode))(flat)
+    return jnp.moveaxis(convolved.reshape(*rows.shape[:-1], convolved.shape[-1]), -1, parameters.axis)
 
 
 def _interp(problem: Problem, x: jax.Array, xp: jax.Array, fp: jax.Array, *ends: jax.Array) -> jax.Array:
-    names = [name for name, kind in zip(("left", "right"), problem.operands[3:], strict=True) if kind is not None]
+    names = [name for name, operand in zip(("left", "right"), problem.operands[3:], strict=True) if operand is not None]
     return jnp.interp(x, xp, fp, **dict(zip(names, ends, strict=True)))
 
 
@@ -277,8 +279,8 @@ def _wide(problem: Problem, *operands: jax.Array) -> list[jax.Array]:
 def _linalg(name: str, *parameters: str) -> Callable[..., Any]:
     def computed(problem: Problem, *operands: jax.Array) -> Any:
         how = {parameter: getattr(problem.parameters, parameter) for parameter in parameters}
-        made = getattr(jnp.linalg, name)(*_wide(problem, *operands), **how)
-        return tuple(made) if isinstance(made, tuple) else made
+        result = getattr(jnp.linalg, name)(*_wide(problem, *operands), **how)
+        return tuple(result) if isinstance(result, tuple) else result
 
     return computed
 

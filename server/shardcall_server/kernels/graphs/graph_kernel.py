@@ -21,8 +21,8 @@ from shardcall_server.kernels.graphs.loop import (
     check_carried,
     check_count,
     check_times,
+    iteration_limit,
     looped,
-    most_iterations,
     times_check,
 )
 from shardcall_server.kernels.graphs.plan import GraphPlan, check_derivatives, graph_of
@@ -37,7 +37,7 @@ from shardcall_server.kernels.graphs.transforms import (
 )
 from shardcall_server.kernels.graphs.vmap import VmapKernel
 
-_WORK_OF_DERIVATIVES = 4  # times that of the graph
+_WORK_OF_DERIVATIVES = 4  # times the work of the graph
 
 
 @dataclass(frozen=True)
@@ -76,23 +76,22 @@ class GraphParameters:
 class GraphKernel(Kernel[GraphParameters]):
     """A graph of kernel calls, run as one program; its operands are the inputs of the graph.
 
-    Every node is computed by its kernel's own strategy, and the compiler fuses across them. Results are those of the
-    calls one by one: what the compiler would round otherwise in one program is kept apart (`sealing`). Flags of all
-    nodes refuse the call.
+    Every node is computed by its kernel's own strategy, and the compiler fuses across nodes. Results are equal to those
+    of separate calls: results that the compiler would round differently in one program are sealed (`sealing`). Flags of
+    all nodes refuse the call.
 
     With ``carried`` the graph runs several times, as a loop in the program, and the last operand is their number. A
-    result that becomes an input has its spec. Operands behind the graph's inputs are first values of results that the
-    graph does not read. A call of such a graph runs in slices; in another graph it is a part of that program.
+    result that becomes an input has its spec. Operands after the graph's inputs are the first values of results that
+    the graph does not read. A call of such a graph runs in slices; in another graph it is a part of that program.
 
     With ``transform`` the program is a transformation of the graph by JAX, such as its gradient. A node of this kernel
     is a graph in the graph.
 
-    Sharding: that of each kernel, in order: an operand has the spec of the result that it is, and results have their
-    kernel's default, or rows over all mesh axes where that leaves it to the compiler.
+    Sharding: each kernel's, in order: an operand has the spec of the result that it is, and a result has the default of
+    its kernel, or rows over all mesh axes if the kernel leaves the spec to the compiler.
 
     Args:
-        kernels: the kernels that nodes may be of, by name; beside them nodes may be loops (``graph``), ``scan``,
-            ``cond`` and ``vmap``.
+        kernels: the kernels of nodes, by name; nodes may also be loops (``graph``), ``scan``, ``cond`` and ``vmap``.
     """
 
     name = "graph"
@@ -129,10 +128,10 @@ class GraphKernel(Kernel[GraphParameters]):
         """Checks a graph, node by node, and determines its results' types.
 
         Raises:
-            CallError: for a text that is no canonical graph, for inputs that it does not have, and for what the
-                kernels of its nodes refuse.
+            CallError: for a text that is not a canonical graph, for inputs that it does not have, and for calls that
+                the kernels of its nodes refuse.
         """
-        own = GraphParameters(
+        parsed = GraphParameters(
             text(parameters, "graph"),
             (),
             integers(parameters, "carried"),
@@ -141,33 +140,33 @@ class GraphKernel(Kernel[GraphParameters]):
             text(parameters, "transform"),
             integers(parameters, "wrt"),
         )
-        used = graph_of(own.graph).input_count
-        check_transform(own.transform, own.wrt, used)
-        check_count(own.loop)
-        if own.has_times and operands:
+        used = graph_of(parsed.graph).input_count
+        check_transform(parsed.transform, parsed.wrt, used)
+        check_count(parsed.loop)
+        if parsed.has_times and operands:
             check_times(required(operands[-1]))
-        present = _inputs(operands, own)
-        _check_count(own, used, len(present))
+        present = _inputs(operands, parsed)
+        _check_count(parsed, used, len(present))
         inputs = present[:used]
-        graph_types, results = self._bodies.types(own.graph, inputs), self._bodies.results(own.graph, inputs)
+        graph_types, results = self._bodies.types(parsed.graph, inputs), self._bodies.results(parsed.graph, inputs)
         checks = list(graph_types.checks)
-        if own.carried:
-            check_carried(own.loop, used, present, results)
-        if own.has_times:
-            checks.append(times_check(own.loop, graph_types.work_bytes))
-        if own.transform:
-            wanted, results = transformed_types(own.transform, own.wrt, inputs, results)
-            check_dual_operands(wanted, present)
-        return Signature(replace(own, kernels=self._bodies.versions(own.graph)), results, tuple(checks))
+        if parsed.carried:
+            check_carried(parsed.loop, used, present, results)
+        if parsed.has_times:
+            checks.append(times_check(parsed.loop, graph_types.work_bytes))
+        if parsed.transform:
+            operand_types, results = transformed_types(parsed.transform, parsed.wrt, inputs, results)
+            check_dual_operands(operand_types, present)
+        return Signature(replace(parsed, kernels=self._bodies.versions(parsed.graph)), results, tuple(checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[GraphParameters]) -> int:
         """Returns the bytes of an iteration, times their number, or the largest number if it is an operand."""
-        own = signature.parameters
-        inputs = _inputs(operands, own)[: graph_of(own.graph).input_count]
-        each = self._bodies.types(own.graph, inputs).work_bytes
-        if own.transform:
-            each *= _WORK_OF_DERIVATIVES
-        return each * (own.count or (most_iterations(each) if own.carried else 1))
+        parameters = signature.parameters
+        inputs = _inputs(operands, parameters)[: graph_of(parameters.graph).input_count]
+        iteration_bytes = self._bodies.types(parameters.graph, inputs).work_bytes
+        if parameters.transform:
+            iteration_bytes *= _WORK_OF_DERIVATIVES
+        return iteration_bytes * (parameters.count or (iteration_limit(iteration_bytes) if parameters.carried else 1))
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: GraphParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -179,19 +178,21 @@ class GraphKernel(Kernel[GraphParameters]):
         if parameters.wrt:
             check_derivatives(plan, {Value(-1, i) for i in parameters.wrt})
         results = [plan.specs[value] for value in graph.results]
-        own, _ = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, results, plan.results)
+        defaults, _ = transformed_specs(parameters.transform, parameters.wrt, plan.in_specs, results, plan.results)
         if parameters.carried:
             first = dict(zip(parameters.carried, results, strict=True))
-            own = (*own, *(first[i] for i in range(used, len(inputs))), *[()] * parameters.has_times)
-        return tuple(each if spec is None else spec for spec, each in zip(in_specs, own, strict=True))
+            defaults = (*defaults, *(first[i] for i in range(used, len(inputs))), *[()] * parameters.has_times)
+        return tuple(default if spec is None else spec for spec, default in zip(in_specs, defaults, strict=True))
 
     def default_out_specs(self, problem: Problem[GraphParameters], strategy: str) -> Specs:
         """Shards each result as its kernel does."""
-        own = self._made_specs(problem)
-        return tuple(each if spec is None else spec for each, spec in zip(own, problem.out_specs, strict=True))
+        defaults = self._computed_specs(problem)
+        return tuple(
+            default if spec is None else spec for default, spec in zip(defaults, problem.out_specs, strict=True)
+        )
 
     def is_reproducible(self, problem: Problem[GraphParameters]) -> bool:
-        """Returns True if every node's result is, and there are no derivatives."""
+        """Returns True if the results of all nodes are reproducible, and there are no derivatives."""
         return problem.parameters.transform in ("", "checkpoint") and all(
             kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem)
         )
@@ -214,16 +215,18 @@ class GraphKernel(Kernel[GraphParameters]):
         carried = problem.parameters.carried or (-1,) * len(specs)
         return [spec if i < 0 else required(problem.in_specs[i]) for spec, i in zip(specs, carried, strict=True)]
 
-    def _made_specs(self, problem: Problem[GraphParameters]) -> tuple[Spec, ...]:
+    def _computed_specs(self, problem: Problem[GraphParameters]) -> tuple[Spec, ...]:
         """Returns the spec of each result of the call before it is moved to the one that the call sets."""
-        (plan,), own = self.plans(problem), problem.parameters
-        return transformed_specs(own.transform, own.wrt, plan.in_specs, self._result_specs(problem), plan.results)[1]
+        (plan,), parameters = self.plans(problem), problem.parameters
+        return transformed_specs(
+            parameters.transform, parameters.wrt, plan.in_specs, self._result_specs(problem), plan.results
+        )[1]
 
     def _build(self, problem: Problem[GraphParameters], mesh: jax.sharding.Mesh, *, is_sliced: bool = False) -> Program:
         specs, body = self._result_specs(problem), _body(problem)
         inner = self._bodies.program(*body, specs, problem.mesh, mesh)
         if problem.parameters.carried:
-            most = None if is_sliced else most_iterations(self._bodies.types(*body[:2]).work_bytes)
+            limit = None if is_sliced else iteration_limit(self._bodies.types(*body[:2]).work_bytes)
             once = inner
             inner = looped(
                 lambda *arrays: once(*arrays[: len(body[1])]),
@@ -232,35 +235,37 @@ class GraphKernel(Kernel[GraphParameters]):
                 specs,
                 problem.mesh,
                 mesh,
-                most,
+                limit,
             )
 
-        (plan,), own, operands = self.plans(problem), problem.parameters, tuple(map(required, problem.operands))
-        inner = transformed(inner, own.transform, own.wrt, plan.results, specs, problem.mesh)
-        duals, made = transformed_specs(own.transform, own.wrt, plan.in_specs, specs, plan.results)
-        in_specs = duals if own.transform else problem.in_specs
+        (plan,), parameters, operands = self.plans(problem), problem.parameters, tuple(map(required, problem.operands))
+        inner = transformed(inner, parameters.transform, parameters.wrt, plan.results, specs, problem.mesh)
+        duals, computed_specs = transformed_specs(
+            parameters.transform, parameters.wrt, plan.in_specs, specs, plan.results
+        )
+        in_specs = duals if parameters.transform else problem.in_specs
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             placed = all_resharded(
                 arrays, operands, tuple(map(required, problem.in_specs)), in_specs, problem.mesh, mesh
             )
-            return all_resharded(inner(*placed), problem.results, made, problem.out_specs, problem.mesh, mesh)
+            return all_resharded(inner(*placed), problem.results, computed_specs, problem.out_specs, problem.mesh, mesh)
 
         return program
 
 
-def _check_count(own: GraphParameters, used: int, count: int) -> None:
-    if count < used or (count > used and not (own.carried or own.transform)):
+def _check_count(parameters: GraphParameters, used: int, count: int) -> None:
+    if count < used or (count > used and not (parameters.carried or parameters.transform)):
         raise CallError(
             Reason.OPERAND_COUNT,
             f"the graph has {used} inputs and {count} operands came; give one for each"
-            f"{', and times' if own.has_times else ''}",
+            f"{', and times' if parameters.has_times else ''}",
             field="operands",
         )
-    if own.carried and own.transform:
+    if parameters.carried and parameters.transform:
         raise CallError(
             Reason.INVALID_PARAMETER,
-            f"carried and transform={own.transform!r} were given; give one of them",
+            f"carried and transform={parameters.transform!r} were given; give one of them",
             field="carried",
         )
 

@@ -19,7 +19,7 @@ from shardcall_server.kernels.core.kernel import Program
 from shardcall_server.kernels.graphs.plan import MAX_WORK_BYTES
 
 MAX_ITERATIONS = 1024
-"""The most iterations, in one launch, of a loop whose number of iterations is not known before."""
+"""The maximum number of iterations, in one launch, of a loop whose number of iterations is not known before."""
 
 _State = tuple[jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]
 
@@ -39,13 +39,13 @@ class GraphLoop:
     count: int = 0
 
     @property
-    def least(self) -> int:
-        """The least number of iterations: results that become no operand have no value before the first."""
+    def min_iterations(self) -> int:
+        """The minimum number of iterations: results that become no operand have no value before the first."""
         return 1 if -1 in self.carried else 0
 
 
-def most_iterations(work_bytes: int) -> int:
-    """Returns the most iterations in one launch.
+def iteration_limit(work_bytes: int) -> int:
+    """Returns the maximum number of iterations in one launch.
 
     Args:
         work_bytes: the bytes that an iteration reads and writes.
@@ -55,11 +55,11 @@ def most_iterations(work_bytes: int) -> int:
 
 def times_check(loop: GraphLoop, work_bytes: int) -> ValueCheck:
     """Returns the check of the number of iterations of a loop that is a part of a program."""
-    most = most_iterations(work_bytes)
+    limit = iteration_limit(work_bytes)
     return ValueCheck(
         "times",
-        f"times, the number of iterations of a loop in a program, is not from {loop.least} to {most:,}; make it the "
-        "outermost loop, which runs in slices, or compute less in an iteration",
+        f"times, the number of iterations of a loop in a program, is not from {loop.min_iterations} to {limit:,}; make "
+        "it the outermost loop, which runs in slices, or compute less in an iteration",
     )
 
 
@@ -82,7 +82,7 @@ def check_count(loop: GraphLoop) -> None:
 
 
 def check_carried(loop: GraphLoop, used: int, inputs: Sequence[ArrayType], results: Sequence[ArrayType]) -> None:
-    """Checks which operands results become.
+    """Checks the operands that results become.
 
     Args:
         loop: the loop.
@@ -91,8 +91,8 @@ def check_carried(loop: GraphLoop, used: int, inputs: Sequence[ArrayType], resul
         results: the types of the results of the graph.
 
     Raises:
-        CallError: for an index that there is not, or that occurs twice, for an operand that is neither an input of the
-            graph nor the first value of a result, for a result of another type, and for a condition that is no bool.
+        CallError: for an index out of range, or that occurs twice, for an operand that is neither an input of the graph
+            nor the first value of a result, for a result of another type, and for a condition that is not one bool.
     """
     carried = loop.carried
     if len(carried) != len(results):
@@ -138,7 +138,7 @@ def looped(
     specs: Sequence[Spec],
     axes: MeshAxes,
     mesh: jax.sharding.Mesh,
-    most: int | None,
+    max_iterations: int | None,
 ) -> Callable[..., tuple[jax.Array, ...]]:
     """Returns a program that runs another one several times.
 
@@ -149,7 +149,7 @@ def looped(
         specs: the specs of the results.
         axes: the axes of the mesh.
         mesh: the mesh.
-        most: the most iterations; None for a slice, which takes them as its last argument.
+        max_iterations: the maximum number of iterations; None for a slice, which takes it as its last argument.
 
     Returns:
         A function of the operands; returns the results of the last iteration, and flags that are set if those of any
@@ -160,7 +160,7 @@ def looped(
     placed = [NamedSharding(mesh, partition_spec(spec)) for spec in specs]
 
     def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        *inputs, limit = arrays if most is None else (*arrays, jnp.int64(most))
+        *inputs, limit = arrays if max_iterations is None else (*arrays, jnp.int64(max_iterations))
         times = inputs.pop() if not loop.count else jnp.int64(loop.count)
 
         def after(values: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
@@ -172,29 +172,29 @@ def looped(
 
         def body(state: _State) -> _State:
             ran, values, flags = state
-            made = after(values)
-            kept = tuple(map(lax.with_sharding_constraint, made[:count], placed))
-            return ran + 1, kept, tuple(was | flag for was, flag in zip(flags, made[count:], strict=True))
+            computed = after(values)
+            kept = tuple(map(lax.with_sharding_constraint, computed[:count], placed))
+            return ran + 1, kept, tuple(was | flag for was, flag in zip(flags, computed[count:], strict=True))
 
         def goes_on(values: Sequence[jax.Array]) -> jax.Array:
             return values[loop.condition] if loop.condition >= 0 else jnp.ones((), bool)
 
-        # What becomes no input is not read before the first iteration has made it.
+        # A result that becomes no input is not read before the first iteration has computed it.
         first = tuple(
-            inputs[index] if index >= 0 else jnp.zeros(padded_shape(kind.shape, spec, axes), kind.dtype)
-            for index, kind, spec in zip(loop.carried, results, specs, strict=True)
+            inputs[index] if index >= 0 else jnp.zeros(padded_shape(result.shape, spec, axes), result.dtype)
+            for index, result, spec in zip(loop.carried, results, specs, strict=True)
         )
         flags = (jnp.zeros((), bool),) * (len(jax.eval_shape(after, first)) - count)
         state: _State = (jnp.int64(0), first, flags)
-        if loop.count:  # as a constant, with which JAX can compute derivatives
-            _, values, flags = lax.fori_loop(0, loop.count, lambda _, each: body(each), state)
+        if loop.count:  # a constant, so that JAX can compute derivatives
+            _, values, flags = lax.fori_loop(0, loop.count, lambda _, carry: body(carry), state)
             return (*values, *flags)
         end = jnp.minimum(times, limit)
-        ran, values, flags = lax.while_loop(lambda each: (each[0] < end) & goes_on(each[1]), body, state)
+        ran, values, flags = lax.while_loop(lambda carry: (carry[0] < end) & goes_on(carry[1]), body, state)
         left = jnp.where(goes_on(values), jnp.maximum(times - ran, 0), 0)
-        if most is None:
-            return (*values, *flags, times < loop.least, jnp.stack([left, ran]))
-        return (*values, *flags, (times < loop.least) | (left > 0))
+        if max_iterations is None:
+            return (*values, *flags, times < loop.min_iterations, jnp.stack([left, ran]))
+        return (*values, *flags, (times < loop.min_iterations) | (left > 0))
 
     return program
 

@@ -24,16 +24,16 @@ _MAX_GRAPHS = 64
 _MAX_IN_A_CHAIN = 64
 
 _CHAINED = frozenset(("shift", "pad"))
-"""The kernels of which XLA cannot compile long chains: it ends the process, or takes minutes (jaxlib 0.10.1)."""
+"""The kernels whose long chains XLA cannot compile: it ends the process, or takes minutes (jaxlib 0.10.1)."""
 
 MAX_WORK_BYTES = 1 << 38
-"""The most bytes of work (`Kernel.work_bytes`) of the calls of a loop in one launch, which nothing can interrupt."""
+"""The maximum work (`Kernel.work_bytes`) of a loop's calls in one launch, which nothing can interrupt."""
 
 Kernels = Mapping[str, Kernel]
 
 
 @runtime_checkable
-class _RunsGraphs(Protocol):
+class _SupportsPlans(Protocol):
     """A kernel that runs graphs."""
 
     name: ClassVar[str]
@@ -59,7 +59,7 @@ class GraphTypes:
 
 @dataclass(frozen=True)
 class PlannedNode:
-    """A node with all that its call left open filled in.
+    """A node with the defaults of its call filled in.
 
     Attributes:
         kernel: the kernel.
@@ -98,7 +98,7 @@ def graph_of(written: str) -> Graph:
     """Returns the graph of a text.
 
     Raises:
-        CallError: if the text is no graph in its canonical form, and for a graph of too many nodes.
+        CallError: if the text is not a graph in canonical form, and for a graph with too many nodes.
     """
     try:
         graph = from_text(written)
@@ -120,10 +120,10 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
     """Checks the calls of a graph.
 
     Raises:
-        CallError: for a call that its kernel refuses, for values that are not there, and for a loop that would compute
+        CallError: for a call that its kernel refuses, for values that do not exist, and for a loop that would compute
             for too long.
     """
-    types = {Value(-1, i): kind for i, kind in enumerate(inputs)}
+    types = {Value(-1, i): array_type for i, array_type in enumerate(inputs)}
     checks: list[ValueCheck] = []
     work_bytes = 0
     _check_chains(graph)
@@ -184,7 +184,7 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
     Raises:
         CallError: for specs and strategies that a node cannot have.
     """
-    types = {Value(-1, i): kind for i, kind in enumerate(inputs)}
+    types = {Value(-1, i): array_type for i, array_type in enumerate(inputs)}
     specs = {Value(-1, i): spec for i, spec in enumerate(in_specs) if spec is not None}
     nodes = []
     for i, node in enumerate(graph.nodes):
@@ -193,10 +193,10 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
         problem = planned.problem
         for value, in_spec in zip(planned.operands, _present(problem.in_specs), strict=True):
             specs.setdefault(value, in_spec)
-        for index, (kind, spec) in enumerate(zip(problem.results, planned.out_specs, strict=True)):
-            types[Value(i, index)], specs[Value(i, index)] = kind, spec
-    for i, kind in enumerate(inputs):
-        specs.setdefault(Value(-1, i), rows_over_all(kind.ndim, mesh))
+        for index, (array_type, spec) in enumerate(zip(problem.results, planned.out_specs, strict=True)):
+            types[Value(i, index)], specs[Value(i, index)] = array_type, spec
+    for i, array_type in enumerate(inputs):
+        specs.setdefault(Value(-1, i), rows_over_all(array_type.ndim, mesh))
     in_order = tuple(specs[Value(-1, i)] for i in range(len(inputs)))
     return GraphPlan(tuple(nodes), in_order, specs, tuple(types[value] for value in graph.results))
 
@@ -213,10 +213,13 @@ def check_derivatives(plan: GraphPlan, active: set[Value]) -> None:
     """
     active = set(active)
     for i, node in enumerate(plan.nodes):
-        kinds = [kind for kind in node.problem.operands if kind is not None]
-        depends = [value in active and is_inexact(kind.dtype) for value, kind in zip(node.operands, kinds, strict=True)]
-        made = [Value(i, k) for k, kind in enumerate(node.problem.results) if is_inexact(kind.dtype)]
-        if not any(depends) or not made:
+        operand_types = [operand for operand in node.problem.operands if operand is not None]
+        depends = [
+            value in active and is_inexact(operand.dtype)
+            for value, operand in zip(node.operands, operand_types, strict=True)
+        ]
+        dependent = [Value(i, k) for k, result in enumerate(node.problem.results) if is_inexact(result.dtype)]
+        if not any(depends) or not dependent:
             continue
         if why := refusal(node.kernel, node.problem, depends):
             refused = CallError(Reason.INVALID_PARAMETER, f"it cannot be differentiated: {why}")
@@ -225,16 +228,16 @@ def check_derivatives(plan: GraphPlan, active: set[Value]) -> None:
             # XLA's derivative is wrong where the operand is replicated over one of several axes (jaxlib 0.10.1).
             message = "strategy 'gspmd' cannot be differentiated along an axis; leave the strategy out"
             raise _of_node(i, node.kernel.name, CallError(Reason.STRATEGY_UNSUPPORTED, message))
-        if isinstance(node.kernel, _RunsGraphs):
+        if isinstance(node.kernel, _SupportsPlans):
             is_plain = node.kernel.name == VMAP or (node.kernel.name == GRAPH and not node.problem.parameters.carried)
             for within in node.kernel.plans(node.problem):
-                # In a loop what depends on an input may become any other one.
+                # In a loop, a value that depends on an input may become any other input.
                 inputs = {k for k in range(len(within.in_specs)) if not is_plain or depends[k]}
                 try:
                     check_derivatives(within, {Value(-1, k) for k in inputs})
                 except CallError as error:
                     raise _of_node(i, node.kernel.name, error) from None
-        active.update(made)
+        active.update(dependent)
 
 
 def _planned(
@@ -248,10 +251,10 @@ def _planned(
     kernel = _kernel(kernels, index, node)
     operands = [None if value is None else types[value] for value in node.operands]
     asked = [*node.in_specs, *[None] * (len(operands) - len(node.in_specs))]
-    own = [None if value is None else specs.get(value) for value in node.operands]
-    in_specs = tuple(spec or own[i] if i < len(own) else spec for i, spec in enumerate(asked))
-    # A stencil that the compiler partitions takes several times as long in a loop, so the halo is exchanged, and the
-    # result moved.
+    planned_specs = [None if value is None else specs.get(value) for value in node.operands]
+    in_specs = tuple(spec or planned_specs[i] if i < len(planned_specs) else spec for i, spec in enumerate(asked))
+    # A stencil that the compiler partitions takes several times as long in a loop, so the halo is exchanged and the
+    # result is moved.
     is_moved = isinstance(kernel, StencilKernel) and not node.strategy
     asked_out = () if is_moved else node.out_specs
     try:
@@ -263,7 +266,7 @@ def _planned(
             checked, _, _ = fill_in(kernel, operands, dict(node.parameters), mesh, in_specs, node.out_specs, AUTO)
     except CallError as error:
         raise _of_node(index, node.kernel, error) from None
-    # A layout that is left to the compiler could not be planned with.
+    # The nodes after this one are planned with its layout, so it cannot be left to the compiler.
     out_specs = (
         rows_over_all(result.ndim, mesh) if spec is None else spec
         for result, spec in zip(problem.results, problem.out_specs, strict=True)
@@ -273,10 +276,10 @@ def _planned(
         message = f"strategy {strategy.name!r} cannot serve this layout: {why}"
         raise _of_node(index, node.kernel, CallError(Reason.STRATEGY_UNSUPPORTED, message))
     requested = (*node.out_specs, *[None] * (len(problem.results) - len(node.out_specs)))
-    each = zip(requested, checked.out_specs, problem.out_specs, strict=True)
-    made = tuple(required(own if spec is None else complete) for spec, complete, own in each)
+    entries = zip(requested, checked.out_specs, problem.out_specs, strict=True)
+    moved_specs = tuple(required(planned if spec is None else complete) for spec, complete, planned in entries)
     present = tuple(value for value in node.operands if value is not None)
-    return PlannedNode(kernel, present, problem, strategy, made)
+    return PlannedNode(kernel, present, problem, strategy, moved_specs)
 
 
 def nodes_of(plan: GraphPlan) -> Iterator[PlannedNode]:
@@ -289,7 +292,7 @@ def nodes_of(plan: GraphPlan) -> Iterator[PlannedNode]:
 
 def plans_within(kernel: Kernel, problem: Problem) -> Sequence[GraphPlan]:
     """Returns the plans of the graphs that a call runs; none for a kernel that runs none."""
-    return kernel.plans(problem) if isinstance(kernel, _RunsGraphs) else ()
+    return kernel.plans(problem) if isinstance(kernel, _SupportsPlans) else ()
 
 
 def _present(specs: Specs) -> list[Spec]:
@@ -307,8 +310,8 @@ def _kernel(kernels: Kernels, index: int, node: Node) -> Kernel:
 
 def _type(types: Mapping[Value, ArrayType], value: Value) -> ArrayType:
     if value not in types:
-        kind = f"input {value.number}" if value.node < 0 else f"result {value.number} of node {value.node}"
-        raise _refused(f"refers to {kind}, which there is not")
+        shown = f"input {value.number}" if value.node < 0 else f"result {value.number} of node {value.node}"
+        raise _refused(f"refers to {shown}, which does not exist")
     return types[value]
 
 

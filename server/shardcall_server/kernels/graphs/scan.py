@@ -1,4 +1,4 @@
-"""Graphs that run once for each row of arrays, in one program."""
+"""Scans: a graph that runs once for each row of arrays, in one program."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ScanParameters:
     Attributes:
         graph: the text of the graph of one iteration.
         carried: for each result the operand that it becomes in the next iteration, -1 for one that is stacked.
-        scanned: the operands of which an iteration takes one row.
+        scanned: the operands from which an iteration takes one row.
         length: the number of iterations.
-        reverse: whether the last row is the first.
+        reverse: True to begin with the last row.
     """
 
     graph: str
@@ -43,12 +43,12 @@ class ScanParameters:
 
 
 class ScanKernel(Kernel[ScanParameters]):
-    """A graph that runs once for each row of some operands, as ``jax.lax.scan``; a part of programs alone.
+    """A graph that runs once for each row of some operands, as ``jax.lax.scan``; only a node of graphs.
 
     Sharding: the first axis of operands that are scanned and of results that are stacked is not sharded.
 
     Args:
-        bodies: graphs of the kernels that nodes may be of.
+        bodies: graphs of the kernels of nodes.
     """
 
     name = "scan"
@@ -58,9 +58,9 @@ class ScanKernel(Kernel[ScanParameters]):
     parameters = (
         ParameterInfo("graph", "The graph of one iteration."),
         ParameterInfo("carried", "For each result the operand that it becomes, or -1 to stack it."),
-        ParameterInfo("scanned", "The operands of which an iteration takes one row.", ()),
+        ParameterInfo("scanned", "The operands from which an iteration takes one row.", ()),
         ParameterInfo("length", "The number of iterations."),
-        ParameterInfo("reverse", "Whether to begin with the last row.", default=False),
+        ParameterInfo("reverse", "True to begin with the last row.", default=False),
     )
     reproducibility = Reproducibility.PER_CALL
 
@@ -74,59 +74,63 @@ class ScanKernel(Kernel[ScanParameters]):
         """Checks the graph, and determines the results' types.
 
         Raises:
-            CallError: as a graph, and for operands without as many rows as there are iterations.
+            CallError: for what a graph refuses, and for operands without as many rows as there are iterations.
         """
-        own = ScanParameters(
+        parsed = ScanParameters(
             text(parameters, "graph"),
             integers(parameters, "carried"),
             integers(parameters, "scanned"),
             integer(parameters, "length"),
             boolean(parameters, "reverse"),
         )
-        used = graph_of(own.graph).input_count
+        used = graph_of(parsed.graph).input_count
         if len(operands) < used:
             raise CallError(
                 Reason.OPERAND_COUNT,
                 f"the graph has {used} inputs and {len(operands)} operands came; give one for each",
                 field="operands",
             )
-        rows = _rows(operands, own)
-        results = self._bodies.results(own.graph, rows[:used])
-        check_carried(GraphLoop(own.carried), used, rows, results)
+        rows = _rows(operands, parsed)
+        results = self._bodies.results(parsed.graph, rows[:used])
+        check_carried(GraphLoop(parsed.carried), used, rows, results)
         stacked = tuple(
-            result if index >= 0 else ArrayType((own.length, *result.shape), result.dtype)
-            for index, result in zip(own.carried, results, strict=True)
+            result if index >= 0 else ArrayType((parsed.length, *result.shape), result.dtype)
+            for index, result in zip(parsed.carried, results, strict=True)
         )
-        return Signature(own, stacked, tuple(self._bodies.types(own.graph, rows[:used]).checks))
+        return Signature(parsed, stacked, tuple(self._bodies.types(parsed.graph, rows[:used]).checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[ScanParameters]) -> int:
         """Returns the bytes of an iteration, times their number."""
-        own = signature.parameters
-        rows = _rows(operands, own)[: graph_of(own.graph).input_count]
-        return self._bodies.types(own.graph, rows).work_bytes * own.length
+        parameters = signature.parameters
+        rows = _rows(operands, parameters)[: graph_of(parameters.graph).input_count]
+        return self._bodies.types(parameters.graph, rows).work_bytes * parameters.length
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: ScanParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs: those that the kernels in the graph fill in; the first axis of rows is not sharded."""
+        """Fills in unset specs as the kernels in the graph do; the first axis of scanned operands is not sharded."""
         rows, used = _rows(operands, parameters), graph_of(parameters.graph).input_count
-        wanted = [_row_spec(i, spec, parameters, mesh) for i, spec in enumerate(in_specs)]
-        plan = self._bodies.plan(parameters.graph, rows[:used], tuple(wanted[:used]), mesh)
+        requested = [_row_spec(i, spec, parameters, mesh) for i, spec in enumerate(in_specs)]
+        plan = self._bodies.plan(parameters.graph, rows[:used], tuple(requested[:used]), mesh)
         first = dict(zip(parameters.carried, graph_of(parameters.graph).results, strict=True))
-        inner = (*plan.in_specs, *(wanted[i] or plan.specs[first[i]] for i in range(used, len(rows))))
+        inner = (*plan.in_specs, *(requested[i] or plan.specs[first[i]] for i in range(used, len(rows))))
         return tuple(
-            spec or (((), *own) if i in parameters.scanned else own)
-            for i, (spec, own) in enumerate(zip(in_specs, inner, strict=True))
+            spec or (((), *row_spec) if i in parameters.scanned else row_spec)
+            for i, (spec, row_spec) in enumerate(zip(in_specs, inner, strict=True))
         )
 
     def default_out_specs(self, problem: Problem[ScanParameters], strategy: str) -> Specs:
         """Shards each result as an iteration does, and not along the axis of iterations."""
         carried = problem.parameters.carried
-        own = (spec if i >= 0 else ((), *spec) for i, spec in zip(carried, self._result_specs(problem), strict=True))
-        return tuple(each if spec is None else spec for each, spec in zip(own, problem.out_specs, strict=True))
+        defaults = (
+            spec if i >= 0 else ((), *spec) for i, spec in zip(carried, self._result_specs(problem), strict=True)
+        )
+        return tuple(
+            default if spec is None else spec for default, spec in zip(defaults, problem.out_specs, strict=True)
+        )
 
     def is_reproducible(self, problem: Problem[ScanParameters]) -> bool:
-        """Returns True if every node's result is."""
+        """Returns True if the results of all nodes are reproducible."""
         return all(kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem))
 
     def parts(self, problem: Problem[ScanParameters]) -> Sequence[tuple[Kernel, Problem]]:
@@ -151,47 +155,47 @@ class ScanKernel(Kernel[ScanParameters]):
         """Returns the spec of each result in one iteration."""
         used = graph_of(problem.parameters.graph).input_count
         rows, specs = self._row_types(problem)
-        own = self._bodies.result_specs(problem.parameters.graph, rows[:used], specs[:used], problem.mesh)
-        return [spec if i < 0 else specs[i] for spec, i in zip(own, problem.parameters.carried, strict=True)]
+        result_specs = self._bodies.result_specs(problem.parameters.graph, rows[:used], specs[:used], problem.mesh)
+        return [spec if i < 0 else specs[i] for spec, i in zip(result_specs, problem.parameters.carried, strict=True)]
 
     def _build(self, problem: Problem[ScanParameters], mesh: jax.sharding.Mesh) -> Program:
-        own, axes, results = problem.parameters, problem.mesh, self._result_specs(problem)
-        used = graph_of(own.graph).input_count
+        parameters, axes, results = problem.parameters, problem.mesh, self._result_specs(problem)
+        used = graph_of(parameters.graph).input_count
         rows, row_specs = self._row_types(problem)
-        inner = self._bodies.program(own.graph, rows[:used], row_specs[:used], results, axes, mesh)
+        inner = self._bodies.program(parameters.graph, rows[:used], row_specs[:used], results, axes, mesh)
         placed = [NamedSharding(mesh, partition_spec(spec)) for spec in results]
-        is_carried = [index >= 0 for index in own.carried]
+        is_carried = [index >= 0 for index in parameters.carried]
         specs = [spec if carried else ((), *spec) for carried, spec in zip(is_carried, results, strict=True)]
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             operands = list(arrays)
-            for i in own.scanned:
+            for i in parameters.scanned:
                 has, needs = required(problem.in_specs[i]), ((), *row_specs[i])
                 operands[i] = resharded(operands[i], required(problem.operands[i]), has, needs, axes, mesh)
-            xs = [operands[i] for i in own.scanned]
-            indices = [index for index in own.carried if index >= 0]
+            xs = [operands[i] for i in parameters.scanned]
+            indices = [index for index in parameters.carried if index >= 0]
 
             def body(
                 state: tuple[list[jax.Array], jax.Array], row: list[jax.Array]
             ) -> tuple[tuple[list[jax.Array], jax.Array], list[jax.Array]]:
                 values, flags = state
-                each = list(operands)
-                for i, value in zip((*own.scanned, *indices), (*row, *values), strict=True):
-                    each[i] = value
-                made = inner(*each[:used])
-                kept = list(map(lax.with_sharding_constraint, made[: len(results)], placed))
+                inputs = list(operands)
+                for i, value in zip((*parameters.scanned, *indices), (*row, *values), strict=True):
+                    inputs[i] = value
+                computed = inner(*inputs[:used])
+                kept = list(map(lax.with_sharding_constraint, computed[: len(results)], placed))
                 carry = [value for value, carried in zip(kept, is_carried, strict=True) if carried]
                 stacked = [value for value, carried in zip(kept, is_carried, strict=True) if not carried]
-                raised = made[len(results) :]
+                raised = computed[len(results) :]
                 return (carry, flags | jnp.stack(raised) if raised else flags), stacked
 
             first = [operands[i] for i in indices]
             count = len(problem.checks)
             state = (first, jnp.zeros(count, bool))
-            (carry, flags), stacked = lax.scan(body, state, xs, length=own.length, reverse=own.reverse)
-            last, rows_made = iter(carry), iter(stacked)
-            made = [next(last) if carried else next(rows_made) for carried in is_carried]
-            moved = all_resharded(made, problem.results, specs, problem.out_specs, axes, mesh)
+            (carry, flags), stacked = lax.scan(body, state, xs, length=parameters.length, reverse=parameters.reverse)
+            last, stacked_rows = iter(carry), iter(stacked)
+            ordered = [next(last) if carried else next(stacked_rows) for carried in is_carried]
+            moved = all_resharded(ordered, problem.results, specs, problem.out_specs, axes, mesh)
             return (*moved, *(flags[i] for i in range(count)))
 
         return program
@@ -211,12 +215,13 @@ def _rows(operands: OperandTypes, parameters: ScanParameters) -> tuple[ArrayType
                 field="scanned",
             )
     return tuple(
-        replace(each, shape=each.shape[1:]) if i in parameters.scanned else each for i, each in enumerate(inputs)
+        replace(array_type, shape=array_type.shape[1:]) if i in parameters.scanned else array_type
+        for i, array_type in enumerate(inputs)
     )
 
 
 def _row_spec(index: int, spec: Spec | None, parameters: ScanParameters, mesh: MeshAxes) -> Spec | None:
-    """Returns the spec of an operand in one iteration; a scanned one whose rows are sharded is sharded otherwise."""
+    """Returns the spec of an operand in one iteration; a scanned one whose rows are sharded gets another sharding."""
     if spec is None or index not in parameters.scanned:
         return spec
     return without_axis(spec, 0, mesh)

@@ -21,10 +21,10 @@ TRANSFORMS = ("value_and_grad", "jvp", "vjp", "checkpoint")
 
 With x the inputs of the graph, y its results, and w the inputs that ``wrt`` names:
 
-- ``value_and_grad``: of x, y and the derivative of the first result, a real scalar, for each of w;
-- ``jvp``: of x and a tangent for each of w, y and the tangent of each floating-point or complex result;
-- ``vjp``: of x and a cotangent for each floating-point or complex result, the product for each of w;
-- ``checkpoint``: of x, y, and a derivative of it computes y again in place of keeping what it needs.
+- ``value_and_grad`` maps x to y and the derivative of the first result, a real scalar, with respect to each of w;
+- ``jvp`` maps x and a tangent for each of w to y and the tangent of each floating-point or complex result;
+- ``vjp`` maps x and a cotangent for each floating-point or complex result to the product for each of w;
+- ``checkpoint`` maps x to y; its derivative computes intermediate results again instead of keeping them.
 """
 
 
@@ -32,7 +32,7 @@ def check_transform(transform: str, wrt: Sequence[int], input_count: int) -> Non
     """Checks the name of a transformation, and the inputs that it is with respect to.
 
     Raises:
-        CallError: for another name, and inputs that there are not, or twice.
+        CallError: for an unknown name, and for inputs that do not exist or are named twice.
     """
     if transform not in ("", *TRANSFORMS):
         raise CallError(
@@ -56,7 +56,7 @@ def transformed_types(
     """Returns the types of the operands and of the results of a transformed graph.
 
     Raises:
-        CallError: for inputs without derivatives, and for the gradient of what is no real scalar.
+        CallError: for inputs without derivatives, and for the gradient of a result that is not a real scalar.
     """
     inner, outer = tuple(inputs), tuple(results)
     for i in wrt:
@@ -71,31 +71,35 @@ def transformed_types(
     return _arranged(transform, wrt, inner, outer, outer)
 
 
-def check_dual_operands(wanted: Sequence[ArrayType], present: Sequence[ArrayType]) -> None:
+def check_dual_operands(expected: Sequence[ArrayType], present: Sequence[ArrayType]) -> None:
     """Checks the operands of a transformed graph: tangents and cotangents behind its inputs.
 
     Raises:
-        CallError: for others than those wanted.
+        CallError: for operands of other types than the expected ones.
     """
-    if len(wanted) != len(present):
+    if len(expected) != len(present):
         raise CallError(
             Reason.OPERAND_COUNT,
-            f"the transformed graph takes {len(wanted)} operands and {len(present)} came; give its inputs, and behind "
-            "them tangents or cotangents",
+            f"the transformed graph takes {len(expected)} operands and {len(present)} came; give its inputs, and "
+            "behind them tangents or cotangents",
             field="operands",
         )
-    for i, (kind, duals) in enumerate(zip(wanted, present, strict=True)):
-        if kind != duals:
+    for i, (expected_type, duals) in enumerate(zip(expected, present, strict=True)):
+        if expected_type != duals:
             raise CallError(
                 Reason.INVALID_OPERAND,
-                f"operand {i} is {shorten(str(duals))}, and it is a tangent or cotangent of {shorten(str(kind))}; give "
-                "one of that type",
+                f"operand {i} is {shorten(str(duals))}, and it is a tangent or cotangent of "
+                f"{shorten(str(expected_type))}; give one of that type",
                 field="operands",
             )
 
 
 def transformed_specs(
-    transform: str, wrt: Sequence[int], inputs: Sequence[Spec], results: Sequence[Spec], kinds: Sequence[ArrayType]
+    transform: str,
+    wrt: Sequence[int],
+    inputs: Sequence[Spec],
+    results: Sequence[Spec],
+    result_types: Sequence[ArrayType],
 ) -> tuple[tuple[Spec, ...], tuple[Spec, ...]]:
     """Returns the specs of the operands and of the results of a transformed graph.
 
@@ -104,16 +108,16 @@ def transformed_specs(
         wrt: the inputs that it is with respect to.
         inputs: the specs of the inputs.
         results: those of the results.
-        kinds: the types of the results.
+        result_types: the types of the results.
     """
-    return _arranged(transform, wrt, tuple(inputs), tuple(results), kinds)
+    return _arranged(transform, wrt, tuple(inputs), tuple(results), result_types)
 
 
 def transformed(
     program: Program,
     transform: str,
     wrt: Sequence[int],
-    kinds: Sequence[ArrayType],
+    result_types: Sequence[ArrayType],
     specs: Sequence[Spec],
     axes: MeshAxes,
 ) -> Program:
@@ -123,7 +127,7 @@ def transformed(
         program: of the inputs; returns the results, and flags.
         transform: the transformation; none returns the program.
         wrt: the inputs that it is with respect to.
-        kinds: the types of the program's results.
+        result_types: the types of the program's results.
         specs: the specs of these.
         axes: the axes of the mesh.
     """
@@ -131,16 +135,16 @@ def transformed(
         return program
     if transform == "checkpoint":
         return jax.checkpoint(program)
-    count = len(kinds)
-    dual = [i for i, kind in enumerate(kinds) if is_inexact(kind.dtype)]
+    count = len(result_types)
+    dual = [i for i, result_type in enumerate(result_types) if is_inexact(result_type.dtype)]
 
     def of_wrt(inputs: Sequence[jax.Array]) -> Callable[..., tuple[list[jax.Array], tuple[jax.Array, ...]]]:
         def function(*active: jax.Array) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
             operands = list(inputs)
             for i, array in zip(wrt, active, strict=True):
                 operands[i] = array
-            made = program(*operands)
-            return [made[i] for i in dual], made
+            results = program(*operands)
+            return [results[i] for i in dual], results
 
         return function
 
@@ -148,28 +152,28 @@ def transformed(
         function = of_wrt(inputs)
 
         def loss(*active: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-            made = function(*active)[1]
-            return made[0], made
+            results = function(*active)[1]
+            return results[0], results
 
         active = [inputs[i] for i in wrt]
-        (_, made), gradients = jax.value_and_grad(loss, tuple(range(len(wrt))), has_aux=True)(*active)
-        return (*made[:count], *gradients, *made[count:])
+        (_, results), gradients = jax.value_and_grad(loss, tuple(range(len(wrt))), has_aux=True)(*active)
+        return (*results[:count], *gradients, *results[count:])
 
     def jvp(*operands: jax.Array) -> tuple[jax.Array, ...]:
         inputs, tangents = operands[: len(operands) - len(wrt)], operands[len(operands) - len(wrt) :]
         active = [inputs[i] for i in wrt]
-        _, of_results, made = jax.jvp(of_wrt(inputs), active, list(tangents), has_aux=True)
-        return (*made[:count], *of_results, *made[count:])
+        _, of_results, results = jax.jvp(of_wrt(inputs), active, list(tangents), has_aux=True)
+        return (*results[:count], *of_results, *results[count:])
 
     def vjp(*operands: jax.Array) -> tuple[jax.Array, ...]:
         inputs, cotangents = operands[: len(operands) - len(dual)], operands[len(operands) - len(dual) :]
-        _, product, made = jax.vjp(of_wrt(inputs), *(inputs[i] for i in wrt), has_aux=True)
-        # What an operand's padding holds is not 0.
+        _, product, results = jax.vjp(of_wrt(inputs), *(inputs[i] for i in wrt), has_aux=True)
+        # The padding of an operand may hold other values than 0.
         clean = [
-            fit(fit(cotangent, kinds[i].shape), padded_shape(kinds[i].shape, specs[i], axes))
+            fit(fit(cotangent, result_types[i].shape), padded_shape(result_types[i].shape, specs[i], axes))
             for i, cotangent in zip(dual, cotangents, strict=True)
         ]
-        return (*product(clean), *made[count:])
+        return (*product(clean), *results[count:])
 
     function = {"value_and_grad": value_and_grad, "jvp": jvp, "vjp": vjp}[transform]
 
@@ -185,18 +189,18 @@ def _arranged(
     wrt: Sequence[int],
     inputs: tuple[_Item, ...],
     results: tuple[_Item, ...],
-    kinds: Sequence[ArrayType],
+    result_types: Sequence[ArrayType],
 ) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
-    """Returns what belongs to the operands and to the results of a transformed graph.
+    """Arranges items, such as types or specs, for the operands and for the results of a transformed graph.
 
     Args:
         transform: the transformation.
         wrt: the inputs that it is with respect to.
-        inputs: what belongs to the inputs of the graph.
-        results: what belongs to its results.
-        kinds: the types of the results.
+        inputs: the items of the inputs of the graph.
+        results: the items of its results.
+        result_types: the types of the results.
     """
-    dual = tuple(each for each, kind in zip(results, kinds, strict=True) if is_inexact(kind.dtype))
+    dual = tuple(item for item, result_type in zip(results, result_types, strict=True) if is_inexact(result_type.dtype))
     of_inputs = tuple(inputs[i] for i in wrt)
     if transform == "value_and_grad":
         return inputs, (*results, *of_inputs)

@@ -1,4 +1,4 @@
-"""Graphs that are computed for every index of an axis at once, in one program."""
+"""Batched graphs, which are computed for every index of an axis at once, in one program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VmapParameters:
 
     Attributes:
         graph: the text of the graph of one index.
-        in_axes: for each operand the axis that is mapped, -1 for one that every index has complete.
+        in_axes: for each operand the axis that is mapped, -1 for an operand that every index uses completely.
         out_axes: for each result the axis that the results of all indices are stacked along.
         size: the length of the mapped axes.
     """
@@ -40,15 +40,15 @@ class VmapParameters:
 
 
 class VmapKernel(Kernel[VmapParameters]):
-    """A graph that is computed for every index of an axis at once, as ``jax.vmap``; a part of programs alone.
+    """A graph that is computed for every index of an axis at once, as ``jax.vmap``; only a node of graphs.
 
-    The programs of the kernels in the graph are batched by JAX. A check of values refuses the call if that of any index
-    does.
+    The programs of the kernels in the graph are batched by JAX. A check of values refuses the call if it refuses
+    any index.
 
     Sharding: the mapped axes are not sharded, the others as the kernels in the graph shard them.
 
     Args:
-        bodies: graphs of the kernels that nodes may be of.
+        bodies: graphs of the kernels of nodes.
     """
 
     name = "vmap"
@@ -78,27 +78,27 @@ class VmapKernel(Kernel[VmapParameters]):
         """Checks the graph, and determines the results' types.
 
         Raises:
-            CallError: as a graph, for axes that an operand or a result does not have, and operands whose mapped axes
-                are not of the size.
+            CallError: for what a graph refuses, for axes that an operand or a result does not have, and for operands
+                whose mapped axes do not have the size.
         """
-        own = VmapParameters(
+        parsed = VmapParameters(
             text(parameters, "graph"),
             integers(parameters, "in_axes"),
             integers(parameters, "out_axes"),
             integer(parameters, "size"),
         )
-        used = graph_of(own.graph).input_count
+        used = graph_of(parsed.graph).input_count
         if len(operands) != used:
             raise CallError(
                 Reason.OPERAND_COUNT,
                 f"the graph has {used} inputs and {len(operands)} operands came; give one for each",
                 field="operands",
             )
-        rows = _rows(operands, own)
-        results = self._bodies.results(own.graph, rows)
-        axes = own.out_axes
+        rows = _rows(operands, parsed)
+        results = self._bodies.results(parsed.graph, rows)
+        axes = parsed.out_axes
         if len(axes) != len(results) or not all(
-            0 <= axis <= each.ndim for axis, each in zip(axes, results, strict=True)
+            0 <= axis <= result.ndim for axis, result in zip(axes, results, strict=True)
         ):
             raise CallError(
                 Reason.INVALID_PARAMETER,
@@ -107,32 +107,33 @@ class VmapKernel(Kernel[VmapParameters]):
                 field="out_axes",
             )
         stacked = tuple(
-            replace(each, shape=_inserted(each.shape, axis, own.size)) for each, axis in zip(results, axes, strict=True)
+            replace(result, shape=_inserted(result.shape, axis, parsed.size))
+            for result, axis in zip(results, axes, strict=True)
         )
-        return Signature(own, stacked, tuple(self._bodies.types(own.graph, rows).checks))
+        return Signature(parsed, stacked, tuple(self._bodies.types(parsed.graph, rows).checks))
 
     def work_bytes(self, operands: OperandTypes, signature: Signature[VmapParameters]) -> int:
         """Returns the bytes of one index, times their number."""
-        own = signature.parameters
-        return self._bodies.types(own.graph, _rows(operands, own)).work_bytes * max(1, own.size)
+        parameters = signature.parameters
+        return self._bodies.types(parameters.graph, _rows(operands, parameters)).work_bytes * max(1, parameters.size)
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: VmapParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs: those that the kernels in the graph fill in; mapped axes are not sharded."""
+        """Fills in unset specs as the kernels in the graph do; mapped axes are not sharded."""
         rows = _rows(operands, parameters)
         specs = tuple(without_axis(spec, axis, mesh) for spec, axis in zip(in_specs, parameters.in_axes, strict=True))
         plan = self._bodies.plan(parameters.graph, rows, specs, mesh)
-        each = zip(in_specs, plan.in_specs, parameters.in_axes, strict=True)
-        return tuple(spec or with_axis(own, axis) for spec, own, axis in each)
+        entries = zip(in_specs, plan.in_specs, parameters.in_axes, strict=True)
+        return tuple(spec or with_axis(row_spec, axis) for spec, row_spec, axis in entries)
 
     def default_out_specs(self, problem: Problem[VmapParameters], strategy: str) -> Specs:
         """Shards each result as one index does, and not along the axis of indices."""
-        each = zip(self._made_specs(problem), problem.out_specs, strict=True)
-        return tuple(own if spec is None else spec for own, spec in each)
+        entries = zip(self._computed_specs(problem), problem.out_specs, strict=True)
+        return tuple(default if spec is None else spec for default, spec in entries)
 
     def is_reproducible(self, problem: Problem[VmapParameters]) -> bool:
-        """Returns True if every node's result is."""
+        """Returns True if the results of all nodes are reproducible."""
         return all(kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem))
 
     def parts(self, problem: Problem[VmapParameters]) -> Sequence[tuple[Kernel, Problem]]:
@@ -146,8 +147,8 @@ class VmapKernel(Kernel[VmapParameters]):
     def _refusal(self, problem: Problem[VmapParameters]) -> str | None:
         """Returns why a graph cannot be batched; None if it can.
 
-        XLA partitions some batched stencils to wrong results, with zeros where rows of another device belong (jaxlib
-        0.10.1). Those that are batched exchange their halos.
+        XLA partitions some batched stencils incorrectly, with zeros in place of rows of another device (jaxlib 0.10.1).
+        Only stencils that exchange their halos are batched.
         """
         for node in nodes_of(self.plans(problem)[0]):
             if not isinstance(node.kernel, StencilKernel) or node.strategy.name == "halo":
@@ -162,40 +163,41 @@ class VmapKernel(Kernel[VmapParameters]):
     def _result_specs(self, problem: Problem[VmapParameters]) -> list[Spec]:
         return self._bodies.result_specs(problem.parameters.graph, *_one(problem), problem.mesh)
 
-    def _made_specs(self, problem: Problem[VmapParameters]) -> list[Spec]:
+    def _computed_specs(self, problem: Problem[VmapParameters]) -> list[Spec]:
         """Returns the spec of each result before it is moved to the one that the call sets."""
-        each = zip(self._result_specs(problem), problem.parameters.out_axes, strict=True)
-        return [with_axis(spec, axis) for spec, axis in each]
+        entries = zip(self._result_specs(problem), problem.parameters.out_axes, strict=True)
+        return [with_axis(spec, axis) for spec, axis in entries]
 
     def _build(self, problem: Problem[VmapParameters], mesh: jax.sharding.Mesh) -> Program:
-        own, axes = problem.parameters, problem.mesh
+        parameters, axes = problem.parameters, problem.mesh
         rows, specs = _one(problem)
-        placed = [with_axis(required(spec), axis) for spec, axis in zip(specs, own.in_axes, strict=True)]
-        one = self._bodies.program(own.graph, rows, specs, self._result_specs(problem), axes, mesh)
-        made_specs = self._made_specs(problem)
-        in_axes = [None if axis < 0 else axis for axis in own.in_axes]
+        placed = [with_axis(required(spec), axis) for spec, axis in zip(specs, parameters.in_axes, strict=True)]
+        one = self._bodies.program(parameters.graph, rows, specs, self._result_specs(problem), axes, mesh)
+        computed_specs = self._computed_specs(problem)
+        in_axes = [None if axis < 0 else axis for axis in parameters.in_axes]
         batched: Program = jax.vmap(
             lambda _, operands: one(*operands),  # the first argument has the size if no operand is mapped
             in_axes=(0, in_axes),
-            out_axes=(*own.out_axes, *[0] * len(problem.checks)),
+            out_axes=(*parameters.out_axes, *[0] * len(problem.checks)),
             spmd_axis_name=(),  # constraints leave the mapped axis unsharded, where None lets the compiler shard it
         )
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-            each = zip(arrays, problem.operands, problem.in_specs, placed, strict=True)
+            entries = zip(arrays, problem.operands, problem.in_specs, placed, strict=True)
             operands = [
-                resharded(array, required(kind), required(has), needs, axes, mesh) for array, kind, has, needs in each
+                resharded(array, required(array_type), required(has), needs, axes, mesh)
+                for array, array_type, has, needs in entries
             ]
-            made = batched(jnp.zeros(own.size), operands)
+            computed = batched(jnp.zeros(parameters.size), operands)
             count = len(problem.results)
-            moved = all_resharded(made[:count], problem.results, made_specs, problem.out_specs, axes, mesh)
-            return (*moved, *(jnp.any(flag) for flag in made[count:]))
+            moved = all_resharded(computed[:count], problem.results, computed_specs, problem.out_specs, axes, mesh)
+            return (*moved, *(jnp.any(flag) for flag in computed[count:]))
 
         return program
 
 
 def without_axis(spec: Spec | None, axis: int, mesh: MeshAxes) -> Spec | None:
-    """Returns the spec of a part of an array at one index of an axis; the rows are sharded if that axis was.
+    """Returns the spec of the part of an array at one index of an axis; its rows are sharded if that axis was.
 
     Args:
         spec: the spec of the array; None for none.
@@ -208,7 +210,7 @@ def without_axis(spec: Spec | None, axis: int, mesh: MeshAxes) -> Spec | None:
 
 
 def with_axis(spec: Spec, axis: int) -> Spec:
-    """Returns the spec of an array whose parts at each index of an axis have a spec; a negative axis is none."""
+    """Returns the spec of an array whose part at each index of an axis has a spec; a negative axis stands for none."""
     return spec if axis < 0 else _inserted(spec, axis, ())
 
 
@@ -226,8 +228,8 @@ def _rows(operands: OperandTypes, parameters: VmapParameters) -> tuple[ArrayType
     if size < 0:
         raise CallError(Reason.INVALID_PARAMETER, f"size={size}; give 0 or more", field="size")
     if len(axes) != len(inputs) or not all(
-        axis == -1 or (0 <= axis < each.ndim and each.shape[axis] == size)
-        for axis, each in zip(axes, inputs, strict=True)
+        axis == -1 or (0 <= axis < array_type.ndim and array_type.shape[axis] == size)
+        for axis, array_type in zip(axes, inputs, strict=True)
     ):
         raise CallError(
             Reason.INVALID_PARAMETER,
@@ -236,13 +238,13 @@ def _rows(operands: OperandTypes, parameters: VmapParameters) -> tuple[ArrayType
             field="in_axes",
         )
     return tuple(
-        each if axis < 0 else replace(each, shape=(*each.shape[:axis], *each.shape[axis + 1 :]))
-        for each, axis in zip(inputs, axes, strict=True)
+        array_type if axis < 0 else replace(array_type, shape=(*array_type.shape[:axis], *array_type.shape[axis + 1 :]))
+        for array_type, axis in zip(inputs, axes, strict=True)
     )
 
 
 def _one(problem: Problem[VmapParameters]) -> tuple[tuple[ArrayType, ...], Specs]:
     """Returns the types of the operands at one index, and their specs."""
-    each = zip(problem.in_specs, problem.parameters.in_axes, strict=True)
-    specs = tuple(without_axis(spec, axis, problem.mesh) for spec, axis in each)
+    entries = zip(problem.in_specs, problem.parameters.in_axes, strict=True)
+    specs = tuple(without_axis(spec, axis, problem.mesh) for spec, axis in entries)
     return _rows(problem.operands, problem.parameters), specs

@@ -1,4 +1,4 @@
-"""Comparisons as NumPy has them.
+"""Comparisons with NumPy's results.
 
 NaN wins in `maximum` and loses in `fmax`, complex numbers go by real, then imaginary part, and int64 and uint64 are
 compared by value.
@@ -25,7 +25,7 @@ def _compare(x: jax.Array, y: jax.Array, strict: _Comparison, comparison: _Compa
         return above | (_by_keys(real, other_real, lax.eq) & _by_keys(imaginary, other_imaginary, comparison))
     if x.dtype.kind == y.dtype.kind:
         return _by_keys(x, y, comparison)
-    # int64 and uint64: what is negative is below all of the other's; by then both are of one type.
+    # int64 and uint64: negative numbers are below all of the other type; the rest is compared as uint64.
     negative = (x < 0) if x.dtype.kind == "i" else (y < 0)
     lower, upper = (-1, 0) if x.dtype.kind == "i" else (0, -1)
     by_sign = comparison(jnp.full_like(negative, lower, jnp.int8), jnp.full_like(negative, upper, jnp.int8))
@@ -133,7 +133,7 @@ def clip(x: jax.Array, low: jax.Array | None, high: jax.Array | None) -> jax.Arr
 
 
 def _is_above(x: jax.Array, y: jax.Array) -> jax.Array:
-    """`greater`, which of complex numbers does not ask whether imaginary parts are known."""
+    """`greater`, except that NaN in the imaginary parts of complex numbers is ignored where the real parts differ."""
     if x.dtype.kind != "c":
         return greater(x, y)
     (real, imaginary), (other_real, other_imaginary) = _parts(x), _parts(y)

@@ -1,4 +1,4 @@
-"""Functions of complex numbers as NumPy has them, with infinities, NaN and the zeros' signs of C99, Annex G.
+"""Functions of complex numbers with NumPy's results, including infinities, NaN and signs of zeros of C99, Annex G.
 
 Most are computed where the imaginary part, or both, are not negative, and their results are reflected. A part of -0.0
 is then on its own side of a branch cut.
@@ -28,12 +28,12 @@ def _parts(x: jax.Array) -> _Parts:
 
 
 def _flipped(x: jax.Array, by: jax.Array) -> jax.Array:
-    """x, negated where ``by`` has a sign. Unlike that of ``abs`` its derivative at 0 is not 0."""
+    """Returns x, negated where ``by`` is negative. Unlike that of ``abs``, its derivative at 0 is not 0."""
     return jnp.where(jnp.signbit(by), -x, x)
 
 
 def _on_upper_half(function: _OfParts) -> _Function:
-    """Returns a function for which ``f(conj(z)) = conj(f(z))``, of one for imaginary parts that are not negative."""
+    """Returns a function with ``f(conj(z)) = conj(f(z))`` from a function for nonnegative imaginary parts."""
 
     def on_plane(x: jax.Array) -> jax.Array:
         a, b = _parts(x)
@@ -44,7 +44,7 @@ def _on_upper_half(function: _OfParts) -> _Function:
 
 
 def _on_quadrant(function: _OfParts) -> _Function:
-    """Returns an odd function of that kind, of one for parts that are not negative."""
+    """Returns an odd function with ``f(conj(z)) = conj(f(z))`` from a function for nonnegative parts."""
 
     def on_half(a: jax.Array, b: jax.Array) -> _Parts:
         real, imaginary = function(_flipped(a, a), b)
@@ -54,7 +54,7 @@ def _on_quadrant(function: _OfParts) -> _Function:
 
 
 def _swapped(function: _Function) -> _Function:
-    """Returns ``-1j * f(1j * z)`` of an odd function of that kind: of ``sinh`` it is ``sin``."""
+    """Returns ``-1j * f(1j * z)`` for such an odd function: ``sin`` for ``sinh``."""
 
     def swapped(x: jax.Array) -> jax.Array:
         a, b = _parts(x)
@@ -74,7 +74,7 @@ def _or(function: _Function, otherwise: _Function) -> _Function:
 
 
 def absolute(x: jax.Array) -> jax.Array:
-    """`numpy.absolute`: infinite where a part is, whatever the other one."""
+    """`numpy.absolute`: infinite where either part is infinite, even if the other is NaN."""
     a, b = _parts(x)
     return jnp.where(jnp.isinf(a) | jnp.isinf(b), jnp.full_like(a, jnp.inf), jnp.abs(x))
 
@@ -133,7 +133,7 @@ def power(x: jax.Array, y: jax.Array) -> jax.Array:
 def _integer_power(x: jax.Array, exponent: jax.Array) -> jax.Array:
     count, one = jnp.abs(exponent).astype(np.int32), jnp.ones_like(x)
     result, factor = one, x
-    # Written out: one pass over memory, where a loop makes one for each bit.
+    # Unrolled, this is one pass over memory; a loop makes one for each bit.
     for bit in range(7):
         result = jnp.where((count >> bit) & 1 != 0, result * factor, result)
         factor = factor * factor
@@ -206,18 +206,18 @@ def log1p(x: jax.Array) -> jax.Array:
 
 
 def _endless(x: jax.Array, logarithm: jax.Array) -> jax.Array:
-    # The real part of a logarithm of x; that of an infinity is infinite also beside NaN.
+    # The real part of a logarithm of x, which is infinite if a part of x is, even if the other part is NaN.
     a, b = _parts(x)
     return jnp.where(jnp.isinf(a) | jnp.isinf(b), jnp.full_like(a, jnp.inf), lax.real(logarithm))
 
 
 def _scaled(x: jax.Array, factor: float) -> jax.Array:
-    # A complex array times a number, which JAX would take for a complex one: infinity times its 0i is NaN.
+    # A complex array times a number. JAX would convert the number to complex, and infinity times its 0i is NaN.
     return lax.complex(lax.real(x) * float(factor), lax.imag(x) * float(factor))
 
 
 def _sinh(finite: _Function) -> _Function:
-    """`numpy.sinh`, of one that is right where x is finite."""
+    """Returns `numpy.sinh` from a function that is correct for finite x."""
 
     @_on_quadrant
     def on_plane(a: jax.Array, b: jax.Array) -> _Parts:
@@ -230,7 +230,7 @@ def _sinh(finite: _Function) -> _Function:
     def sinh(x: jax.Array) -> jax.Array:
         a, b = _parts(x)
         real, imaginary = _parts(on_plane(x))
-        # The sign of this infinity is open; NumPy's is positive.
+        # C99 leaves the sign of this infinity unspecified; NumPy's is positive.
         return lax.complex(jnp.where(jnp.isinf(a) & ~jnp.isfinite(b), jnp.full_like(a, jnp.inf), real), imaginary)
 
     return sinh
@@ -247,7 +247,7 @@ def sin(x: jax.Array) -> jax.Array:
 
 
 def _cosh(finite: _Function) -> _Function:
-    """`numpy.cosh`, of one that is right where x is finite and its parts are not negative."""
+    """Returns `numpy.cosh` from a function that is correct for finite x with nonnegative parts."""
 
     def cosh(x: jax.Array) -> jax.Array:
         a, b = _parts(x)
@@ -301,7 +301,7 @@ def arcsinh(x: jax.Array) -> jax.Array:
 @_on_quadrant
 def _arctanh(a: jax.Array, b: jax.Array) -> _Parts:
     real, imaginary = _by(jnp.arctanh, a, b)
-    # Beside 1 the square of b would vanish.
+    # Next to 1, the square of b would vanish.
     beside = (a == 1) & (b > 0) & (b < np.finfo(a.dtype).eps)
     logarithm = jnp.log(jnp.where(beside, b, jnp.ones_like(b)))
     real = jnp.where(beside, (np.log(2).astype(a.dtype) - logarithm) / 2, real)

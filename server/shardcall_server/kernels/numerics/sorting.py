@@ -1,7 +1,8 @@
 """Sorts of complete axes in NumPy's order: NaN last, a complex number by its real part first, equal elements as before.
 
-XLA:CPU sorts one array of integers with a compiled comparison, 5 to 10 times faster than several arrays together: 4
-million float32 in 0.3 s instead of 2.1. So a sort is one of integers wherever these hold all that it needs.
+XLA:CPU sorts one array of integers with a compiled comparison, 5 to 10 times faster than floats or several arrays
+together: 4 million float32 in 0.3 s instead of 2.1. Therefore a sort is one of integers wherever they can hold the
+keys. The compiler's sort is the floor: of the 1.09 s for 2²⁴ float32 over 8 devices, it takes 0.75 s.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def sorted_along(x: jax.Array, axis: int) -> jax.Array:
     if dtype not in (np.float32, np.float64) or is_differentiated():
         return _taken(x, axis)
     key = _real_key(wide)
-    # The key of a number is its bits but for -0.0 and NaN.
+    # The key of a number is its bits, except for -0.0 and NaN.
     is_plain = ~jnp.any(jnp.isnan(x) | ((key == 0) & jnp.signbit(x)))
     result: jax.Array = lax.cond(is_plain, lambda: _sorted_by_bits(key, axis, dtype), lambda: _taken(x, axis))
     return result
@@ -58,7 +59,7 @@ def _taken(x: jax.Array, axis: int) -> jax.Array:
 
 
 def _real_key(wide: jax.Array) -> jax.Array:
-    """Returns integers in the order of real numbers; the greatest for NaN."""
+    """Returns integers in the order of real numbers; the highest integer for NaN."""
     if wide.dtype.kind != "f":
         return wide
     key = order_key(wide)
@@ -66,12 +67,12 @@ def _real_key(wide: jax.Array) -> jax.Array:
 
 
 def _complex_keys(wide: jax.Array) -> list[jax.Array]:
-    kinds, keys = jnp.zeros(wide.shape, np.int32), []
+    nan_ranks, keys = jnp.zeros(wide.shape, np.int32), []
     for part in (lax.real(wide), lax.imag(wide)):
         is_nan = jnp.isnan(part)
-        kinds = 2 * kinds + is_nan
+        nan_ranks = 2 * nan_ranks + is_nan
         keys.append(jnp.where(is_nan, 0, order_key(part)))
-    return [kinds, *keys]
+    return [nan_ranks, *keys]
 
 
 def _of_keys(keys: list[jax.Array], axis: int) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The parameter `preferred_element_type` of products: the type that they are summed up in and returned as."""
+"""The parameter `preferred_element_type` of products: the type in which they are summed and returned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def preferred_type(parameters: ParameterValues, common: np.dtype) -> np.dtype:
     """Returns the element type of a product whose factors have the common type ``common``.
 
     Raises:
-        CallError: for a name that is no element type, and a type that does not hold the values of ``common``.
+        CallError: for an unknown element type, and a type that does not hold the values of ``common``.
     """
     if parameters[PREFERRED.name] is None:
         return common
@@ -38,7 +38,7 @@ def preferred_type(parameters: ParameterValues, common: np.dtype) -> np.dtype:
 
 
 def normalised(preferred: np.dtype, common: np.dtype) -> str | None:
-    """Returns the parameter in the one form that equal calls share."""
+    """Returns the parameter in its canonical form, which equal calls share."""
     return None if preferred == common else preferred.name
 
 

@@ -81,7 +81,7 @@ def product_type(
 
 
 def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:
-    """Returns the program for a result without elements or sums without terms; None where there is work.
+    """Returns the program for a result without elements or sums without terms; None for any other result.
 
     Args:
         terms: the number of terms of a sum; by default the number of rows of rhs.
@@ -102,36 +102,39 @@ def multiply(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> jax.Array:
     return _dot(*_factors(lhs, rhs, dtype), (((lhs.ndim - 1,), (0,)), ((), ())), dtype)
 
 
-def contract(arrays: Sequence[jax.Array], contraction: Contraction, wanted: Labels, dtype: np.dtype) -> jax.Array:
+def contract(arrays: Sequence[jax.Array], contraction: Contraction, out_labels: Labels, dtype: np.dtype) -> jax.Array:
     """Returns the contraction of arrays, or of a device's blocks, for a result of type ``dtype``, in its sum type.
 
     Args:
         arrays: one per operand; its axes of one label are of one size, stretched ones of size 1.
         contraction: the labels that are matched, and those that are summed over.
-        wanted: the labels of the result's axes, in order.
+        out_labels: the labels of the result's axes, in order.
         dtype: the element type of the result.
     """
     factors, labels = zip(*map(_diagonals, arrays, contraction.labels), strict=True)
     if len(factors) == 1:
-        return _transpose(*_sum_alone(factors[0], labels[0], wanted, dtype), wanted)
+        return _transpose(*_sum_alone(factors[0], labels[0], out_labels, dtype), out_labels)
     lhs, rhs = labels
-    if set(lhs) - set(rhs) - set(wanted) or set(rhs) - set(lhs) - set(wanted):
+    if set(lhs) - set(rhs) - set(out_labels) or set(rhs) - set(lhs) - set(out_labels):
         (left, lhs), (right, rhs) = (
-            _sum_alone(factor, of, {*other, *wanted}, dtype)
+            _sum_alone(factor, of, {*other, *out_labels}, dtype)
             for factor, of, other in ((factors[0], lhs, rhs), (factors[1], rhs, lhs))
         )
     else:
         left, right = _factors(factors[0], factors[1], dtype)
-    if wanted and wanted[0] in rhs and wanted[0] not in lhs:
-        # Made in this order, what is scattered by the columns of a product needs no transposition.
+    if out_labels and out_labels[0] in rhs and out_labels[0] not in lhs:
+        # In this order of the factors, a product that is scattered by columns needs no transposition.
         left, right, lhs, rhs = right, left, rhs, lhs
-    batch = [label for label in wanted if label in lhs and label in rhs]
-    contracting = [label for label in lhs if label in rhs and label not in wanted]
+    batch = [label for label in out_labels if label in lhs and label in rhs]
+    contracting = [label for label in lhs if label in rhs and label not in out_labels]
     dimensions = tuple(
         tuple(tuple(of.index(label) for label in shared) for of in (lhs, rhs)) for shared in (contracting, batch)
     )
-    made = (*batch, *(label for of in (lhs, rhs) for label in of if label not in batch and label not in contracting))
-    return _transpose(_dot(left, right, cast(lax.DotDimensionNumbers, dimensions), dtype), made, wanted)
+    product_labels = (
+        *batch,
+        *(label for of in (lhs, rhs) for label in of if label not in batch and label not in contracting),
+    )
+    return _transpose(_dot(left, right, cast(lax.DotDimensionNumbers, dimensions), dtype), product_labels, out_labels)
 
 
 def _diagonals(array: jax.Array, labels: Labels) -> tuple[jax.Array, Labels]:
@@ -149,7 +152,7 @@ def _diagonals(array: jax.Array, labels: Labels) -> tuple[jax.Array, Labels]:
 
 
 def _sum_alone(array: jax.Array, labels: Labels, kept: Collection[str], dtype: np.dtype) -> tuple[jax.Array, Labels]:
-    """Sums over the labels that are not to be kept, in the sum type of ``dtype``."""
+    """Sums over the labels that are not kept, in the sum type of ``dtype``."""
     total = sum_type(dtype)
     wide = array.astype(total) if dtype == np.bool_ else element_types.widen(array, dtype)
     axes = tuple(i for i, label in enumerate(labels) if label not in kept)
@@ -157,8 +160,8 @@ def _sum_alone(array: jax.Array, labels: Labels, kept: Collection[str], dtype: n
     return summed, tuple(label for label in labels if label in kept)
 
 
-def _transpose(array: jax.Array, labels: Labels, wanted: Labels) -> jax.Array:
-    return array if labels == wanted else lax.transpose(array, [labels.index(label) for label in wanted])
+def _transpose(array: jax.Array, labels: Labels, out_labels: Labels) -> jax.Array:
+    return array if labels == out_labels else lax.transpose(array, [labels.index(label) for label in out_labels])
 
 
 def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
@@ -174,8 +177,8 @@ def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array
 def _dot(lhs: jax.Array, rhs: jax.Array, dimensions: lax.DotDimensionNumbers, dtype: np.dtype) -> jax.Array:
     """Returns the sums of products of factors, in the sum type of ``dtype``.
 
-    Full precision is requested: a GPU's default for float32 keeps 10 bits of the factors. Integers of up to 32
-    bits are multiplied as int32, modulo 2³² all the same, for which XLA:CPU has a fast product.
+    Full precision is requested, since a GPU's default for float32 keeps 10 bits of the factors. Integers of up to 32
+    bits are multiplied as int32, for which XLA:CPU has a fast product; the result modulo 2³² is the same.
     """
     preferred = total = sum_type(dtype)
     if total.kind in "iu" and total.itemsize <= 4:
@@ -203,7 +206,7 @@ def mask_label(
 
 
 def rows_here(length: int, axis_names: tuple[str, ...], block: int) -> jax.Array:
-    """Returns how many of ``length`` rows are in this device's block or after it; below 1 the block is all padding."""
+    """Returns the number of ``length`` rows in this device's block or after it; below 1, the block is all padding."""
     return length - lax.axis_index(axis_names).astype(index_type(length + block)) * block
 
 

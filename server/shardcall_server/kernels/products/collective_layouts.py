@@ -38,7 +38,7 @@ class Layout:
         result: the spec of the product.
         travels: 0 for blocks of lhs, 1 for blocks of rhs, None for sums.
         axis: the axis along which the travelling operand is sharded, or along which the sums are scattered.
-        summed: the mesh axes over which products are summed besides.
+        summed: the other mesh axes over which products are summed.
     """
 
     axis_name: str
@@ -55,7 +55,7 @@ class Layout:
         return self.travels is not None and self.axis != self.travels
 
     def padded(self, rows: int, contracting: int, columns: int, mesh: MeshAxes) -> tuple[int, int, int]:
-        """Returns the least sizes [M, K, N] that every operand's and the result's specs divide."""
+        """Returns the smallest sizes [M, K, N] that every operand's and the result's specs divide."""
         axes = (
             (rows, self.lhs[0], self.result[0]),
             (contracting, self.lhs[1], self.rhs[0]),
@@ -78,21 +78,21 @@ def layouts(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> tu
 def misfit(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> str | None:
     """Returns the reason that no layout serves a problem, as a clause; None if one does."""
     lhs, rhs = map(required, problem.in_specs)
-    axis_name, wanted = problem.parameters.axis_name, problem.out_specs[0]
+    axis_name, out_spec = problem.parameters.axis_name, problem.out_specs[0]
     served = layouts(problem, gather=gather)
     specs = f"the specs are lhs {format_spec(lhs)} and rhs {format_spec(rhs)}"
     if served:
-        if wanted is None or any(layout.result == wanted for layout in served):
+        if out_spec is None or any(layout.result == out_spec for layout in served):
             return None
-        made = " or ".join(format_spec(layout.result) for layout in served)
-        return f"{specs} and the result {format_spec(wanted)}, and it makes {made} of these operands"
+        possible = " or ".join(format_spec(layout.result) for layout in served)
+        return f"{specs} and the result {format_spec(out_spec)}, and it makes {possible} of these operands"
     return (
         f"{specs}; {_reason(lhs, rhs, axis_name, gather=gather)}, and it serves {served_by(axis_name, gather=gather)}"
     )
 
 
 def served_by(axis_name: str, *, gather: bool) -> str:
-    """Returns the layouts served, as a caller writes them."""
+    """Returns the layouts that are served, as a caller writes them."""
     first, second = format_spec(sharded(2, 0, (axis_name,))), format_spec(sharded(2, 1, (axis_name,)))
     if not gather:
         return f"lhs {second} with rhs {first}"
@@ -104,7 +104,7 @@ def _reason(lhs: Spec, rhs: Spec, axis_name: str, *, gather: bool) -> str:
     if not any(axis_name in names for names in lhs + rhs):
         return f"axis_name={axis_name!r} shards neither, so nothing would travel"
     if _unlike(lhs, rhs, axis_name):
-        return f"the contracting axis must be sharded alike in both, but for {axis_name!r}"
+        return f"the contracting axis must be sharded alike in both, except for {axis_name!r}"
     if gather == sums:
         return f"{axis_name!r} shards the contracting axis of {'both' if sums else 'at most one'}"
     candidates = list(_gathered_layouts(lhs, rhs, axis_name) if gather else _scattered_layouts(lhs, rhs, axis_name))
@@ -143,5 +143,5 @@ def _scattered_layouts(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]
 
 
 def without(names: tuple[str, ...], axis_name: str) -> tuple[str, ...]:
-    """Returns the mesh axes but for one."""
+    """Returns the mesh axes without one."""
     return tuple(name for name in names if name != axis_name)

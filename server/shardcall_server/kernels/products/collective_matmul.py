@@ -35,8 +35,8 @@ def _build(
 ) -> Program:
     if program := block_products.empty_sum(problem):
         return program
-    (result,), wanted = problem.results, problem.out_specs[0]
-    layout = next(fitting for fitting in layouts(problem, gather=gather) if fitting.result == wanted)
+    (result,), out_spec = problem.results, problem.out_specs[0]
+    layout = next(fitting for fitting in layouts(problem, gather=gather) if fitting.result == out_spec)
     ring = Ring(layout.axis_name, problem.mesh.size([layout.axis_name]))
     (rows, contracting), (_, columns) = (required(operand).shape for operand in problem.operands)
     m, k, n = layout.padded(rows, contracting, columns, problem.mesh)
@@ -54,10 +54,10 @@ def _build(
         mesh=mesh,
         in_specs=(partition_spec(layout.lhs), partition_spec(layout.rhs)),
         out_specs=partition_spec(layout.result),
-        # The ring gives every device the same complete product, which JAX cannot infer.
+        # Every device computes the same complete product in a ring, which JAX cannot infer.
         check_vma=False,
     )
-    # An axis sharded over two mesh axes before, and over one after, may need more padding than it came with.
+    # An axis that is sharded over more mesh axes in one array than in another may need more padding there.
     return lambda lhs, rhs: (fit(sharded(fit(lhs, (m, k)), fit(rhs, (k, n))), problem.padded_result()),)
 
 
@@ -142,8 +142,8 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for operands that are no matrices, shapes that do not match, element types without a
-                common type, and an axis_name that is no string.
+            CallError: for operands that are not matrices, shapes that do not match, element types without a
+                common type, and an axis_name that is not a string.
         """
         axis_name = text(parameters, "axis_name")
         lhs, rhs = map(required, operands)
@@ -199,9 +199,9 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         return lhs, rhs
 
     def default_out_specs(self, problem: Problem[CollectiveMatMulParameters], strategy: str) -> Specs:
-        """Returns the spec that the strategy produces; of rows and columns to gather, the rows of lhs are."""
-        made = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
-        return (problem.out_specs[0] or (made[0] if made else None),)
+        """Returns the spec that the strategy produces; if rows or columns can be gathered, that of gathered rows."""
+        specs = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
+        return (problem.out_specs[0] or (specs[0] if specs else None),)
 
     def is_quick(self, problem: Problem[CollectiveMatMulParameters]) -> bool:
         """Returns True up to some 10¹¹ operations, a second or so of one processor."""

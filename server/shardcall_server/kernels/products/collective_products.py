@@ -1,9 +1,9 @@
-"""The bodies of `collective_matmul`: what a device does with its blocks of lhs and rhs.
+"""The bodies of `collective_matmul`: the computation of a device on its blocks of lhs and rhs.
 
-A ring sends before it multiplies, so that the product can hide the travel where sending is asynchronous, and holds
-the block that it multiplies and the one that arrives, never the gathered operand or the complete sum. Where products
-are added up its steps are a loop: written out, XLA:CPU makes all products first and then adds them (of 1024 × 1024
-float32 over 8 devices it holds 4.1 MiB so, and 0.6 to 1.6 in a loop), whatever barriers are put between.
+A ring sends before it multiplies, so that the product can hide the transfer where sending is asynchronous. It holds the
+block that it multiplies and the one that arrives, never the gathered operand or the complete sum. Where products are
+summed, its steps are a loop. If they are unrolled, XLA:CPU computes all products first and then adds them, despite
+barriers: for 1024 × 1024 float32 over 8 devices it then holds 4.1 MiB, and 0.6 to 1.6 in a loop.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Body = Callable[[jax.Array, jax.Array, Product], jax.Array]
 
 
 def all_gather(lhs: jax.Array, rhs: jax.Array, product: Product) -> jax.Array:
-    """Gathers the travelling operand and multiplies; or the products, where every device would do all of them."""
+    """Gathers the travelling operand and multiplies; gathers the products if all devices would compute all of them."""
     layout = product.layout
     axis_name, axis = layout.axis_name, layout.axis
     travelling, still = _roles(lhs, rhs, layout)
@@ -66,7 +66,7 @@ def all_gather(lhs: jax.Array, rhs: jax.Array, product: Product) -> jax.Array:
 
 
 def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirectional: bool) -> jax.Array:
-    """Passes the blocks of an operand on and multiplies each as it comes.
+    """Passes the blocks of an operand on and multiplies each when it arrives.
 
     A product along an axis that is not summed over is a block of the result; along the contracting axis it is a part
     of every sum, of the block and those rows, or columns, of the other operand that belong to it.
@@ -84,10 +84,10 @@ def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirect
         if layout.contracting:
             parts = [rows(still, start, piece.size, 1 - axis) for start, piece in zip(starts, cut, strict=True)]
             return total + product.multiply(joined, jnp.concatenate(parts, 1 - axis))
-        made = product.multiply(joined, still)
-        made = product.finish(made) if is_complete else made
+        block_product = product.multiply(joined, still)
+        block_product = product.finish(block_product) if is_complete else block_product
         for start, piece in zip(starts, cut, strict=True):
-            part = rows(made, piece.offset, piece.size, axis)
+            part = rows(block_product, piece.offset, piece.size, axis)
             total = lax.dynamic_update_slice_in_dim(total, part, start, axis)
         return total
 
@@ -99,8 +99,8 @@ def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirect
     if not layout.contracting:
         shape[axis] *= ring.devices
     empty = jnp.zeros(shape, product.dtype if is_complete else block_products.sum_type(product.dtype))
-    own = [rows(travelling, piece.offset, piece.size, axis) for piece in cut]
-    start = *own, element_types.as_bits(empty)
+    blocks = [rows(travelling, piece.offset, piece.size, axis) for piece in cut]
+    start = *blocks, element_types.as_bits(empty)
     total = add(ring.devices - 1, ring.steps(step, start, looped=layout.contracting))
     return total if is_complete else product.finish(total)
 
@@ -119,19 +119,19 @@ def ring_of_sums(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirectio
     block = (lhs, rhs)[axis].shape[axis] // ring.devices
     cut = pieces(block, bidirectional=bidirectional)
 
-    def own_parts(i: int | jax.Array) -> Sequence[jax.Array]:
+    def local_parts(i: int | jax.Array) -> Sequence[jax.Array]:
         # A sum held in step i is sent on D - 1 - i times, and ends on the device whose block it belongs to.
         starts = [ring.start(-(i + 1) * piece.by, block) + piece.offset for piece in cut]
         parts = [rows((lhs, rhs)[axis], start, p.size, axis) for start, p in zip(starts, cut, strict=True)]
         joined = jnp.concatenate(parts, axis)
-        made = product.multiply(lhs, joined) if axis else product.multiply(joined, rhs)
-        return [rows(made, piece.offset, piece.size, axis) for piece in cut]
+        block_product = product.multiply(lhs, joined) if axis else product.multiply(joined, rhs)
+        return [rows(block_product, piece.offset, piece.size, axis) for piece in cut]
 
     def step(i: int | jax.Array, totals: State) -> State:
         received = [ring.send(total, piece.by) for total, piece in zip(totals, cut, strict=True)]
-        return tuple(r + own for r, own in zip(received, own_parts(i + 1), strict=True))
+        return tuple(r + local for r, local in zip(received, local_parts(i + 1), strict=True))
 
-    totals = ring.steps(step, tuple(own_parts(0)), looped=True)
+    totals = ring.steps(step, tuple(local_parts(0)), looped=True)
     return product.finish(jnp.concatenate(totals, axis))
 
 
@@ -140,6 +140,7 @@ def _roles(lhs: jax.Array, rhs: jax.Array, layout: Layout) -> tuple[jax.Array, j
 
 
 def _rows_first(array: jax.Array, axis: int) -> jax.Array:
-    # Blocks of columns are not contiguous, and XLA:CPU copies the complete array to make them so. A product takes and
-    # makes transposed arrays at no cost: sums scattered by columns took 0.7 of the time so, and 0.6 of the memory.
+    # Blocks of columns are not contiguous, so XLA:CPU copies the complete array before it scatters them. A product
+    # takes and returns transposed arrays at no cost: sums scattered by columns take 0.7 of the time this way, and 0.6
+    # of the memory.
     return array.T if axis else array

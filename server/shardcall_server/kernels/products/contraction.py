@@ -12,7 +12,7 @@ from shardcall_core.layouts.layout import MAX_RANK, Spec
 from shardcall_server.kernels.core.kernel import Problem
 
 STRETCHED = ""
-"""The label of an axis of size 1 that is broadcast: NumPy repeats it, a sum of products can leave it out."""
+"""The label of an axis of size 1 that is broadcast: NumPy repeats it, and a sum of products can omit it."""
 
 Labels = tuple[str, ...]
 
@@ -55,7 +55,7 @@ class Contraction:
 
     @property
     def terms(self) -> int:
-        """The number of products that an element of the result is the sum of; with none every sum is zero."""
+        """The number of products whose sum is an element of the result; without any, all sums are zero."""
         return math.prod(self.sizes[label] for label in self.summed)
 
     def pairs(self) -> list[Contraction]:
@@ -73,7 +73,7 @@ class Contraction:
         return pairs
 
     def check_rank(self) -> None:
-        """Refuses a result, or what leads to it, of more axes than an array may have."""
+        """Refuses a result or an intermediate product with more axes than an array may have."""
         for pair in self.pairs()[:-1]:
             if len(pair.result) > MAX_RANK:
                 raise CallError(
@@ -127,13 +127,13 @@ class ContractionSharding:
         return self.axes(label)[0][1]
 
     @property
-    def summed_over(self) -> tuple[str, ...]:
-        """The mesh axes over which partial sums are to be completed."""
+    def summed_mesh_axes(self) -> tuple[str, ...]:
+        """The mesh axes over which partial sums have to be completed."""
         return tuple(name for label in self.contraction.summed for name in self.mesh_axes(label))
 
     @property
     def result_spec(self) -> Spec:
-        """The result's spec where every device keeps what it computes of its blocks."""
+        """The result's spec if every device keeps the product of its blocks."""
         return tuple(self.mesh_axes(label) for label in self.contraction.result)
 
     @property
@@ -145,7 +145,10 @@ class ContractionSharding:
         """Returns why devices cannot multiply their own blocks, apart from labels to be gathered; None if they can."""
         for name, names in self.axes(STRETCHED):
             if names:
-                return f"{name} has size 1, is broadcast and is sharded over {over(names)}, and it must not be sharded"
+                return (
+                    f"{name} has size 1, is broadcast and is sharded over {format_mesh_axes(names)}, and it must not "
+                    "be sharded"
+                )
         seen: dict[str, str] = {}
         for label in dict.fromkeys(label for axes in self.contraction.labels for label in axes):
             if label == STRETCHED or label in gathered:
@@ -154,8 +157,8 @@ class ContractionSharding:
             for other, names in others:
                 if names != mesh_axes:
                     return (
-                        f"{first} is sharded over {over(mesh_axes)} and {other} over {over(names)}, "
-                        "and it serves corresponding axes that are sharded alike"
+                        f"{first} is sharded over {format_mesh_axes(mesh_axes)} and {other} over "
+                        f"{format_mesh_axes(names)}, and it serves corresponding axes that are sharded alike"
                     )
             for name in mesh_axes:
                 if name in seen:
@@ -164,6 +167,6 @@ class ContractionSharding:
         return None
 
 
-def over(names: tuple[str, ...]) -> str:
+def format_mesh_axes(names: tuple[str, ...]) -> str:
     """Formats mesh axes for a message."""
     return ", ".join(map(repr, names)) or "no mesh axis"

@@ -20,10 +20,10 @@ class ContractionKernel(Kernel[ParametersT]):
     @staticmethod
     @abstractmethod
     def contraction_of(problem: Problem[ParametersT]) -> Contraction:
-        """Returns the contraction that a problem asks for."""
+        """Returns the contraction of a problem."""
 
     def product_count(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
-        """Returns the multiplications of a product of matrices; those of batches are some more."""
+        """Returns the multiplications of a product of matrices, which is an underestimate for batches."""
         shapes = (array.shape for array in (*operands, *signature.results) if array is not None)
         return math.isqrt(math.prod(map(math.prod, shapes)))
 
@@ -51,7 +51,7 @@ class ContractionKernel(Kernel[ParametersT]):
 
         for name, collective in (("psum_scatter", "reduce-scatter"), ("psum", "all-reduce")):
             if not refusal(name):
-                return name, partial_sums.completed(sharding.summed_over, collective)
+                return name, partial_sums.completed(sharding.summed_mesh_axes, collective)
         if not refusal("all_gather"):
             return "all_gather", "every device gathers what its block of the result needs, so there are no partial sums"
         if not any(names for label in contraction.summed for _, names in sharding.axes(label)):
@@ -97,9 +97,9 @@ def default_specs(
 def _beside(
     labels: Sequence[str], assigned: Mapping[str, tuple[str, ...]], free: Sequence[str], contraction: Contraction
 ) -> Spec:
-    own = [label for label in labels if label in contraction.result and label not in assigned]
+    unassigned = [label for label in labels if label in contraction.result and label not in assigned]
     spec: list[tuple[str, ...]] = []
     for label in labels:
-        names = tuple(free) if own[:1] == [label] else assigned.get(label, ())
+        names = tuple(free) if unassigned[:1] == [label] else assigned.get(label, ())
         spec.append(() if any({*names} & {*others} for others in spec) else names)
     return tuple(spec)

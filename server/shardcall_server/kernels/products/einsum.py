@@ -118,12 +118,12 @@ class Einsum(ContractionKernel[EinsumParameters]):
 def _default_axes(contraction: Contraction, mesh: MeshAxes) -> list[dict[str, tuple[str, ...]]]:
     if len(contraction.labels) == 2:
         lhs, rhs = contraction.labels
-        own = [
+        free_labels = [
             next((label for label in contraction.result if axes.count(label) == 1 and label not in others), None)
             for axes, others in ((lhs, rhs), (rhs, lhs))
         ]
-        if any(own):
+        if any(free_labels):
             names = iter((mesh.names[:1], mesh.names[1:2]))
-            return [{label: next(names)} if label else {} for label in own]
+            return [{label: next(names)} if label else {} for label in free_labels]
     first = next((label for label in contraction.labels[0] if contraction.labels[0].count(label) == 1), None)
     return [{first: mesh.names} if first and axes.count(first) == 1 else {} for axes in contraction.labels]

@@ -21,7 +21,7 @@ from shardcall_server.kernels.products.contraction import (
     Contraction,
     ContractionOf,
     ContractionSharding,
-    over,
+    format_mesh_axes,
 )
 
 
@@ -87,8 +87,8 @@ def _summa_refusal(problem: Problem, of: ContractionOf) -> str | None:
         return why
     spec = problem.out_specs[0]
     if spec is not None and spec != sharding.result_spec:
-        made = format_spec(sharding.result_spec)
-        return f"the result is to be {format_spec(spec)}, and it makes {made} of these operands"
+        served = format_spec(sharding.result_spec)
+        return f"the result is to be {format_spec(spec)}, and it makes {served} of these operands"
     return _duplicate_work(sharding, sharding.result_spec)
 
 
@@ -96,7 +96,7 @@ def _duplicate_work(sharding: ContractionSharding, spec: Spec) -> str | None:
     kept = {name for names in spec for name in names}
     if unused := tuple(name for name in sharding.used if name not in kept):
         return (
-            f"the result is sharded as {format_spec(spec)} and the operands are over {over(unused)} too, "
+            f"the result is sharded as {format_spec(spec)} and the operands are over {format_mesh_axes(unused)} too, "
             "and it serves a result sharded over all of them, or devices would multiply the same blocks"
         )
     return None
@@ -104,7 +104,7 @@ def _duplicate_work(sharding: ContractionSharding, spec: Spec) -> str | None:
 
 @dataclass(frozen=True)
 class _Panels:
-    """The contracting axis in panels, each of which is inside one block of either operand.
+    """The contracting axis in panels, each of which is inside one block of each operand.
 
     Attributes:
         edges: the start of each panel, and the size of the axis.
@@ -137,8 +137,8 @@ class _Panels:
         self, array: jax.Array, operand: int, axis: int, axis_names: tuple[str, ...], i: jax.Array | int
     ) -> jax.Array:
         """Returns the i-th panel of an operand, on all devices along the mesh axes that shard it."""
-        kind = index_type(max(self.edges[-1], max(self.blocks) + self.width))  # a block is extended by a panel
-        starts, ends = (jnp.asarray(edges, kind) for edges in (self.edges[:-1], self.edges[1:]))
+        dtype = index_type(max(self.edges[-1], max(self.blocks) + self.width))  # a block is extended by a panel
+        starts, ends = (jnp.asarray(edges, dtype) for edges in (self.edges[:-1], self.edges[1:]))
         block, start = self.blocks[operand], starts[i]
         panel = lax.dynamic_slice_in_dim(array, start % block, self.width, axis)
         if not self.even:
@@ -174,7 +174,7 @@ def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
             ]
             return block_products.contract(factors, contraction, contraction.result, result.dtype)
 
-        # A loop, since panels that are broadcast all at once take the memory of the gathered operands.
+        # A loop, since panels that are all broadcast at once take as much memory as the gathered operands.
         total = lax.fori_loop(1, len(panels.edges) - 1, lambda i, total: total + part(i), part(0))
         return block_products.finish(total, result.dtype)
 

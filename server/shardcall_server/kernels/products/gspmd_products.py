@@ -17,7 +17,7 @@ from shardcall_server.kernels.products.contraction import STRETCHED, Contraction
 from shardcall_server.kernels.products.gathered_products import result_spec
 
 MIN_TERMS_TO_SHARD = 128
-"""The minimum number of terms of a sum for which sharding the work and gathering the result pays."""
+"""The minimum number of terms of a sum for which sharding the work and gathering the result is faster."""
 
 
 def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Program:
@@ -49,7 +49,7 @@ def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
         product = first
         for pair, factor in zip(contraction.pairs(), others, strict=True):
             product = block_products.contract([product, factor], pair, pair.result, total)
-            if result.dtype == np.bool_:  # counts of counts would grow beyond all numbers
+            if result.dtype == np.bool_:  # repeated counts would overflow
                 product = (product > 0).astype(total)
         product = block_products.finish(product, result.dtype)
         return (product if problem.out_specs[0] is None else fit(product, problem.padded_result()),)
@@ -60,8 +60,8 @@ def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
 def _all_gather_plan(problem: Problem, contraction: Contraction) -> AllGatherPlan | None:
     """Plans the gather of the result from a product in smaller blocks; None where the compiler decides.
 
-    The product is sharded as the operands' axes, unless the compiler has partial sums to complete, and over unused mesh
-    axes too, whose devices would otherwise all do the same work.
+    The product is sharded as the operands' axes, unless the compiler has partial sums to complete. It is also sharded
+    over unused mesh axes, whose devices would otherwise all do the same work.
     """
     (out_spec,), (result,) = problem.out_specs, problem.results
     if out_spec is None:
@@ -74,7 +74,7 @@ def _all_gather_plan(problem: Problem, contraction: Contraction) -> AllGatherPla
     if idle and contraction.terms >= MIN_TERMS_TO_SHARD:
         specs = [*(shared for spec in specs for shared in _shared(spec, idle, result.shape, problem.mesh)), *specs]
     plans = [AllGatherPlan.of(result.shape, spec, out_spec, problem.mesh) for spec in specs]
-    return next((each for each in plans if each.only_gathers), None)
+    return next((plan for plan in plans if plan.only_gathers), None)
 
 
 def _shared(spec: Spec, idle: tuple[str, ...], shape: tuple[int, ...], mesh: MeshAxes) -> list[Spec]:

@@ -12,7 +12,12 @@ from shardcall_core.layouts.layout import Spec, block_shape, format_spec
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.products import block_products
-from shardcall_server.kernels.products.contraction import Contraction, ContractionOf, ContractionSharding, over
+from shardcall_server.kernels.products.contraction import (
+    Contraction,
+    ContractionOf,
+    ContractionSharding,
+    format_mesh_axes,
+)
 
 
 @dataclass(frozen=True)
@@ -33,15 +38,15 @@ class PartialSums:
         return ContractionSharding.of(self.problem, self.contraction)
 
     def scattered(self, axis: int) -> Spec:
-        """Returns the result's spec where the sums are scattered along an axis of theirs."""
+        """Returns the result's spec if the sums are scattered along one of its axes."""
         sharding = self.sharding
         return tuple(
-            names + sharding.summed_over if i == axis else names for i, names in enumerate(sharding.result_spec)
+            names + sharding.summed_mesh_axes if i == axis else names for i, names in enumerate(sharding.result_spec)
         )
 
     @property
     def scatter_axis(self) -> int:
-        """The axis to scatter along: as the requested spec needs, else the longest axis of lhs alone that serves."""
+        """The axis to scatter along: that of the requested spec, else the longest suitable axis of lhs alone."""
         result, out_spec = self.contraction.result, self.problem.out_specs[0]
         for axis in range(len(result)):
             if out_spec == self.scattered(axis):
@@ -52,7 +57,7 @@ class PartialSums:
         return max(of_lhs, key=lambda axis: self.contraction.shape[axis], default=0)
 
     def refusal(self) -> str | None:
-        """Returns why the sums have no parts that a collective can complete, or None."""
+        """Returns why there are no partial sums that a collective can complete, or None."""
         axes = [axis for label in self.contraction.summed for axis in self.sharding.axes(label)]
         if not any(names for _, names in axes):
             return "no axis that is summed over is sharded, and it completes the sums of one that is"
@@ -72,7 +77,7 @@ class PartialSums:
         return self._uneven(axis) or self._out_refusal(self.scattered(axis))
 
     def _uneven(self, axis: int) -> str | None:
-        mesh, parts = self.problem.mesh, self.problem.mesh.size(self.sharding.summed_over)
+        mesh, parts = self.problem.mesh, self.problem.mesh.size(self.sharding.summed_mesh_axes)
         shape, spec = self.contraction.shape, self.sharding.result_spec
         summed, block = (block_shape(shape, s, mesh)[axis] for s in (spec, self.scattered(axis)))
         if not spec[axis] or summed == parts * block:
@@ -94,10 +99,10 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf, *, scat
     if program := block_products.empty_sum(problem, contraction.terms):
         return program
     (result,), sharding, axis = problem.results, sums.sharding, sums.scatter_axis
-    names, devices = sharding.summed_over, problem.mesh.size(sharding.summed_over)
+    names, devices = sharding.summed_mesh_axes, problem.mesh.size(sharding.summed_mesh_axes)
     labels = contraction.result
-    # Sums are scattered along their first axis where that costs no transposition of them all: XLA:CPU
-    # takes half as long again along another.
+    # Sums are scattered along their first axis if they need not be transposed for that: along dimension 1, psum_scatter
+    # of 2048² float32 on 8 devices takes 227 ms (gspmd 152), and 0.7 of that for the transposed product.
     first = scatter and not any(all(label in labels for labels in contraction.labels) for label in labels)
     if first:
         labels = (labels[axis], *labels[:axis], *labels[axis + 1 :])
@@ -164,4 +169,5 @@ def default_out_spec(problem: Problem, contraction: Contraction, strategy: str) 
 
 def completed(names: tuple[str, ...], collective: str) -> str:
     """Returns the reason that a collective completes partial sums, as a clause."""
-    return f"an axis that is summed over is sharded over {over(names)}, and {collective} completes the partial sums"
+    axes = format_mesh_axes(names)
+    return f"an axis that is summed over is sharded over {axes}, and {collective} completes the partial sums"

@@ -17,7 +17,7 @@ def canonical(subscripts: str, operands: Sequence[ArrayType]) -> str:
     """Returns the subscripts with labels renamed in order of occurrence, and ``...`` and the result written out.
 
     Raises:
-        CallError: for all that ``np.einsum`` refuses.
+        CallError: for subscripts that ``np.einsum`` refuses.
     """
     try:
         labels, result = parse(subscripts, [operand.shape for operand in operands])
@@ -38,12 +38,12 @@ def read(subscripts: str) -> tuple[tuple[Labels, ...], Labels]:
 def _check_sizes(subscripts: str, labels: Sequence[Labels], operands: Sequence[ArrayType]) -> None:
     sizes: dict[str, tuple[int, str]] = {}
     for name, axes, operand in zip(operand_names(len(operands)), labels, operands, strict=True):
-        own: dict[str, int] = {}
+        operand_sizes: dict[str, int] = {}
         for i, (label, size) in enumerate(zip(axes, operand.shape, strict=True)):
             here, other = f"axis {i} of {name}", sizes.get(label, (1, ""))
-            alone = own.setdefault(label, size) != size
+            alone = operand_sizes.setdefault(label, size) != size
             if alone or (size != other[0] and 1 not in (size, other[0])):
-                met = f"another axis of {name} ({own[label]})" if alone else f"{other[1]} ({other[0]})"
+                met = f"another axis of {name} ({operand_sizes[label]})" if alone else f"{other[1]} ({other[0]})"
                 shown = "..." if label.isdigit() else label
                 raise CallError(
                     Reason.INVALID_OPERAND,
@@ -56,5 +56,5 @@ def _check_sizes(subscripts: str, labels: Sequence[Labels], operands: Sequence[A
 
 
 def _symbol(i: int) -> str:
-    """Returns a character for each label; two arrays of most axes have more labels than there are letters."""
+    """Returns a character for a label; two arrays of the maximum rank have more labels than there are letters."""
     return string.ascii_letters[i] if i < len(string.ascii_letters) else chr(ord("À") + i - len(string.ascii_letters))

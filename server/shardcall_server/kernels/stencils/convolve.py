@@ -26,9 +26,9 @@ from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 MODES = ("full", "same", "valid")
 NUMBERED = ("valid", "same", "full")
-"""The modes in the order of NumPy's numbers for them."""
+"""The modes in the order of NumPy's numbers."""
 MAX_UNROLLED = 32
-"""The longest window whose products are written out; a longer one is a loop, so that compile time is bounded."""
+"""The longest window whose products are unrolled; a longer one is a loop, so that compile time is bounded."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Wi
     wide, weights = element_types.widen(needed, dtype), element_types.widen(v, dtype)
     count = needed.shape[window.axis] - window.length + 1
     shape = (*needed.shape[: window.axis], count, *needed.shape[window.axis + 1 :])
-    kind = index_type(2 * (window.rows + window.length + count))
-    row = lax.broadcasted_iota(kind, shape, window.axis) + jnp.asarray(start, kind)
+    index_dtype = index_type(2 * (window.rows + window.length + count))
+    row = lax.broadcasted_iota(index_dtype, shape, window.axis) + jnp.asarray(start, index_dtype)
 
     def add(k: int | jax.Array, sums: jax.Array) -> jax.Array:
         factor = rows(wide, window.length - 1 - k, count, window.axis)
@@ -115,7 +115,7 @@ def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Wi
         for k in range(1, window.length):
             sums = add(k, sums)
     else:
-        sums = lax.fori_loop(kind.type(1), kind.type(window.length), add, sums)
+        sums = lax.fori_loop(index_dtype.type(1), index_dtype.type(window.length), add, sums)
     return element_types.narrow(sums, dtype)
 
 
@@ -143,7 +143,7 @@ class Halo:
 
     Attributes:
         along: the axis of the convolution.
-        exchange: gives every device its block and the rows around it.
+        exchange: returns the block of a device with the rows around it.
         starts: [D] the first of these rows that each device uses.
         block: rows of a block of the result.
     """
@@ -159,7 +159,7 @@ class Halo:
         x, spec, mesh = required(problem.operands[0]), required(problem.in_specs[0]), problem.mesh
         along = ShardedAxis.of(x, spec, window.axis, mesh)
         block = block_shape(problem.results[0].shape, spec, mesh)[window.axis]
-        # The first row that each device needs, as its block of x counts.
+        # The first row that each device needs, relative to its block of x.
         first = [d * (block - along.block) + window.start - (window.length - 1) for d in range(along.devices)]
         left = max(0, -min(first))
         right = max(0, max(first) + block + window.length - 1 - along.block)
@@ -200,7 +200,7 @@ def _halo_refusal(problem: Problem[ConvolveParameters]) -> str | None:
 
 
 def _mode(parameters: ParameterValues) -> str:
-    """Returns the mode that a call names, or gives as NumPy's number."""
+    """Returns the mode of a call, which may be one of NumPy's numbers."""
     value = parameters["mode"]
     if isinstance(value, int) and not isinstance(value, bool):
         if value in range(len(NUMBERED)):

@@ -23,7 +23,7 @@ from shardcall_server.kernels.numerics.ordering import is_nonzero
 from shardcall_server.kernels.numerics.scan import running_sum, total, tree_sum
 
 MAX_UNROLLED = 64
-"""The devices up to which the sum of their totals is written out."""
+"""The number of devices up to which the sum of their totals is unrolled."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def _scan_block(
     wide = _widen(block, dtype)
     before = jnp.zeros((*wide.shape[:axis], 1, *wide.shape[axis + 1 :]), wide.dtype)
     if axis_names:
-        # The totals are taken in a pass of their own, which only reads: to add what comes before to sums that are
-        # there already would be a pass that reads and writes.
+        # The totals are computed in a separate pass, which only reads. Adding the sum of the earlier blocks to finished
+        # sums would be a pass that reads and writes.
         totals = lax.all_gather(total(wide, axis), axis_names)
         before = jnp.expand_dims(_sum_before(totals, lax.axis_index(axis_names)), axis)
     return _narrow(running_sum(wide, axis, before, looped=looped), dtype)
@@ -108,7 +108,7 @@ def _scan_block(
 def _sum_before(totals: jax.Array, device: jax.Array) -> jax.Array:
     """Returns the sum of the totals, ``[D, …]``, of the devices before one.
 
-    Written out as far as compile time allows: XLA:CPU (jax 0.10.2) fuses a reduction with the first chunk of the
+    It is unrolled as far as compile time allows: XLA:CPU (jax 0.10.2) fuses a reduction with the first chunk of the
     running sum into one call of its YNN library, in which the chunk takes ten times as long.
     """
     count, zero = totals.shape[0], jnp.zeros((), totals.dtype)
@@ -201,7 +201,7 @@ class CumSum(Kernel[CumSumParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for an axis out of range, and an element type that is none or that x does not become.
+            CallError: for an axis out of range, and an element type that is unknown or cannot hold x.
         """
         x = required(operands[0])
         dtype = _result_type(x, parameters)
@@ -211,7 +211,7 @@ class CumSum(Kernel[CumSumParameters]):
         return Signature(CumSumParameters(axis, dtype.name), (ArrayType(x.shape or (1,), dtype),))
 
     def default_out_specs(self, problem: Problem[CumSumParameters], strategy: str) -> Specs:
-        """Splits the result as x is; a flattened one as the strategy makes it."""
+        """Shards the result as x; the strategy decides the spec of a flattened one."""
         (spec,), x_spec = problem.out_specs, required(problem.in_specs[0])
         if spec is None and problem.parameters.axis is not None:
             return (x_spec or ((),),)
@@ -242,7 +242,7 @@ def _result_type(x: ArrayType, parameters: ParameterValues) -> np.dtype:
 
 
 def _check_axis(x: ArrayType, axis: int) -> int:
-    ndim = max(x.ndim, 1)  # NumPy takes a scalar for an array of one element
+    ndim = max(x.ndim, 1)  # NumPy treats a scalar as an array of one element
     if not -ndim <= axis < ndim:
         raise CallError(
             Reason.AXIS_OUT_OF_RANGE,

@@ -38,10 +38,10 @@ from shardcall_server.kernels.stencils.halo import (
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 MAX_ORDER = 1024
-"""The highest order that is computed: above it a binomial coefficient exceeds float64's range."""
+"""The highest order that is computed; above it, a binomial coefficient exceeds the range of float64."""
 
 MAX_DISTANCE = 4
-"""The number of blocks over which ``halo`` fetches rows; beyond, a device would hold most of x."""
+"""The maximum distance in blocks over which ``halo`` fetches rows; beyond it, a device would hold most of x."""
 
 
 def _edges(problem: Problem[DiffParameters], arrays: Sequence[jax.Array]) -> list[jax.Array]:
@@ -127,7 +127,7 @@ class Diff(StencilKernel[DiffParameters]):
 
     With e the rows of ``prepend``, ``x`` and ``append`` one after the other, order 1 is
     ``r[i] = e[i + 1] - e[i]`` (``e[i + 1] != e[i]`` for bool), order n is that n times:
-    ``np.diff(x, n, axis, prepend=…, append=…)``, with its element type, but that XLA:CPU takes subnormals for zero
+    ``np.diff(x, n, axis, prepend=…, append=…)``, with its element type, except that XLA:CPU treats subnormals as zero
     where it subtracts; for n = 0 it is ``x``.
 
     Sharding: any axis may be sharded, over any mesh axes. Along an axis that is not sharded nothing moves. Along a
@@ -181,7 +181,7 @@ class Diff(StencilKernel[DiffParameters]):
         n, axis = integer(parameters, "n"), integer(parameters, "axis")
         if n < 0:
             raise CallError(Reason.INVALID_PARAMETER, f"n={n} is negative; the order n is 0 or more", field="n")
-        if n == 0:  # NumPy returns x and looks at nothing else
+        if n == 0:  # NumPy returns x and checks nothing else
             return Signature(DiffParameters(0, 0), (x,))
         axis = axis_of(x, axis, "diff")
         rows = x.shape[axis]
@@ -201,7 +201,7 @@ class Diff(StencilKernel[DiffParameters]):
                 f"n={n} is more than {MAX_ORDER} and the axis has {rows} rows; give an n of at most {MAX_ORDER}",
                 field="n",
             )
-        # All orders that leave nothing are one program.
+        # All orders that leave no row share one program.
         return Signature(DiffParameters(n if left else max(1, rows), axis), (ArrayType(shape, dtype),))
 
     def default_in_specs(

@@ -29,12 +29,12 @@ from shardcall_server.kernels.stencils.routes import (
 )
 
 MAX_SELECTS = 4
-"""The most rows that are written into a block's padding by one select each, which XLA fuses with later operations."""
+"""The maximum number of rows that are written into padding by a select each, which XLA fuses with later operations."""
 
 
 @dataclass(frozen=True)
 class ShardedAxis:
-    """An axis of an array as its blocks see it.
+    """An axis of an array, divided into blocks.
 
     Attributes:
         axis: its index.
@@ -75,7 +75,7 @@ class ShardedAxis:
         return lax.axis_index(self.axis_names) if self.devices > 1 else 0
 
     def pick(self, values: Sequence[int]) -> jax.Array | int:
-        """Returns the running device's one of D values; a plain integer if all are equal."""
+        """Returns the value of the running device from D values; a plain integer if all are equal."""
         if len(set(values)) == 1:
             return values[0]
         return jnp.asarray(np.array(values, index_type(max(map(abs, values)) + 1)))[self.index()]
@@ -139,14 +139,14 @@ class Exchange:
     def _received_indices(self) -> jax.Array:
         # [count] the index of each row among the concatenated rows of all steps; the row after them is zero.
         received = sum(permute.length for permute in self.permutes)
-        kind = index_type(max(received, self.count) + 1)
-        slot, index = jnp.arange(self.count, dtype=kind), jnp.full(self.count, received, kind)
+        dtype = index_type(max(received, self.count) + 1)
+        slot, index = jnp.arange(self.count, dtype=dtype), jnp.full(self.count, received, dtype)
         segments = [
             [self._segment(row_range, target) for row_range in ranges] for target, ranges in enumerate(self.ranges)
         ]
         for of_devices in zip_longest(*segments, fillvalue=(0, 0, 0, 0)):
             start, stop, first, step = (self.along.pick(values) for values in zip(*of_devices, strict=True))
-            index = jnp.where((slot >= start) & (slot < stop), first + step * (slot - start), index).astype(kind)
+            index = jnp.where((slot >= start) & (slot < stop), first + step * (slot - start), index).astype(dtype)
         return index
 
     def _segment(self, row_range: RowRange, target: int) -> tuple[int, int, int, int]:
@@ -171,13 +171,13 @@ def rows_after(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
 
 
 def fill(block: jax.Array, along: ShardedAxis, boundary: Boundary) -> jax.Array:
-    """Fills a block's padding as far as that takes no row of another block: with zeros or its last row."""
+    """Fills a block's padding with zeros or its last row, if the boundary needs no row of another block."""
     if along.is_even or boundary not in ("zero", "edge"):
         return block
     held = _held(along)
     row = lax.broadcasted_iota(index_type(along.block + 1), block.shape, along.axis)
     last = rows(block, held - 1, 1, along.axis) if boundary == "edge" else jnp.zeros((), block.dtype)
-    return jnp.where(row < held, block, last)  # a select: padding may hold NaN
+    return jnp.where(row < held, block, last)  # a select, since padding may hold NaN
 
 
 def behind(after: jax.Array, along: ShardedAxis) -> jax.Array:

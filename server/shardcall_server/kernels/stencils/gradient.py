@@ -71,7 +71,7 @@ class _Slopes:
         factors = rows(padded, along.index() * along.block + row, count, 1).astype(self.step.dtype)
         shape = [count if i == along.axis else 1 for i in range(here.ndim)]
         a, b, c = (rows(factors, i, 1, 0).reshape(shape) for i in range(3))
-        # Of even steps b is 0; times -1 it is -0, which changes no sum.
+        # For even steps b is 0, and 0 times -1 is -0, which changes no sum.
         return a * earlier + b * jnp.where(self.weights.even, -jnp.ones_like(here), here) + c * later
 
     def first(self, edge: jax.Array) -> jax.Array:
@@ -115,7 +115,7 @@ def _body(block: jax.Array, slopes: _Slopes) -> jax.Array:
     # One device's block of the derivative along one axis: the rows inside, and the first and last updated in place.
     along, axis, size = slopes.along, slopes.along.axis, slopes.along.block
     held = [along.held(device) or size for device in range(along.devices)]
-    # Where a block may hold fewer rows than an end needs it takes those of the next block.
+    # If a block may hold fewer rows than an edge needs, those of the next block are used.
     width = 1 if min(held) > slopes.edge_order else slopes.edge_order
     before, after = rows_before(along, width, "none"), rows_after(along, width, "none")
     if size > 2:
@@ -165,7 +165,7 @@ class Gradient(StencilKernel[GradientParameters]):
 
     With step h it is ``(x[i + 1] - x[i - 1]) / 2h`` inside, and at the ends the one-sided difference of ``edge_order``;
     with coordinates the second-order one of uneven steps. Floating-point and complex types stay, others become
-    float64. The narrow types that NumPy does not know stay too, and are computed in float32.
+    float64. The narrow types that NumPy does not have stay too, and are computed in float32.
 
     Sharding: any axis may be sharded, over any mesh axes. Along one that is, ``halo`` sends one row in each direction,
     two where ``edge_order`` is 2 and the last block holds less than three; ``gspmd`` leaves the partitioning to the

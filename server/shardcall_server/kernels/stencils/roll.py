@@ -1,4 +1,4 @@
-"""Elements moved round, as `numpy.roll`."""
+"""Elements moved along axes, with wrap-around, as `numpy.roll`."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def ranges_between(count: int, block: int, start: int, stop: int, boundary: Boun
 
 
 def _valid_row(row: int, count: int, boundary: Boundary) -> tuple[int | None, int, int]:
-    # The valid row that a row stands for, if any; the number of rows that continue so; and the step between them.
+    # The valid row that a row stands for, if any; the number of rows for which this continues; and the step between
+    # them.
     if 0 <= row < count:
         return row, count - row, 1
     if count and boundary == "periodic":
@@ -89,7 +90,7 @@ def permutes_of(ranges: Sequence[Sequence[RowRange]], block: int) -> tuple[Permu
     permutes = []
     for distance, pairs in sorted(spans.items()):
         length = max(stop - start for start, stop in pairs.values())
-        # A device that sends nothing slices as the others do, so that equal starts need no table.
+        # A device that sends nothing uses the same start as others, so that equal starts need no table.
         starts = [min(*(start for start, _ in pairs.values()), block - length)] * len(ranges)
         for (source, _), (start, _) in pairs.items():
             starts[source] = min(start, block - length)

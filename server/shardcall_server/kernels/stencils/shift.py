@@ -27,7 +27,7 @@ from shardcall_server.kernels.stencils.routes import Boundary
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 MODES = ("fill", "periodic")
-_KINDS = "biufc"  # a value of one kind fits into arrays of its own and of later ones; i and u are one
+_TYPE_CODES = "biufc"  # of NumPy; a value fits into arrays of its own type code and of later ones; i and u are equal
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _body(
     dtype = block.dtype
     value = fill[0].astype(dtype) if fill else jnp.zeros((), dtype)
     if is_narrow := element_types.is_narrow_float(dtype):
-        # XLA:CPU would take them to float32 and back, which not every NaN comes through.
+        # XLA:CPU would convert them to float32 and back, which changes some NaN.
         block, value = as_integers(block), as_integers(value)
     for along, count in zip(alongs, counts, strict=True):
         block = _shifted(block, value, along, count, mode)
@@ -58,15 +58,15 @@ def _body(
 
 def _shifted(block: jax.Array, value: jax.Array, along: ShardedAxis, count: int, mode: str) -> jax.Array:
     boundary: Boundary = "periodic" if mode == "periodic" else "none"
-    kind = index_type(along.devices * along.block + abs(count))
-    first = jnp.asarray(along.index(), kind) * along.block
+    dtype = index_type(along.devices * along.block + abs(count))
+    first = jnp.asarray(along.index(), dtype) * along.block
 
     def filled(moved: jax.Array, start: int) -> jax.Array:
         # `start` is the row of the block at which `moved` begins.
         if boundary == "periodic":
             return moved
         shape = [size if i == along.axis else 1 for i, size in enumerate(moved.shape)]
-        source = first + (start - count) + lax.broadcasted_iota(kind, shape, along.axis)
+        source = first + (start - count) + lax.broadcasted_iota(dtype, shape, along.axis)
         return jnp.where((source >= 0) & (source < along.rows), moved, value)
 
     def part(extended: stencil.HaloExtendedBlock, start: int, stop: int) -> jax.Array:
@@ -112,7 +112,7 @@ class Shift(StencilKernel[ShiftParameters]):
     """Rows moved along one axis or several: ``r[i, j, …] = x[i - shift[0], j - shift[1], …]``.
 
     With mode ``fill`` rows that nothing moves to hold ``fill``, as `scipy.ndimage.shift` with ``order=0, cval=fill``;
-    with ``periodic`` what leaves at one end comes in at the other: `numpy.roll`. The result is of x's element type.
+    with ``periodic`` rows that leave at one end enter at the other: `numpy.roll`. The result is of x's element type.
 
     Sharding: any axis may be sharded, over any mesh axes. Along one that is, ``halo`` sends |shift| rows in one
     direction, or the complete block in two parts where blocks are narrower than that, directly to their targets.
@@ -151,8 +151,8 @@ class Shift(StencilKernel[ShiftParameters]):
         """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for a scalar x, axes out of range, more shifts than axes, another mode, and a fill that is no
-                scalar, of a kind that x cannot hold, or present where nothing is filled.
+            CallError: for a scalar x, axes out of range, more shifts than axes, another mode, and a fill that is not a
+                scalar, that x cannot hold, or that is given where nothing is filled.
         """
         x, fill = required(operands[0]), operands[1]
         if not x.ndim:
@@ -173,7 +173,7 @@ class Shift(StencilKernel[ShiftParameters]):
 
 
 def moves_of(parameters: ParameterValues, ndim: int) -> list[tuple[int, int]]:
-    """Axes, counted from the first, each with its shift.
+    """Returns the axes, counted from the first, each with its shift.
 
     Raises:
         CallError: for axes out of range, and shifts that are not one for all axes or one for each.
@@ -205,7 +205,7 @@ def _check_fill(fill: ArrayType, x: ArrayType, mode: str) -> None:
         raise CallError(Reason.INVALID_OPERAND, "mode='periodic' takes no fill; leave out one of them", field="fill")
     if fill.ndim:
         raise CallError(Reason.INVALID_OPERAND, f"fill is {fill}; give a scalar", field="fill")
-    if _kind(fill.dtype) > _kind(x.dtype):
+    if _type_rank(fill.dtype) > _type_rank(x.dtype):
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
             f"fill is {fill.dtype.name} and x {x.dtype.name}, which cannot hold it; convert one of them",
@@ -213,8 +213,8 @@ def _check_fill(fill: ArrayType, x: ArrayType, mode: str) -> None:
         )
 
 
-def _kind(dtype: np.dtype) -> int:
+def _type_rank(dtype: np.dtype) -> int:
     if element_types.is_narrow_float(dtype):
-        return _KINDS.index("f")
+        return _TYPE_CODES.index("f")
     name = dtype.name.lstrip("u") if "int" in dtype.name else dtype.kind
-    return _KINDS.index(name[0])
+    return _TYPE_CODES.index(name[0])

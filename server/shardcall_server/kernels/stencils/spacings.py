@@ -79,8 +79,8 @@ class Weights:
         inner: [3, R] for coordinates.
         first: [3] for e = 2, [1] the first step for e = 1.
         last: [3] for e = 2, [1] the last step for e = 1.
-        even: [] whether all steps are one, so that x[i] is no part of an inner row: infinite, it would make NaN of its
-            weight of 0.
+        even: bool [], True if all steps are equal, so that x[i] must not be part of an inner row: if it were infinite,
+            its weight of 0 would give NaN.
     """
 
     inner: jax.Array
@@ -109,7 +109,7 @@ class Weights:
 
 
 def _three_points(near: jax.Array, far: jax.Array) -> jax.Array:
-    # The weights of an end's derivative, the end first; the steps from it on.
+    # The weights of the derivative at an end, from the end inwards, for the two steps next to it.
     both = near + far
     return jnp.stack([-(2 * near + far) / (near * both), both / (near * far), -near / (far * both)])
 

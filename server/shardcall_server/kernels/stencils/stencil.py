@@ -1,7 +1,7 @@
 """Stencil kernels, whose elements depend on their neighbours: blocks, their halos, and one pass over both.
 
-Elements that need no other block are computed first, at once; the *faces*, the outermost rows, are then updated in
-place. XLA makes one pass over memory of that, and so the elements of a face may be computed twice.
+Elements that need no other block are computed first, together; the *faces*, the outermost rows, are then updated in
+place. XLA does this in one pass over memory, in which the elements of a face may be computed twice.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class HaloExtendedBlock:
 
     Attributes:
         axis: the axis.
-        block: the device's own rows.
-        before: the rows before the block; None if they are not there.
-        after: those after it; None if they are not there.
+        block: the rows of the device.
+        before: the rows before the block; None if they are not needed.
+        after: the rows after it; None if they are not needed.
     """
 
     axis: int
@@ -72,13 +72,13 @@ def stencil(
     Args:
         block: the device's block of x.
         along: the axis along which elements depend on others.
-        width: how many rows before a row and how many after it its elements depend on.
+        width: the number of rows before a row, and of rows after it, that its elements depend on.
         boundary: the values outside x.
         value: the result from one row of the block to another, in the result's element type.
     """
     (before, after), axis, size = width, along.axis, block.shape[along.axis]
     start, stop = before, size - after
-    # Rows that wrap round into padding come from other blocks; other fill values are local.
+    # Rows that wrap around into padding come from other blocks; other fill values are local.
     needs_all = boundary == "periodic" and after > 0 and not along.is_even
     filled = fill(block, along, boundary) if after else block
     inside = value(HaloExtendedBlock(axis, filled), start, stop) if start < stop and not needs_all else None
