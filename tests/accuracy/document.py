@@ -13,7 +13,7 @@ from accuracy.evaluation import SIZES, Table, rows
 from accuracy.ulps import Accuracy
 
 import shardcall as sc
-from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
+from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
 from shardcall_server.launcher import worker_environment
 
 PATH = Path(__file__).resolve().parents[2] / "docs/accuracy.md"
@@ -50,7 +50,7 @@ def holds(stated: Accuracy, measured: Accuracy, row: str) -> bool:
     unit, the error of a correctly rounded result. The number of results that differ is compared by proportion, because
     an array of another size repeats the same operands.
     """
-    limit = _SLACK * stated.worst if row in FUNCTIONS else max(_SLACK_OF_SUMS * stated.worst, 0.5)
+    limit = _SLACK * stated.worst if row in UFUNCS else max(_SLACK_OF_SUMS * stated.worst, 0.5)
     limit = limit + 0.01 if stated.worst else 0
     differ = -(-stated.differ * measured.compared // stated.compared) if stated.compared else 0
     return (
@@ -139,8 +139,8 @@ def _processor() -> str:
 def generated(table: Table, facts: Mapping[str, str]) -> str:
     """Returns the text between the marks."""
     labels = rows(table)
-    elementwise = [label for label in FUNCTIONS if label in labels]
-    others = [label for label in labels if label not in FUNCTIONS]
+    elementwise = [label for label in UFUNCS if label in labels]
+    others = [label for label in labels if label not in UFUNCS]
     parts = [
         *(f"- {name}: {value}" for name, value in facts.items()),
         "",

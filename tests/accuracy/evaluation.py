@@ -13,7 +13,7 @@ from accuracy.ulps import Accuracy, measure
 
 import shardcall as sc
 from shardcall_core.functions.element_types import NAMED
-from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
+from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
 
 SIZES = (1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 4097, 65_535, 65_536, 65_537)
 """On both sides of every vector's width, unrolled loops' included, and of 2**16."""
@@ -48,10 +48,10 @@ def all_cases(
         only: the kernels; all if left out.
     """
     for column in (*FLOATS, *INTEGERS):
-        for name in FUNCTIONS:
+        for name in UFUNCS:
             if only is None or name in only:
                 yield elementwise.cases(name, NAMED[column], sizes(column), devices)
-        if only is not None and set(only) <= set(FUNCTIONS):
+        if only is not None and set(only) <= set(UFUNCS):
             continue
         others = arrays.cases(NAMED[column], sizes(column), devices)
         yield (case for case in others if only is None or case.kernel in only)

@@ -14,7 +14,7 @@ from accuracy.together import run_together
 
 from shardcall_core.functions.element_types import NAMED
 from shardcall_server.authoring.runner import use_virtual_devices
-from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
+from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
 from shardcall_server.kernels.library import kernels
 
 use_virtual_devices()
@@ -70,7 +70,7 @@ def check(cases):
 
 @pytest.mark.parametrize(("column", "half"), COLUMNS)
 def test_elementwise_functions(column, half):
-    names = [name for i, name in enumerate(FUNCTIONS) if half == (1 if name in OF_INTEGERS else i % 2)]
+    names = [name for i, name in enumerate(UFUNCS) if half == (1 if name in OF_INTEGERS else i % 2)]
     check(case for name in names for case in elementwise.cases(name, NAMED[column], SIZES))
 
 

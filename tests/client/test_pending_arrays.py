@@ -301,12 +301,32 @@ def test_the_memory_of_a_long_chain_is_bounded(client, stream):
         client.synchronize()
 
 
-@pytest.mark.parametrize("wrong", [("ad", 1.0, 2.0), ("add", 1.0), ("add", [1.0, 2.0], [1.0, 2.0, 3.0])])
-def test_arguments_that_the_table_refuses_are_refused_by_the_server_in_the_same_line(client, stream, wrong):
+@pytest.mark.parametrize(
+    ("wrong", "error", "message", "field"),
+    [
+        (("add", 1.0), shardcall.OperandCountError, "needs operand 'y'", "y"),
+        (("add", [1.0, 2.0], [1.0, 2.0, 3.0]), shardcall.InvalidOperandError, "y has shape", "y"),
+        (("diff", [[1.0, 2.0]], "axis", 2), shardcall.AxisError, "axis=2 and x has 2 axes", "axis"),
+        (("diff", [1.0, 2.0], "axes", 2), shardcall.UnknownParameterError, "did you mean 'axis'", "axes"),
+        (("sum", [1.0, 2.0], "dtype", "float31"), shardcall.OperandTypeError, "is no element type", "dtype"),
+    ],
+)
+def test_arguments_that_the_table_refuses_are_refused_in_the_same_line_without_a_call(
+    client, stream, wrong, error, message, field
+):
+    name, *operands = wrong
+    parameters = {operands[1]: operands[2]} if len(operands) == 3 else {}
+    with pytest.raises(error, match=message) as refused:
+        client.submit(name, *operands[: None if not parameters else 1], **parameters)
+    assert (refused.value.field, refused.value.reason != "") == (field, True)
+    assert not stream.sent
+
+
+def test_a_kernel_that_the_table_does_not_have_is_refused_by_the_server_in_the_same_line(client, stream):
     stream.automatic = True
-    stream.failures[wrong[0]] = shardcall.KernelNotFoundError("refused", reason="KERNEL_NOT_FOUND")
+    stream.failures["ad"] = shardcall.KernelNotFoundError("refused", reason="KERNEL_NOT_FOUND")
     with pytest.raises(shardcall.KernelNotFoundError, match=r"^refused$"):
-        client.submit(*wrong)
+        client.submit("ad", 1.0, 2.0)
     assert stream.sent[0].handles == []
     client.synchronize()
 

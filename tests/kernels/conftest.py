@@ -16,8 +16,8 @@ import pytest
 from kernels.wire_calls import WireCalls, wire_calls
 
 from shardcall_core.call_error import CallError
+from shardcall_core.functions.signature import ParameterValue
 from shardcall_core.layouts.layout import ArrayType, Spec
-from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
 from shardcall_server.compilation.program import Program, build_mesh
 from shardcall_server.compilation.resolve import Resolution

@@ -1,17 +1,19 @@
-"""The table of functions and the server's kernels agree."""
+"""The table of functions: the signatures of the kernels, and arguments that are accepted or refused."""
 
 import itertools
 import math
 import random
+from contextlib import suppress
 
 import pytest
 from kernels.table_cases import MOVES, OTHERS
 
 from shardcall_core.call_error import CallError
 from shardcall_core.functions.element_types import NAMED
-from shardcall_core.functions.table import BINARY, FUNCTIONS, REDUCTIONS, UNARY, WITH_INITIAL, WITH_WHERE
+from shardcall_core.functions.elementwise import BINARY, UNARY
+from shardcall_core.functions.reductions import REDUCTIONS, WITH_INITIAL, WITH_WHERE
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.core.call_checks import check_operands, check_parameters, without_trailing
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
@@ -133,53 +135,24 @@ def test_the_table_has_the_signature_of_every_kernel():
         kernel = KERNELS[name]
         expected = [(info.name, info.optional, info.repeated) for info in kernel.operands]
         assert [(o.name, o.optional, o.repeated) for o in function.operands] == expected
-        assert dict(function.parameters) == {info.name: info.default for info in kernel.parameters}
+        assert function.defaults == {info.name: info.default for info in kernel.parameters}
         for count in (len(kernel.operands), 5):
             names = [info.name for info in kernel.operand_infos(count)]
             assert [function.operand_name(i) for i in range(len(names))] == names
 
 
-def test_types_and_shapes_of_results_are_those_of_the_kernel(run):
-    """Checks calls that the kernel accepts; elementwise functions and reductions also refuse the same types."""
-    for name in FUNCTIONS:
-        check_results(run, name)
-
-
-def check_results(run, name):
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_calls_are_accepted_for_a_type(name):
     function, accepted = FUNCTIONS[name], 0
-    asks_numpy = name in (*UNARY, *BINARY, "where", "clip", *REDUCTIONS)
     for number, case in enumerate(CASES[name]):
         *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
-        pairs = PAIRS if len(shapes) > 1 else [(name, name) for name in NAMED]
+        pairs = PAIRS if len(shapes) > 1 else [(dtype, dtype) for dtype in NAMED]
         for first, second in pairs[number % 7 :: 7] if number else pairs:  # all types with the first case's shapes
             names = [first, *[second] * (len(shapes) - 1)]
             operands = [None if s is None else ArrayType(s, NAMED[n]) for s, n in zip(shapes, names, strict=True)]
-            full = {**function.parameters, **parameters}
-            try:
-                results = run.resolve(KERNELS[name], *operands, **parameters).problem.results
-            except CallError as error:
-                if asks_numpy and error.reason.name == "UNSUPPORTED_ELEMENT_TYPE" and error.field != "initial":
-                    with pytest.raises(TypeError):
-                        function.types([None if o is None else o.dtype for o in operands], full)
-                continue
-            accepted += 1
-            assert [result.shape for result in results] == list(function.shapes(shapes, full)), (
-                name,
-                shapes,
-                parameters,
-            )
-            dtypes = [None if o is None else o.dtype for o in operands]
-            expected = [function.types(dtypes, full)] * len(results)
-            if function.each_type is not None:
-                assert function.types(dtypes, full) == function.each_type(dtypes, full)[0]
-                expected = [*function.each_type(dtypes, full)]
-            assert [result.dtype for result in results] == expected, (name, first, second, parameters)
-    assert accepted, name
-
-
-def test_shapes_that_do_not_broadcast_are_refused():
-    with pytest.raises(ValueError, match=r"shapes \(2,\), \(3,\) do not broadcast"):
-        FUNCTIONS["add"].shapes([(2,), (3,)], {})
+            with suppress(CallError):
+                accepted += all(result.dtype in NAMED.values() for result in function.results(operands, parameters))
+    assert accepted
 
 
 WRONG = [
@@ -189,15 +162,11 @@ WRONG = [
 SHAPES = [(), (1,), (2,), (3,), (5,), (0,), (2, 3), (3, 3), (3, 1), (4, 3), CUBE, (2, 1, 5), (6, 3, 3), (0, 2), (3, 0)]
 
 
-def test_the_table_accepts_the_calls_that_the_kernel_accepts():
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_faults_are_refused_by_the_name_of_an_argument(name):
     """Checks calls with a random fault: another type or shape of an operand, or another value of a parameter."""
-    for name in FUNCTIONS:
-        check_faults(name)
-
-
-def check_faults(name):
-    function, kernel, chance = FUNCTIONS[name], KERNELS[name], random.Random(name)
-    refused = 0
+    function, chance, refused = FUNCTIONS[name], random.Random(name), 0
+    fields = {*(operand.name for operand in function.operands), *function.defaults, "operands", "unknown"}
     for _ in range(150):
         case = chance.choice(CASES[name])
         *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
@@ -210,20 +179,20 @@ def check_faults(name):
             case "count":
                 shapes, types = [*shapes, chance.choice(SHAPES)], [*types, types[0]]
             case "value" if function.parameters:
-                parameters = {**parameters, chance.choice(list(function.parameters)): chance.choice(WRONG)}
+                parameters = {**parameters, chance.choice(list(function.defaults)): chance.choice(WRONG)}
             case "name":
                 parameters = {**parameters, "unknown": 1}
-        present = [None if s is None else ArrayType(s, NAMED[t]) for s, t in zip(shapes, types, strict=True)]
-        operands = without_trailing(present)
-        try:
-            checked = check_operands(kernel, operands), check_parameters(kernel, parameters)
-            expected = [(result.shape, result.dtype) for result in kernel.validate(*checked).results]
-        except CallError:
-            expected = None
+        operands = [None if s is None else ArrayType(s, NAMED[t]) for s, t in zip(shapes, types, strict=True)]
+        if (field := refused_field(function, operands, parameters)) is not None:
             refused += 1
-        try:
-            results = function.results([None if o is None else (o.shape, o.dtype) for o in operands], parameters)
-        except Exception:  # noqa: BLE001  # of any class
-            results = None
-        assert results == expected, (name, operands, parameters)
-    assert 0 < refused < 150, name
+            assert field.partition("[")[0] in fields, (field, operands, parameters)
+    assert 0 < refused < 150
+
+
+def refused_field(function, operands, parameters):
+    """Returns the argument at fault; None for a call that is accepted."""
+    try:
+        function.results(operands, parameters)
+    except CallError as error:
+        return error.field
+    return None

@@ -8,9 +8,9 @@ import pytest
 from kernels.graphs import GraphWriter, heat_step
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions.argument_checks import check_parameters
 from shardcall_core.graphs.graph import to_text
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.core.call_checks import check_parameters
 from shardcall_server.kernels.graphs.loop import MAX_ITERATIONS
 from shardcall_server.kernels.library import kernels
 

@@ -16,7 +16,7 @@ from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.kernels.elementwise import elementwise as elementwise_kernels
-from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS
+from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
 from shardcall_server.kernels.library import kernels
 from shardcall_server.known_answers import elementwise, programs
 from shardcall_server.known_answers.comparison import wide_type
@@ -93,7 +93,7 @@ def test_all_kernels_of_a_type_pass(suite, dtype_):
 def test_every_elementwise_function_is_in_a_test_of_every_floating_point_type(suite):
     for dtype in TYPES:
         in_tests = [k for case in suite.known_answers.values() if f" {dtype} " in case.name for k in case.kernels]
-        assert sorted(in_tests) == sorted(FUNCTIONS)
+        assert sorted(in_tests) == sorted(UFUNCS)
 
 
 def test_every_kernel_is_in_a_test_or_listed_as_in_none(suite):
@@ -102,7 +102,7 @@ def test_every_kernel_is_in_a_test_or_listed_as_in_none(suite):
 
 
 def wrong_kernel(name, body):
-    return elementwise_kernels._kernel(replace(FUNCTIONS[name], body=body))
+    return elementwise_kernels._kernel(replace(UFUNCS[name], body=body))
 
 
 def test_wrong_elements_of_one_function_are_noticed():
@@ -194,7 +194,7 @@ def test_a_program_needs_the_tests_of_its_kernel_in_the_type_it_is_computed_in(s
 
 
 def test_every_float_call_of_an_elementwise_function_is_vouched_for_by_one_test(suite):
-    for kernel in FUNCTIONS:
+    for kernel in UFUNCS:
         for dtype in TYPES:
             try:
                 call = resolved(kernel, *[dtype] * len(KERNELS[kernel].operands))

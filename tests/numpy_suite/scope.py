@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shardcall_core.functions.table import COMPARISONS, FUNCTIONS
+from shardcall_core.functions.elementwise import COMPARISONS
+from shardcall_core.functions.table import FUNCTIONS
 
 ELEMENT_TYPES = "element types that the service does not have: object, text, time, long double, structured"
 METHODS = "methods of ufuncs: reduce, accumulate, reduceat, outer, at"

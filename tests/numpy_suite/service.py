@@ -16,7 +16,9 @@ from numpy_suite.sampling import Sampling
 from numpy_suite.scope import OutOfScopeError
 
 import shardcall as sc
-from shardcall_core.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
+from shardcall_core.functions.elementwise import BINARY, UNARY
+from shardcall_core.functions.reductions import WITH_WHERE
+from shardcall_core.functions.table import FUNCTIONS
 
 
 class Service:

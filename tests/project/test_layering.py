@@ -224,12 +224,12 @@ def test_imports_have_one_direction(lower: str, upper: tuple[str, ...]) -> None:
 FOLDERS = {
     "shardcall_core": {
         "wire": set(),
-        "functions": set(),
+        "functions": {"layouts"},
         "graphs": set(),
         "markup": set(),
         "types": {"functions", "markup"},
         "access": {"wire", "types"},
-        "layouts": {"functions"},
+        "layouts": set(),
         "placements": {"types"},
     },
     "shardcall._src": {

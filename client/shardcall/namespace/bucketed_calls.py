@@ -12,7 +12,8 @@ from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray, b
 from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall_core.functions.element_types import DType
-from shardcall_core.functions.table import BINARY, UNARY, WITH_WHERE
+from shardcall_core.functions.elementwise import BINARY, UNARY
+from shardcall_core.functions.reductions import WITH_WHERE
 from shardcall_core.types import arrays
 
 

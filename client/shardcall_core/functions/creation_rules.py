@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from shardcall_core.call_error import Reason
 from shardcall_core.functions import checks
 from shardcall_core.functions.element_types import DType, is_float
-from shardcall_core.functions.shape_rules import Parameters, Shape, Shapes
+from shardcall_core.functions.shape_rules import Parameters, Shape, ShapeRule, Shapes
 from shardcall_core.functions.type_rules import DTypes
 
 
@@ -22,32 +23,40 @@ def full_like(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
     return (x,)
 
 
-def sequence(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
-    """Returns one axis of ``size`` elements, of operands that are scalars."""
-    for name, shape in zip(("start", "second", "last"), shapes, strict=False):
-        _check_scalar(name, shape)
-    size = checks.integer(parameters, "size")
-    if size < 0:
-        raise checks.invalid("size", size, "give 0 or more")
-    return ((size,),)
+def sequence(*names: str) -> ShapeRule:
+    """Returns the rule of functions of one axis of ``size`` elements, whose operands of these names are scalars."""
+
+    def rule(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
+        for name, shape in zip(names, shapes, strict=True):
+            _check_scalar(name, shape)
+        size = checks.integer(parameters, "size")
+        if size < 0:
+            raise checks.invalid("size", size, "give 0 or more")
+        return ((size,),)
+
+    return rule
 
 
-def sequence_type(dtypes: DTypes, _: Parameters) -> DType:
+def arange_type(dtypes: DTypes, _: Parameters) -> DType:
     """Returns the type of the operands, which is the same."""
-    start, *others = dtypes
-    assert start is not None
-    for name, other in zip(("second", "last"), others, strict=False):
-        if other is not None and other != start:
-            message = f"{name} is of {other.name} and start of {start.name}; convert one of them"
-            raise checks.operand(name, message, "UNSUPPORTED_ELEMENT_TYPE")
-    return start
+    return _type_of_all(("start", "second"), dtypes)
 
 
-def linspace_type(dtypes: DTypes, parameters: Parameters) -> DType:
+def _type_of_all(names: tuple[str, ...], dtypes: DTypes) -> DType:
+    first, *others = dtypes
+    assert first is not None
+    for name, other in zip(names[1:], others, strict=True):
+        if other is not None and other != first:
+            message = f"{name} is of {other.name} and {names[0]} of {first.name}; convert one of them"
+            raise checks.operand(name, message, Reason.UNSUPPORTED_ELEMENT_TYPE)
+    return first
+
+
+def linspace_type(dtypes: DTypes, _: Parameters) -> DType:
     """Returns the type of the operands, which is a floating-point or complex one."""
-    dtype = sequence_type(dtypes, parameters)
+    dtype = _type_of_all(("start", "step", "last"), dtypes)
     if not (is_float(dtype) or dtype.kind == "c"):
-        raise checks.operand("start", f"start is of {dtype.name}; give a float", "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("start", f"start is of {dtype.name}; give a float", Reason.UNSUPPORTED_ELEMENT_TYPE)
     return dtype
 
 
@@ -64,7 +73,7 @@ def eye_type(dtypes: DTypes, parameters: Parameters) -> DType:
     """Returns the type that the parameter ``dtype`` names, for k of integers."""
     (k,) = dtypes
     if k is not None and k.kind not in "iu":
-        raise checks.operand("k", f"k is of {k.name}; give an integer", "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("k", f"k is of {k.name}; give an integer", Reason.UNSUPPORTED_ELEMENT_TYPE)
     return checks.element_type(parameters, "dtype")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardcall_core.call_error import Reason
 from shardcall_core.functions import checks, shape_rules, type_rules
 from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.shape_rules import Parameters, Shape, Shapes
@@ -23,4 +24,6 @@ def nextafter_type(dtypes: DTypes, parameters: Parameters) -> DType:
         return type_rules.elementwise("nextafter")(dtypes, parameters)
     except TypeError:
         names = " and ".join(dtype.name for dtype in dtypes if dtype is not None)
-        raise checks.operand("x", f"nextafter does not take {names}; give floats", "UNSUPPORTED_ELEMENT_TYPE") from None
+        raise checks.operand(
+            "x", f"nextafter does not take {names}; give floats", Reason.UNSUPPORTED_ELEMENT_TYPE
+        ) from None

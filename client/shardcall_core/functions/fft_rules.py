@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from shardcall_core.call_error import Reason
 from shardcall_core.functions import checks
 from shardcall_core.functions.checks import invalid
 from shardcall_core.functions.element_types import DType
@@ -23,7 +24,7 @@ def spectrum_of_reals(dtypes: DTypes, parameters: Parameters) -> DType:
     """Returns the complex type of a transform of real numbers."""
     if _numbers(dtypes).kind == "c":
         message = f"x is of {_numbers(dtypes).name}; give real numbers, or call fft"
-        raise checks.operand("x", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("x", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     return spectrum(dtypes, parameters)
 
 
@@ -72,5 +73,5 @@ def _numbers(dtypes: DTypes) -> DType:
     assert dtype is not None
     if dtype.kind not in "biufc":
         message = f"x is of {dtype.name}, which NumPy does not transform; convert it to float32"
-        raise checks.operand("x", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("x", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     return dtype

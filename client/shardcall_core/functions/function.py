@@ -1,66 +1,66 @@
-"""The signature of a function, and NumPy's rules for its results."""
+"""A function: its signature, the checks of its arguments, and NumPy's rules for its results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
 
-from shardcall_core.functions.argument_rules import ARGUMENT_RULES
+from shardcall_core.functions.argument_checks import check_operands, check_parameters
 from shardcall_core.functions.element_types import DType
-from shardcall_core.functions.shape_rules import Parameters, Shape, ShapeRule
+from shardcall_core.functions.shape_rules import Parameters, ShapeRule
+from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.functions.type_rules import DTypes, TypeRule
+from shardcall_core.layouts.layout import ArrayType, OperandTypes
 
-REQUIRED = object()
-"""The default of a parameter that a call must set."""
+Check: TypeAlias = Callable[[OperandTypes, ParameterValues], Signature]
+"""Checks a call, and returns its parameters in their normal form and the types of its results.
 
-
-class Operand(NamedTuple):
-    """An operand of a function.
-
-    Attributes:
-        name: the name in signatures and messages.
-        spec: the keyword of its spec; None where the server chooses it.
-        optional: whether a call may leave it out.
-        repeated: whether a call may have any number of it; true of the last one only.
-    """
-
-    name: str
-    spec: str | None = None
-    optional: bool = False
-    repeated: bool = False
+It gets an item for each operand, None for an optional one left out, and all parameters, defaults filled in. It raises
+`CallError` for what the function does not accept.
+"""
 
 
-class Function(NamedTuple):
-    """The signature of a function, and the rules for its results.
+EachType: TypeAlias = Callable[[DTypes, Parameters], tuple[DType, ...]]
+"""Returns the element type of each result of a call."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function.
 
     Attributes:
         name: as `Client.call` takes it; where NumPy has the function, NumPy's name.
         operands: in the order of the call.
-        parameters: the default of each static parameter; `REQUIRED` for those without one.
-        types: the element type of the results; None for a kernel of another package.
-        shapes: the shapes of the results; None likewise.
+        parameters: the static parameters.
+        check: the checks and the rules for the results; None for a kernel of another package.
         result_spec: the sharding of the result by default, as the end of a sentence; empty where it is not documented.
         out_specs: the keyword of each result's spec.
         operand_spec: the sharding of each operand by default, likewise.
-        each_type: the element type of each result, where they differ; ``types`` has that of the first one then.
+        summary: one sentence for listings.
     """
 
     name: str
-    operands: tuple[Operand, ...]
-    parameters: Mapping[str, Any]
-    types: TypeRule | None = None
-    shapes: ShapeRule | None = None
+    operands: tuple[OperandInfo, ...]
+    parameters: tuple[ParameterInfo, ...] = ()
+    check: Check | None = None
     result_spec: str = ""
     out_specs: tuple[str, ...] = ("out_spec",)
     operand_spec: str = "its own on the mesh, else its first axis, over all mesh axes"
-    each_type: Callable[[DTypes, Parameters], tuple[DType, ...]] | None = None
+    summary: str = ""
 
-    @property
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The default of each parameter; `REQUIRED` for those without one."""
+        return {parameter.name: parameter.default for parameter in self.parameters}
+
+    @cached_property
     def named_operands(self) -> tuple[str, ...]:
         """The names of the operands that a call has at most once."""
         return tuple(operand.name for operand in self.operands if not operand.repeated)
 
-    @property
+    @cached_property
     def in_specs(self) -> tuple[str | None, ...]:
         """The keyword of the spec of each of `named_operands`."""
         return tuple(operand.spec for operand in self.operands if not operand.repeated)
@@ -78,41 +78,62 @@ class Function(NamedTuple):
         repeated = self.operands[-1].name if len(self.operands) > len(names) else ""
         return f"{repeated}[{index - len(names)}]" if repeated else f"operand {index}"
 
-    def results(
-        self, operands: Sequence[tuple[Shape, DType] | None], parameters: Mapping[str, Any]
-    ) -> list[tuple[Shape, DType]]:
-        """Returns the shape and the element type of each result of a call.
+    def results(self, operands: OperandTypes, parameters: ParameterValues) -> tuple[ArrayType, ...]:
+        """Returns the types of the results of a call.
 
         Args:
-            operands: the shape and the element type of each operand; None for one left out.
+            operands: the type of each operand; None for one left out.
             parameters: the parameters that the call sets.
 
         Raises:
-            Exception: of any class, if the server refuses the call.
+            CallError: for a call that the function does not accept.
         """
-        if self.types is None or self.shapes is None:
-            raise NotImplementedError(f"{self.name} has no rules")
-        once = self.named_operands
-        present = [*operands, *[None] * (len(once) - len(operands))]
-        if len(present) > len(once) and len(once) == len(self.operands):
-            raise TypeError(f"{self.name} takes {len(once)} operands")
-        for i, operand in enumerate(present):
-            if operand is None and (i >= len(once) or not self.operands[i].optional):
-                raise TypeError(f"{self.name} needs {self.operand_name(i)}")
-        values = {**self.parameters, **parameters}
-        if len(values) > len(self.parameters) or REQUIRED in values.values():
-            raise TypeError(f"{self.name} takes the parameters {', '.join(self.parameters)}")
-        if (rule := ARGUMENT_RULES.get(self.name)) is not None and not rule(present, values):
-            raise ValueError(f"{self.name} does not accept these arguments")
-        dtype = self.types([None if operand is None else operand[1] for operand in present], values)
-        shapes = self.shapes([None if operand is None else operand[0] for operand in present], values)
-        if self.each_type is None:
-            return [(shape, dtype) for shape in shapes]
-        types = self.each_type([None if operand is None else operand[1] for operand in present], values)
-        return [*zip(shapes, types, strict=True)]
+        if self.check is None:
+            raise NotImplementedError(f"{self.name} is a kernel of another package")
+        present = check_operands(self, operands)
+        return self.check(present, check_parameters(self, parameters)).results
 
     def __str__(self) -> str:
         operands = [f"{'*' * o.repeated}{o.name}{'?' * o.optional}" for o in self.operands]
-        named = [name if default is REQUIRED else f"{name}={default!r}" for name, default in self.parameters.items()]
+        named = [p.name if p.default is REQUIRED else f"{p.name}={p.default!r}" for p in self.parameters]
         mark = ["*"] if named and not any(operand.repeated for operand in self.operands) else []
         return f"{self.name}({', '.join([*operands, *mark, *named])})"
+
+    @staticmethod
+    def by_rules(
+        name: str,
+        operands: tuple[OperandInfo, ...],
+        defaults: Mapping[str, Any],
+        types: TypeRule,
+        shapes: ShapeRule,
+        result_spec: str = "",
+        *,
+        each_type: EachType | None = None,
+        **others: Any,
+    ) -> Function:
+        """Returns the function whose check consists of rules.
+
+        Args:
+            name: as of `Function`.
+            operands: as of `Function`.
+            defaults: the default of each parameter.
+            types: the element type of the results.
+            shapes: the shapes of the results.
+            result_spec: as of `Function`.
+            each_type: the element type of each result, where they differ; ``types`` has that of the first one then.
+            others: as of `Function`.
+        """
+        parameters = tuple(ParameterInfo(parameter, "", default) for parameter, default in defaults.items())
+        return Function(name, operands, parameters, _by_rules(types, shapes, each_type), result_spec, **others)
+
+
+def _by_rules(types: TypeRule, shapes: ShapeRule, each_type: EachType | None) -> Check:
+    def check(operands: OperandTypes, parameters: ParameterValues) -> Signature:
+        dtypes = [None if operand is None else operand.dtype for operand in operands]
+        dtype = types(dtypes, parameters)
+        made = shapes([None if operand is None else operand.shape for operand in operands], parameters)
+        result_types: Sequence[DType] = [dtype] * len(made) if each_type is None else each_type(dtypes, parameters)
+        results = (ArrayType(shape, result_type) for shape, result_type in zip(made, result_types, strict=True))
+        return Signature(parameters, tuple(results))
+
+    return check

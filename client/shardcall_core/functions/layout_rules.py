@@ -61,7 +61,7 @@ def inserted(shape: Sequence[int], positions: Sequence[int], name: str) -> Shape
     """Returns a shape with a size of 1 at each of some positions of the result.
 
     Raises:
-        RefusedArgumentError: for a position that there is not, and one that is named twice.
+        CallError: for a position that there is not, and one that is named twice.
     """
     ndim = len(shape) + len(positions)
     new = checks.axes({name: tuple(positions)}, name, ndim, "the result")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from shardcall_core.call_error import Reason
 from shardcall_core.functions import checks
 from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.shape_rules import Parameters, Shape, ShapeRule, Shapes, broadcast, present
@@ -112,5 +113,5 @@ def _number(dtype: DType) -> DType:
         return np.dtype(np.float64)
     if dtype.name not in _NAMES:
         message = f"x is of {dtype.name}; convert it to float32"
-        raise checks.operand("x", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("x", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     return dtype

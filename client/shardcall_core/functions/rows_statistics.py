@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardcall_core.functions import statistics_rules as rules
-from shardcall_core.functions.function import REQUIRED, Function, Operand
+from shardcall_core.functions.function import Function
+from shardcall_core.functions.signature import REQUIRED, OperandInfo
 
 
 def rows() -> Iterator[Function]:
     """Yields the functions."""
-    x = Operand("x", spec="spec")
+    x = OperandInfo("x", spec="spec")
     parameters = {"axis": None, "dtype": None}
-    yield Function("cumprod", (x,), parameters, rules.products, rules.running, "that of ``x``")
-    operands = Operand("a"), Operand("v", spec="spec")
-    yield Function("searchsorted", operands, {"side": "left"}, rules.positions, rules.searchsorted, "that of ``v``")
-    weighted = x, Operand("weights", optional=True)
-    yield Function("bincount", weighted, {"length": REQUIRED}, rules.counts, rules.bincount, "replicated")
-    ends = Operand("left", optional=True), Operand("right", optional=True)
-    points = x, Operand("xp"), Operand("fp"), *ends
-    yield Function("interp", points, {}, rules.interpolated, rules.interp, "that of ``x``")
+    yield Function.by_rules("cumprod", (x,), parameters, rules.products, rules.running, "that of ``x``")
+    operands = OperandInfo("a"), OperandInfo("v", spec="spec")
+    yield Function.by_rules(
+        "searchsorted", operands, {"side": "left"}, rules.positions, rules.searchsorted, "that of ``v``"
+    )
+    weighted = x, OperandInfo("weights", optional=True)
+    yield Function.by_rules("bincount", weighted, {"length": REQUIRED}, rules.counts, rules.bincount, "replicated")
+    ends = OperandInfo("left", optional=True), OperandInfo("right", optional=True)
+    points = x, OperandInfo("xp"), OperandInfo("fp"), *ends
+    yield Function.by_rules("interp", points, {}, rules.interpolated, rules.interp, "that of ``x``")

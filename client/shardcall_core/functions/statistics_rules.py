@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from shardcall_core.call_error import Reason
 from shardcall_core.functions import checks
 from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.shape_rules import Parameters, Shape, Shapes, present
@@ -103,7 +104,7 @@ def interp(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
     return (x,)
 
 
-_TYPE = "UNSUPPORTED_ELEMENT_TYPE"
+_TYPE = Reason.UNSUPPORTED_ELEMENT_TYPE
 
 
 def _real(name: str, dtype: DType) -> DType:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from shardcall_core.call_error import Reason
 from shardcall_core.functions import checks
 from shardcall_core.functions.element_types import NAMED, DType, canonical, is_float
 from shardcall_core.functions.shape_rules import Parameters
@@ -151,14 +152,14 @@ def joined(dtypes: DTypes, parameters: Parameters) -> DType:
     """Returns the type that all arrays have in common.
 
     Raises:
-        RefusedArgumentError: if there is none.
+        CallError: if there is none.
     """
     try:
         return common(dtypes, parameters)
     except TypeError:
         names = ", ".join(dtype.name for dtype in _present(dtypes))
         message = f"the arrays, of {names}, have no common element type; convert them to one"
-        raise checks.operand("arrays[1]", message, "UNSUPPORTED_ELEMENT_TYPE") from None
+        raise checks.operand("arrays[1]", message, Reason.UNSUPPORTED_ELEMENT_TYPE) from None
 
 
 def getitem(dtypes: DTypes, _: Parameters) -> DType:
@@ -166,7 +167,7 @@ def getitem(dtypes: DTypes, _: Parameters) -> DType:
     x, starts = _present(dtypes)
     if starts.kind not in "iu":
         message = f"starts is of {starts.name}; give integers"
-        raise checks.operand("starts", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("starts", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     return x
 
 
@@ -175,7 +176,7 @@ def setitem(dtypes: DTypes, _: Parameters) -> DType:
     x, values, starts = _present(dtypes)
     if values.kind == "c" and x.kind != "c":
         message = f"values is of {values.name} and x of {x.name}; give real numbers"
-        raise checks.operand("values", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("values", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     return getitem((x, starts), {})
 
 
@@ -189,7 +190,7 @@ def taken(dtypes: DTypes, _: Parameters) -> DType:
     x, where = _present(dtypes)
     if where.kind not in "iu":
         message = f"indices is of {where.name}; give integers"
-        raise checks.operand("indices", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("indices", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     return x
 
 
@@ -199,7 +200,7 @@ def pad(dtypes: DTypes, _: Parameters) -> DType:
     assert x is not None
     if fill is not None and fill.kind == "c" and x.kind != "c":
         message = f"constant_values is of {fill.name} and x of {x.name}; give a real number"
-        raise checks.operand("constant_values", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("constant_values", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     return x
 
 
@@ -210,7 +211,7 @@ def trace(dtypes: DTypes, parameters: Parameters) -> DType:
     try:
         return reduction("sum")(dtypes, parameters)
     except TypeError as error:
-        raise checks.operand("x", str(error), "UNSUPPORTED_ELEMENT_TYPE") from None
+        raise checks.operand("x", str(error), Reason.UNSUPPORTED_ELEMENT_TYPE) from None
 
 
 def _requested(parameters: Parameters) -> DType | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from shardcall_core.call_error import Reason
 from shardcall_core.functions import checks
 from shardcall_core.functions.checks import invalid
 from shardcall_core.functions.element_types import DType
@@ -63,10 +64,10 @@ def put_at_type(dtypes: DTypes, parameters: Parameters) -> DType:
     x, values, *indices = (dtype for dtype in dtypes if dtype is not None)
     if values.kind == "c" and x.kind != "c":
         message = f"values is of {values.name} and x of {x.name}; give real numbers"
-        raise checks.operand("values", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("values", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     if parameters["mode"] in ("min", "max") and x.kind == "c":
         message = f"x is of {x.name}, and complex numbers have no {parameters['mode']}; give real ones"
-        raise checks.operand("x", message, "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand("x", message, Reason.UNSUPPORTED_ELEMENT_TYPE)
     return take_at_type((x, *indices), parameters)
 
 
@@ -79,7 +80,7 @@ def put_along_axis_type(dtypes: DTypes, _: Parameters) -> DType:
 
 def _check_integers(name: str, dtype: DType) -> None:
     if dtype.kind not in "iu" and not dtype.name.endswith("int4"):
-        raise checks.operand(name, f"{name} is of {dtype.name}; give integers", "UNSUPPORTED_ELEMENT_TYPE")
+        raise checks.operand(name, f"{name} is of {dtype.name}; give integers", Reason.UNSUPPORTED_ELEMENT_TYPE)
 
 
 def _taken(x: Shape, indices: Sequence[Shape], parameters: Parameters) -> Shape:

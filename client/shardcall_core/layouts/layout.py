@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -55,6 +56,15 @@ class ArrayType:
 
 OperandTypes = Sequence[ArrayType | None]
 """The types of a call's operands by position; None for one left out."""
+
+
+ValueT = TypeVar("ValueT")
+
+
+def required(value: ValueT | None) -> ValueT:
+    """Returns a required operand, or its spec, with a type that excludes None."""
+    assert value is not None
+    return value
 
 
 @dataclass(frozen=True)

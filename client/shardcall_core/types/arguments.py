@@ -67,7 +67,7 @@ _KEYWORDS_OF_OTHERS = {
 
 def _check_keywords(function: Function, keywords: Mapping[str, Any]) -> None:
     for name, advice in _KEYWORDS_OF_OTHERS.items():
-        if name in keywords and name not in function.parameters:
+        if name in keywords and name not in function.defaults:
             raise UnknownParameterError(
                 f"{name}= was given to a call of {function.name!r}; {advice}", field=name, reason="UNKNOWN_PARAMETER"
             )

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardcall.v1 import kernel_pb2
-from shardcall_core.functions.function import REQUIRED, Function, Operand
+from shardcall_core.functions.function import Function
+from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.markup import page
 from shardcall_core.types import parameters
@@ -92,9 +93,11 @@ class KernelDescription:
         """The entry in the table of functions; of a kernel of another package, without the rules for its results."""
         if self.name in FUNCTIONS:
             return FUNCTIONS[self.name]
-        operands = (Operand(o.name, optional=o.optional, repeated=o.repeated) for o in self.operands)
-        defaults = {p.name: REQUIRED if p.required else p.default for p in self.parameters}
-        return Function(self.name, tuple(operands), defaults)
+        operands = tuple(OperandInfo(o.name, o.documentation, o.optional, o.repeated) for o in self.operands)
+        parameters = (
+            ParameterInfo(p.name, p.documentation, REQUIRED if p.required else p.default) for p in self.parameters
+        )
+        return Function(self.name, operands, tuple(parameters))
 
     def __repr__(self) -> str:
         return f"<KernelDescription {self.signature}; print() shows the page>"

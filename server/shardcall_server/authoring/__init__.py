@@ -5,13 +5,19 @@ Every name here keeps its meaning from one release to the next. A kernel registe
 """
 
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.functions.function import REQUIRED
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, replicated, sharded
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValue, Signature, ValueCheck
+from shardcall_core.functions.checks import boolean, integer, number, text
+from shardcall_core.functions.signature import (
+    REQUIRED,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValue,
+    Signature,
+    ValueCheck,
+)
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, replicated, required, sharded
 from shardcall_server.authoring.check import Report, check
 from shardcall_server.kernels.core.blocks import fit, mask_from, partition_spec
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import boolean, integer, number, text
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.core.value_checks import any_element
 

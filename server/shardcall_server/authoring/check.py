@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions.signature import ParameterValue
 from shardcall_core.layouts.layout import Spec, format_spec, replicated, sharded
-from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.core.reproducibility import differing_bits

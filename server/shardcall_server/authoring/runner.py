@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import jax
 import numpy as np
 
+from shardcall_core.functions.signature import ParameterValue
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
-from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.compilation.program import BuildError, Program, compile_program
 from shardcall_server.compilation.resolve import Request, Resolution, resolve
 from shardcall_server.kernels.core.call_checks import AUTO

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shardcall_core.functions.signature import ParameterValue
 from shardcall_core.layouts.checks import check_mesh
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
-from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.kernels.core.call_checks import AUTO, fill_in
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shardcall_core.functions.signature import ParameterValue
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
-from shardcall_core.layouts.signature import ParameterValue
 from shardcall_server.compilation.program import Placement, Program, compile_program
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.kernels.core.call_checks import AUTO

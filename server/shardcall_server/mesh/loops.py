@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import required
 from shardcall_server.compilation.program import Placement, Program
-from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.graphs.graph_kernel import GraphParameters
 from shardcall_server.mesh.placement import ParallelCopier, put_padded
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from shardcall.v1 import kernel_pb2
-from shardcall_core.functions.function import REQUIRED
+from shardcall_core.functions.signature import REQUIRED, Signature
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
-from shardcall_core.layouts.signature import Signature
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
 from shardcall_server.compilation.program import Placement, Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_core.layouts.signature import ParameterValue
+from shardcall_core.functions.signature import ParameterValue
 from shardcall_server.compilation.resolve import Request
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.link.wire import decode_mesh, decode_operand_types, decode_spec

@@ -27,7 +27,9 @@ from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall_core.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
+from shardcall_core.functions.elementwise import BINARY, UNARY
+from shardcall_core.functions.reductions import WITH_WHERE
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.graphs.graph import parameters_of
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.element_types import NATIVE_DTYPES
@@ -284,7 +286,7 @@ def _copied(operand: Any) -> NDArray | None:
 def is_recorded(call: CallRequest, keywords: Mapping[str, Any]) -> bool:
     """Returns True for a call of a function that may be recorded, by its parameters and the types of its operands."""
     name, types = call.message.kernel, call.types
-    if not keywords.keys() <= FUNCTIONS[name].parameters.keys() or call.message.strategy not in ("", AUTO):
+    if not keywords.keys() <= FUNCTIONS[name].defaults.keys() or call.message.strategy not in ("", AUTO):
         return False
     if name == "power" and types[-1] is not None and types[-1].dtype.kind == "i":
         return False  # whose values may be refused

@@ -6,7 +6,10 @@ import threading
 from collections.abc import Hashable, Sequence
 
 from shardcall._src.calls.call_request import CallRequest
+from shardcall._src.rpc.status import refusal
+from shardcall_core.call_error import CallError
 from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types import parameters
 from shardcall_core.types.arrays import Array
 from shardcall_core.wire.forks import begin_anew_in_children
@@ -33,7 +36,10 @@ class ResultTypes:
         """Returns the type of each result of a call.
 
         Returns:
-            The types; None if only the server can determine them, or refuse the call.
+            The types; None if only the server can determine them.
+
+        Raises:
+            ShardcallError: for a call that the function does not accept.
         """
         key = _key(call)
         types = self._types.get(key)
@@ -58,13 +64,18 @@ def _key(call: CallRequest) -> Hashable:
 
 
 def types_by_table(call: CallRequest) -> tuple[Array, ...] | None:
-    """Returns the type of each result of a call by the table of functions; None if that does not have them."""
+    """Returns the type of each result of a call by the table of functions; None for a kernel of another package.
+
+    Raises:
+        ShardcallError: for a call that the function does not accept.
+    """
     function = FUNCTIONS.get(call.message.kernel)
     if function is None:
         return None
-    operands = [None if kind is None else (kind.shape, kind.dtype) for kind in call.types]
+    operands = [None if item is None else ArrayType(item.shape, item.dtype) for item in call.types]
     values = {name: parameters.from_proto(value) for name, value in call.message.parameters.items()}
     try:
-        return tuple(Array(shape, dtype) for shape, dtype in function.results(operands, values))
-    except Exception:  # noqa: BLE001  # which the rules raise for arguments of any kind that the server refuses
-        return None
+        results = function.results(operands, values)
+    except CallError as error:
+        raise refusal(error, function.name) from None
+    return tuple(Array(result.shape, result.dtype) for result in results)

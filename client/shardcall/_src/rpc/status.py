@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from shardcall.v1 import call_stream_pb2, error_pb2, timing_pb2
+from shardcall_core.call_error import CallError
 from shardcall_core.types import errors, timing
 from shardcall_core.types.arguments import caller_name
 from shardcall_core.types.errors import ShardcallError
@@ -223,6 +224,13 @@ def to_error(
         status=status,
         retry_after_s=details.retry_after_s,
         request_id=request_id,
+    )
+
+
+def refusal(error: CallError, kernel: str) -> ShardcallError:
+    """Returns the error to raise for a call that the table of functions refuses, as the server would."""
+    return ERRORS_BY_REASON[_REASONS[error.reason]](
+        error.message, reason=error.reason, field=caller_name(kernel, error.field), metadata=error.metadata
     )
 
 

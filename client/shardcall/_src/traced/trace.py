@@ -285,7 +285,7 @@ class Trace:
 def _is_plain_call(name: str, keywords: Mapping[str, Any]) -> bool:
     """Returns True for a function of the table with keywords that are parameters of unchanging values."""
     function = FUNCTIONS.get(name)
-    return function is not None and keywords.keys() <= function.parameters.keys() and are_plain(keywords.values())
+    return function is not None and keywords.keys() <= function.defaults.keys() and are_plain(keywords.values())
 
 
 @lru_cache(maxsize=_MAX_CALLS)
@@ -310,7 +310,7 @@ def _node(call: CallRequest) -> Node:
     """Returns a call as a node without operands; calls that compute the same are equal where that is plain."""
     message, name = call.message, _SAME.get(call.message.kernel, call.message.kernel)
     values = {name: parameters.from_proto(value) for name, value in message.parameters.items()}
-    defaults = FUNCTIONS[name].parameters if name in FUNCTIONS else {}
+    defaults = FUNCTIONS[name].defaults if name in FUNCTIONS else {}
     axis, kind = values.get("axis"), call.types[0] if call.types else None
     if type(axis) is int and axis < 0 and kind is not None and name not in _OWN_AXES:
         values["axis"] = axis + kind.ndim

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.layouts.layout import Spec, block_shape, format_spec, padded_shape
+from shardcall_core.layouts.layout import Spec, block_shape, format_spec, padded_shape, required
 from shardcall_server.kernels.array_functions.row import (
     Body,
     IndexCheck,
@@ -23,7 +23,7 @@ from shardcall_server.kernels.array_functions.row import (
 )
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit, index_type, partition_spec
-from shardcall_server.kernels.core.kernel import Problem, Program, required
+from shardcall_server.kernels.core.kernel import Problem, Program
 from shardcall_server.kernels.core.value_checks import any_element
 
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import narrow, widen
-from shardcall_server.kernels.core.kernel import required
 
 
 def _free(call: CallShapes) -> tuple[tuple[int | None, ...], ...]:

@@ -1,4 +1,4 @@
-"""Rows of the table for functions that act element by element and are not in `ufuncs.FUNCTIONS`."""
+"""Rows of the table for functions that act element by element and are not in `ufuncs.UFUNCS`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.element_types import convert
-from shardcall_server.kernels.core.kernel import required
 
 
 def _broadcast(call: CallShapes) -> AlignedAxes:

@@ -13,12 +13,12 @@ import jax
 from jax import lax
 
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.layouts.layout import MeshAxes, Spec, block_shape, format_spec, padded_shape
+from shardcall_core.layouts.layout import MeshAxes, Spec, block_shape, format_spec, padded_shape, required
 from shardcall_server.kernels.array_functions.block_programs import blocks_program, blocks_refusal, local_specs
 from shardcall_server.kernels.array_functions.row import Row, alignment_of, call_of
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit, partition_spec
-from shardcall_server.kernels.core.kernel import Problem, Program, required
+from shardcall_server.kernels.core.kernel import Problem, Program
 
 
 def exchanged_refusal(row: Row, problem: Problem) -> str | None:

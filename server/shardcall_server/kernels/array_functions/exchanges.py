@@ -11,14 +11,14 @@ import numpy as np
 from jax import lax
 
 from shardcall_core.functions import checks, layout_rules
-from shardcall_core.layouts.layout import format_spec
+from shardcall_core.layouts.layout import format_spec, required
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.joined_rows import JoinedPart, joined
 from shardcall_server.kernels.array_functions.row import CallShapes, LocalSpecs, ResultBlock, RowExchange, call_of
 from shardcall_server.kernels.array_functions.sliced_axes import SlicedAxis
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert
-from shardcall_server.kernels.core.kernel import Problem, required
+from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
 MAX_PARTS = 8

@@ -11,12 +11,13 @@ import numpy as np
 from jax import lax
 
 from shardcall_core.functions import layout_rules
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.exchanges import TOO_MANY, others, sharded_axes
 from shardcall_server.kernels.array_functions.row import LocalSpecs, ResultBlock, RowExchange, call_of
 from shardcall_server.kernels.core.bits import from_parts, parts_of
 from shardcall_server.kernels.core.element_types import narrow, widen
-from shardcall_server.kernels.core.kernel import Problem, required
+from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.element_types import convert, working_type
-from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 
 Transform = Callable[..., jax.Array]

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import make_dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from shardcall_core.call_error import CallError, Reason
-from shardcall_core.functions.checks import RefusedArgumentError
+from shardcall_core.call_error import Reason
+from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Spec, Specs, required, rows_over_all
 from shardcall_server.kernels.array_functions.row import (
     CallShapes,
     IndexCheck,
@@ -22,7 +19,7 @@ from shardcall_server.kernels.array_functions.row import (
     spec_of_result,
 )
 from shardcall_server.kernels.array_functions.strategies import strategies_of
-from shardcall_server.kernels.core.kernel import Kernel, Problem, required
+from shardcall_server.kernels.core.kernel import Kernel, Problem
 
 
 class TableKernel(Kernel[Any]):
@@ -43,12 +40,9 @@ class TableKernel(Kernel[Any]):
         Raises:
             CallError: for an argument that the rules refuse.
         """
-        described = [None if operand is None else (operand.shape, operand.dtype) for operand in operands]
-        try:
-            results = FUNCTIONS[self.name].results(described, parameters)
-        except RefusedArgumentError as refused:
-            raise CallError(Reason[refused.reason], str(refused), field=refused.field) from None
-        types = tuple(ArrayType(shape, np.dtype(dtype)) for shape, dtype in results)
+        check = FUNCTIONS[self.name].check
+        assert check is not None
+        types = check(operands, parameters).results
         shapes = tuple(None if operand is None else operand.shape for operand in operands)
         call = CallShapes(shapes, types[0].shape, parameters)
         values = _normalised(self.row, call)
@@ -123,7 +117,7 @@ def table_kernel(entry: Row) -> TableKernel:
     """Returns the kernel of a row."""
     function = FUNCTIONS[entry.name]
     texts = entry.parameters or {}
-    fields = [(name, object) for name in function.parameters]
+    fields = [(name, object) for name in function.defaults]
 
     class NamedKernel(TableKernel):
         __doc__ = TableKernel.__doc__
@@ -135,7 +129,7 @@ def table_kernel(entry: Row) -> TableKernel:
             OperandInfo(o.name, text, optional=o.optional, repeated=o.repeated)
             for o, text in zip(function.operands, entry.operands, strict=True)
         )
-        parameters = tuple(ParameterInfo(name, texts[name], default) for name, default in function.parameters.items())
+        parameters = tuple(ParameterInfo(name, texts[name], default) for name, default in function.defaults.items())
         reproducibility = entry.reproducibility
         strategies = strategies_of(entry)
 

@@ -12,10 +12,10 @@ from jax import lax
 
 from shardcall_core.functions import checks
 from shardcall_core.functions.update_rules import UPDATE_MODES
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, IndexCheck, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
-from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 

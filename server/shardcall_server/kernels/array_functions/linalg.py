@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 
 from shardcall_core.functions import linalg_rules
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import AlignedAxes, BatchCheck, CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.element_types import convert
-from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 
 Compute = Callable[[ResultBlock, jax.Array], tuple[jax.Array, ...]]

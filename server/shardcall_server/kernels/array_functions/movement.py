@@ -12,13 +12,13 @@ import numpy as np
 from jax import lax
 
 from shardcall_core.functions import checks, layout_rules
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.exchanges import CONCATENATE, FLIP, PAD
 from shardcall_server.kernels.array_functions.extracts import DIAGONAL, TRACE
 from shardcall_server.kernels.array_functions.resizing import REPEAT, RESHAPE
 from shardcall_server.kernels.array_functions.row import AlignedAxes, Body, CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
-from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape, required
 from shardcall_server.kernels.array_functions.block_programs import blocks_program, flags_of
 from shardcall_server.kernels.array_functions.row import ResultBlock, Row, call_of
 from shardcall_server.kernels.core.bits import from_parts, moved, parts_of, sum_of_parts
 from shardcall_server.kernels.core.blocks import fit, gather, partition_spec
-from shardcall_server.kernels.core.kernel import Problem, Program, required
+from shardcall_server.kernels.core.kernel import Problem, Program
 
 Compute = Callable[[Sequence[jax.Array | None]], tuple[jax.Array, ...]]
 """Computes the results from the complete operands, None for one left out."""

@@ -6,29 +6,17 @@ that was tried preserves it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import jax
 from jax import lax
 
-from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.layouts.layout import ArrayType, OperandTypes, Specs, format_spec
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.relayouts import TransposeParameters
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import Specs, format_spec, required
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan
-from shardcall_server.kernels.core.axes import axes
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-
-_X = (OperandInfo("x", "The array, of any rank and element type."),)
-
-
-@dataclass(frozen=True)
-class TransposeParameters:
-    """The parameters of `Transpose`."""
-
-    axes: tuple[int, ...]
 
 
 def _permutation(problem: Problem[TransposeParameters | None]) -> tuple[int, ...]:
@@ -91,8 +79,7 @@ _ALL_GATHER = Strategy(
 )
 
 
-class _Relayout(Kernel[TransposeParameters | None]):
-    operands = _X
+class _Relayout(FunctionKernel[TransposeParameters | None]):
     strategies = (_ALL_GATHER, _GSPMD)
     version = 2
     reproducibility = Reproducibility.ALWAYS
@@ -106,12 +93,7 @@ class Copy(_Relayout):
     Sharding: any; the result is sharded as x by default.
     """
 
-    name = "copy"
-    summary = "A copy of the array, as numpy.copy."
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[TransposeParameters | None]:
-        """Takes every array."""
-        return Signature(None, (required(operands[0]),))
+    function = FUNCTIONS["copy"]
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards the result as x."""
@@ -129,8 +111,7 @@ class Reshard(Copy):
     Source: the JAX documentation, Distributed arrays and automatic parallelization.
     """
 
-    name = "reshard"
-    summary = "The array with another sharding, as jax.lax.with_sharding_constraint."
+    function = FUNCTIONS["reshard"]
 
 
 class Transpose(_Relayout):
@@ -141,29 +122,7 @@ class Transpose(_Relayout):
     Sharding: any. Nothing moves where the result's spec is x's in the new order, the default.
     """
 
-    name = "transpose"
-    summary = "The array with its axes in another order, as numpy.transpose."
-    parameters = (ParameterInfo("axes", "For each axis of the result, the axis of x; None reverses them.", None),)
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[TransposeParameters | None]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: unless ``axes`` names each axis of x once.
-        """
-        x = required(operands[0])
-        permutation = axes(parameters, "axes", x.ndim)
-        if parameters["axes"] is None:
-            permutation = permutation[::-1]
-        if len(permutation) != x.ndim:
-            raise CallError(
-                Reason.INVALID_PARAMETER,
-                f"axes={shorten(str(parameters['axes']))} names {len(permutation)} of {x.ndim} axes; name each once",
-                field="axes",
-            )
-        return Signature(
-            TransposeParameters(permutation), (ArrayType(tuple(x.shape[i] for i in permutation), x.dtype),)
-        )
+    function = FUNCTIONS["transpose"]
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards each axis of the result as it is in x."""

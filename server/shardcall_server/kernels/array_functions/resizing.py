@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.exchanges import TOO_MANY, of_result, others, sharded_axes
 from shardcall_server.kernels.array_functions.moved_rows import MovedRows
 from shardcall_server.kernels.array_functions.row import LocalSpecs, ResultBlock, RowExchange
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import rows
-from shardcall_server.kernels.core.kernel import Problem, required
+from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
 

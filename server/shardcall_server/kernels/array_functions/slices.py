@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardcall_core.functions import checks, layout_rules
-from shardcall_core.layouts.layout import MeshAxes, format_spec
+from shardcall_core.layouts.layout import MeshAxes, format_spec, required
 from shardcall_server.kernels.array_functions.exchanged_axes import can_exchange
 from shardcall_server.kernels.array_functions.row import (
     AlignedAxes,
@@ -24,7 +24,7 @@ from shardcall_server.kernels.array_functions.row import (
 from shardcall_server.kernels.array_functions.sliced_axes import AssignedAxis, SlicedAxis
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, widen
-from shardcall_server.kernels.core.kernel import Problem, required
+from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.extracts import along_of, take_of
 from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, IndexCheck, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, widen
-from shardcall_server.kernels.core.kernel import required
 from shardcall_server.kernels.numerics.sorting import sorted_along, sorting_indices
 
 _ANY = "The array, of any rank and element type."

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import (
     AlignedAxes,
     CallShapes,
@@ -19,7 +20,7 @@ from shardcall_server.kernels.array_functions.row import (
 )
 from shardcall_server.kernels.core.blocks import index_type
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
-from shardcall_server.kernels.core.kernel import Problem, required
+from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 
 

@@ -5,14 +5,14 @@ Pure Python, before any tracing, so that no text of a JAX exception reaches a cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
-from shardcall_core.functions.function import REQUIRED
+from shardcall_core.functions.argument_checks import check_operands, check_parameters
+from shardcall_core.functions.signature import ParameterValues
 from shardcall_core.layouts.checks import check_spec
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, Specs
-from shardcall_core.layouts.signature import ParameterValue, ParameterValues
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 
 AUTO = "auto"
@@ -89,63 +89,6 @@ def fill_in(
             metadata={"able": ",".join(able)},
         )
     return problem, strategies[name], reason
-
-
-def without_trailing(operands: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
-    """Returns the operands without those left out at the end."""
-    present = [i for i, operand in enumerate(operands) if operand is not None]
-    return operands[: present[-1] + 1] if present else ()
-
-
-def check_operands(kernel: Kernel, requested: Sequence[ArrayType | None]) -> tuple[ArrayType | None, ...]:
-    """Returns the operands of a call, one for each of the kernel's; None for one left out.
-
-    Raises:
-        CallError: OPERAND_COUNT.
-    """
-    present = without_trailing(requested)
-    infos = kernel.operand_infos(len(present))
-    if len(present) > len(infos):
-        raise CallError(
-            Reason.OPERAND_COUNT,
-            f"kernel {kernel.name!r} takes {len(infos)} operands "
-            f"({', '.join(info.name for info in infos)}) and got {len(present)}; leave out the rest",
-            field="operands",
-        )
-    operands = tuple(present) + (None,) * (len(infos) - len(present))
-    for info, operand in zip(infos, operands, strict=True):
-        if operand is None and (info.repeated or not info.optional):
-            raise CallError(
-                Reason.OPERAND_COUNT,
-                f"kernel {kernel.name!r} needs operand {info.name!r}, which is None or was left out; give an array",
-                field=info.name,
-            )
-    return operands
-
-
-def check_parameters(kernel: Kernel, values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
-    """Returns the parameters of a call by name, defaults filled in.
-
-    Raises:
-        CallError: for names that the kernel does not have, and required ones that are missing.
-    """
-    defaults = {info.name: info.default for info in kernel.parameters}
-    for name in values:
-        if name not in defaults:
-            raise CallError(
-                Reason.UNKNOWN_PARAMETER,
-                f"kernel {kernel.name!r} has no parameter {shorten(name)!r}; {did_you_mean(name, defaults)}",
-                field=shorten(name) or "parameters",
-            )
-    parameters = {**defaults, **values}
-    for name, value in parameters.items():
-        if value is REQUIRED:
-            raise CallError(
-                Reason.INVALID_PARAMETER,
-                f"kernel {kernel.name!r} needs parameter {name!r}, which was left out; give {name}=…",
-                field=name,
-            )
-    return parameters  # type: ignore[return-value]  # REQUIRED is gone
 
 
 def _check_specs(

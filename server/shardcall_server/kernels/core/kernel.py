@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic
 
 import jax
 
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, rows_over_all
-from shardcall_core.layouts.signature import (
+from shardcall_core.functions.argument_checks import numbered
+from shardcall_core.functions.function import Function
+from shardcall_core.functions.signature import (
     OperandInfo,
     ParameterInfo,
     ParametersT,
@@ -24,9 +25,8 @@ from shardcall_core.layouts.signature import (
     Signature,
     ValueCheck,
 )
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, rows_over_all
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
-
-ValueT = TypeVar("ValueT")
 
 _PRODUCTS_PER_BYTE = 4  # in the same time, on a processor
 _MIN_WORK_BYTES = 1 << 16  # of a call without elements: its start takes as long as that
@@ -69,12 +69,6 @@ It returns one padded global array per result. Where the result's spec is set th
 returns one bool [] for each of `Problem.checks`, the same on every device. A True refuses the call, and its results are
 not returned; `shardcall_server.kernels.core.value_checks` computes such flags.
 """
-
-
-def required(value: ValueT | None) -> ValueT:
-    """Returns a required operand, or its spec, with a type that excludes None."""
-    assert value is not None
-    return value
 
 
 @dataclass(frozen=True)
@@ -121,11 +115,7 @@ class Kernel(ABC, Generic[ParametersT]):
 
     def operand_infos(self, count: int) -> tuple[OperandInfo, ...]:
         """Returns the operands of a call with ``count`` of them; a repeated one is numbered: ``layers[0]``, …."""
-        if not self.operands or not self.operands[-1].repeated:
-            return self.operands
-        *once, repeated = self.operands
-        times = max(count - len(once), 0 if repeated.optional else 1)
-        return (*once, *(replace(repeated, name=f"{repeated.name}[{i}]") for i in range(times)))
+        return numbered(self.operands, count)
 
     @abstractmethod
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ParametersT]:
@@ -206,3 +196,28 @@ class Kernel(ABC, Generic[ParametersT]):
             if not strategy.refusal(replace(problem, out_specs=self.default_out_specs(problem, strategy.name))):
                 return strategy.name, "it is the first that serves this layout"
         return self.strategies[0].name, "no other serves this layout"
+
+
+class FunctionKernel(Kernel[ParametersT]):
+    """A kernel of the table of functions, which has its signature and its checks.
+
+    Attributes:
+        function: its entry in the table; set for each class that is instantiated.
+    """
+
+    function: ClassVar[Function]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if (function := vars(cls).get("function")) is not None:
+            cls.name, cls.summary = function.name, function.summary
+            cls.operands, cls.parameters = function.operands, function.parameters
+
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ParametersT]:
+        """Checks a call by the table of functions.
+
+        Raises:
+            CallError: for a call that the function does not accept.
+        """
+        assert self.function.check is not None
+        return self.function.check(operands, parameters)

@@ -1,32 +1,42 @@
-"""Functions that act element by element, one kernel for each of `ufuncs.FUNCTIONS`."""
+"""Functions that act element by element, one kernel for each of `ufuncs.UFUNCS`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import jax
 import numpy as np
 from jax import lax
 
-from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.functions import shape_rules, type_rules
+from shardcall_core.functions.elementwise import broadcast_shape, loop_of
+from shardcall_core.functions.signature import ParameterValues, Signature
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.functions.type_rules import Loop
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, padded_shape, sharded
-from shardcall_core.layouts.signature import ParameterValues, Signature
+from shardcall_core.layouts.layout import (
+    ArrayType,
+    MeshAxes,
+    OperandTypes,
+    Spec,
+    Specs,
+    padded_shape,
+    required,
+    sharded,
+)
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.element_types import narrow, widen, working_type
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_real
 from shardcall_server.kernels.core.value_checks import any_element
-from shardcall_server.kernels.elementwise.ufuncs import FUNCTIONS, Refusal, Ufunc
+from shardcall_server.kernels.elementwise.ufuncs import UFUNCS, Refusal, Ufunc
 from shardcall_server.kernels.numerics.ordering import is_nonzero, to_double
 
 
-class ElementwiseKernel(Kernel[None]):
+class ElementwiseKernel(FunctionKernel[None]):
     """A function of one, two or three operands, element by element, as NumPy's ufunc of that name.
 
     ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Real arithmetic,
@@ -43,7 +53,7 @@ class ElementwiseKernel(Kernel[None]):
     Source: the NumPy reference, Universal functions.
     """
 
-    function: ClassVar[Ufunc]
+    ufunc: ClassVar[Ufunc]
     version = 10
     reproducibility = Reproducibility.PER_CALL
 
@@ -53,25 +63,9 @@ class ElementwiseKernel(Kernel[None]):
         Raises:
             CallError: for shapes that do not broadcast and element types that NumPy refuses.
         """
-        loop = loop_of(self.function, operands)
-        checks = tuple(refusal.check for refusal in _refusals(self.function, loop))
-        return Signature(None, (ArrayType(self._broadcast_shape(operands), loop.result),), checks)
-
-    def _broadcast_shape(self, operands: OperandTypes) -> tuple[int, ...]:
-        shape: tuple[int, ...] = ()
-        for info, operand in zip(self.operands, operands, strict=True):
-            if operand is None:
-                continue
-            try:
-                (shape,) = shape_rules.broadcast((shape, operand.shape), {})
-            except ValueError:
-                raise CallError(
-                    Reason.INVALID_OPERAND,
-                    f"{info.name} has shape {shorten(str(operand.shape))} and the operands before it "
-                    f"{shorten(str(shape))}; counted from the last, axes must be of one size, or of size 1",
-                    field=info.name,
-                ) from None
-        return shape
+        signature = super().validate(operands, parameters)
+        refusals = _refusals(self.ufunc, loop_of(self.name, operands))
+        return replace(signature, checks=tuple(refusal.check for refusal in refusals))
 
     def computed_type(self, operands: OperandTypes) -> np.dtype:
         """Returns the type in which the function is computed.
@@ -79,14 +73,14 @@ class ElementwiseKernel(Kernel[None]):
         Raises:
             CallError: NumPy does not accept operands of these types.
         """
-        types = [dtype for dtype in loop_of(self.function, operands).operands if dtype is not None]
+        types = [dtype for dtype in loop_of(self.name, operands).operands if dtype is not None]
         return types[-1]  # the first of `where` is a condition
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: None, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
         """Fills in unset specs: as those that are set, axis by axis; else the result's rows over all mesh axes."""
-        shape = self._broadcast_shape(operands)
+        shape = broadcast_shape(self.function.named_operands, operands)
         if any(spec is not None for spec in in_specs):
             guide = _result_spec(shape, operands, in_specs)
         else:
@@ -125,31 +119,13 @@ def _result_spec(shape: tuple[int, ...], operands: OperandTypes, in_specs: Seque
     return tuple(result.get(i, ()) for i in range(len(shape)))
 
 
-def loop_of(function: Ufunc, operands: OperandTypes) -> Loop:
-    """Returns the types that a function is computed in.
-
-    Raises:
-        CallError: NumPy takes no operands of these types.
-    """
-    try:
-        return type_rules.loop(function.name, *(None if operand is None else operand.dtype for operand in operands))
-    except TypeError:
-        types = " and ".join(operand.dtype.name for operand in operands if operand is not None)
-        raise CallError(
-            Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"numpy.{function.name} does not take {types}, nor is there a type that it takes to which "
-            "they convert safely; convert the operands to another type",
-            field=function.operands[0].name,
-        ) from None
-
-
 def _refusals(function: Ufunc, loop: Loop) -> list[Refusal]:
     return [refusal for refusal in function.refusals if refusal.applies(loop)]
 
 
 def _flags(function: Ufunc, loop: Loop, problem: Problem, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
     """Returns the function that computes, from the present operands, a flag for each refusal that applies."""
-    names = [info.name for info in function.operands]
+    names = [info.name for info in FUNCTIONS[function.name].operands]
     present = [i for i, operand in enumerate(problem.operands) if operand is not None]
 
     def flags(*arrays: jax.Array) -> list[jax.Array]:
@@ -177,7 +153,7 @@ def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    loop, (result,) = loop_of(function, problem.operands), problem.results
+    loop, (result,) = loop_of(function.name, problem.operands), problem.results
     operand_spec = _result_spec(result.shape, problem.operands, problem.in_specs)
     out_spec = required(problem.out_specs[0])
     plan = AllGatherPlan.of(result.shape, operand_spec, out_spec, problem.mesh)
@@ -217,14 +193,11 @@ def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Prog
 
 
 def _kernel(row: Ufunc) -> ElementwiseKernel:
-    names = ", ".join(info.name for info in row.operands)
 
     class NamedFunction(ElementwiseKernel):
         __doc__ = ElementwiseKernel.__doc__
-        name = row.name
-        summary = f"{row.name}({names}), element by element, as numpy.{row.name}."
-        operands = row.operands
-        function = row
+        function = FUNCTIONS[row.name]
+        ufunc = row
         strategies = (
             Strategy(
                 "gspmd",
@@ -240,4 +213,4 @@ def _kernel(row: Ufunc) -> ElementwiseKernel:
 
 def elementwise() -> tuple[ElementwiseKernel, ...]:
     """Returns one kernel for each function."""
-    return tuple(map(_kernel, FUNCTIONS.values()))
+    return tuple(map(_kernel, UFUNCS.values()))

@@ -10,30 +10,19 @@ distributed arrays, section "Generating random numbers".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.functions.element_types import NAMED
-from shardcall_core.functions.function import REQUIRED
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_server.kernels.core.axes import axis_of
+from shardcall_core.functions.random import DrawParameters, PermutationParameters
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs, required, rows_over_all
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import integer, shape, text
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_real
-
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
-_COMPLEX = ("complex64", "complex128")
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_SEED = OperandInfo("seed", "An integer; equal seeds give equal values, on every mesh.")
 
 
 def key_of(seed: jax.Array) -> jax.Array:
@@ -41,62 +30,11 @@ def key_of(seed: jax.Array) -> jax.Array:
     return jax.random.key(seed.astype(np.int64))
 
 
-def check_seed(seed: ArrayType) -> None:
-    """Refuses a seed that is not an integer.
-
-    Raises:
-        CallError: it is an array, or of another type.
-    """
-    _check_scalar("seed", seed, "iu", "an integer")
-
-
-def _check_scalar(name: str, operand: ArrayType, type_codes: str, allowed: str) -> None:
-    if operand.ndim or operand.dtype.kind not in type_codes:
-        raise CallError(
-            Reason.INVALID_OPERAND,
-            f"{name} is {shorten(str(operand))}; give {allowed}, as a scalar",
-            field=name,
-        )
-
-
-@dataclass(frozen=True)
-class DrawParameters:
-    """The parameters of a distribution's kernel: the result's shape and the name of its element type."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-class _DistributionKernel(Kernel[DrawParameters]):
+class _DistributionKernel(FunctionKernel[DrawParameters]):
     """Independent values of one distribution."""
 
     version = 1
     reproducibility = Reproducibility.ALWAYS
-    element_types: ClassVar[tuple[str, ...]]
-    scalar_types: ClassVar[tuple[str, str]]
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[DrawParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for operands that are not scalars, an invalid shape, and an element type that the
-                distribution does not have.
-        """
-        check_seed(required(operands[0]))
-        type_codes, allowed = self.scalar_types
-        for info, operand in zip(self.operands[1:], operands[1:], strict=True):
-            if operand is not None:
-                _check_scalar(info.name, operand, type_codes, allowed)
-        sizes, name = shape(parameters, "shape"), text(parameters, "dtype")
-        if name not in self.element_types:
-            raise CallError(
-                Reason.UNSUPPORTED_ELEMENT_TYPE,
-                f"dtype={shorten(name)!r} is no element type of {self.name}; give one of: "
-                + ", ".join(self.element_types),
-                field="dtype",
-            )
-        dtype = NAMED[name]
-        return Signature(DrawParameters(sizes, name), (ArrayType(sizes, dtype),))
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: DrawParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -137,13 +75,6 @@ def _build(draw: _Draw, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     return program
 
 
-def _parameters(dtype: str) -> tuple[ParameterInfo, ...]:
-    return (
-        ParameterInfo("shape", "The result's shape: an integer or several.", REQUIRED),
-        ParameterInfo("dtype", "The result's element type, by name.", dtype),
-    )
-
-
 def _uniform(key: jax.Array, sizes: tuple[int, ...], dtype: np.dtype, scalars: list[jax.Array]) -> jax.Array:
     low, high = (scalar.astype(dtype) for scalar in scalars)
     return jax.random.uniform(key, sizes, dtype, low, high)
@@ -168,16 +99,7 @@ class Uniform(_DistributionKernel):
     Sharding: any; nothing moves.
     """
 
-    name = "uniform"
-    summary = "Random values uniform in [low, high), the same on every mesh."
-    operands = (
-        _SEED,
-        OperandInfo("low", "The least value; 0 if left out.", optional=True),
-        OperandInfo("high", "The bound that all values are below, before rounding; 1 if left out.", optional=True),
-    )
-    parameters = _parameters("float64")
-    element_types = _FLOATS
-    scalar_types = ("biuf", "a real number")
+    function = FUNCTIONS["uniform"]
     strategies = _device_local(_uniform)
 
 
@@ -190,16 +112,7 @@ class Normal(_DistributionKernel):
     Sharding: any; nothing moves.
     """
 
-    name = "normal"
-    summary = "Normal random values, the same on every mesh."
-    operands = (
-        _SEED,
-        OperandInfo("loc", "The mean; 0 if left out.", optional=True),
-        OperandInfo("scale", "The standard deviation; 1 if left out.", optional=True),
-    )
-    parameters = _parameters("float64")
-    element_types = (*_FLOATS, *_COMPLEX)
-    scalar_types = ("biuf", "a real number")
+    function = FUNCTIONS["normal"]
     strategies = _device_local(_normal)
     reproducibility = Reproducibility.PER_CALL
 
@@ -218,24 +131,8 @@ class RandInt(_DistributionKernel):
     Sharding: any; nothing moves.
     """
 
-    name = "randint"
-    summary = "Random integers uniform in [low, high), the same on every mesh."
-    operands = (
-        _SEED,
-        OperandInfo("low", "The least value."),
-        OperandInfo("high", "The bound that all values are below."),
-    )
-    parameters = _parameters("int64")
-    element_types = _INTEGERS
-    scalar_types = ("iu", "an integer")
+    function = FUNCTIONS["randint"]
     strategies = _device_local(_randint)
-
-
-@dataclass(frozen=True)
-class PermutationParameters:
-    """The parameters of `Permutation`."""
-
-    axis: int
 
 
 def _permuted(problem: Problem[PermutationParameters], mesh: jax.sharding.Mesh) -> Program:
@@ -254,7 +151,7 @@ def _permuted(problem: Problem[PermutationParameters], mesh: jax.sharding.Mesh) 
     return program
 
 
-class Permutation(Kernel[PermutationParameters]):
+class Permutation(FunctionKernel[PermutationParameters]):
     """The rows of an array in random order, as ``numpy.random.Generator.permutation``.
 
     ``r[i] = x[p[i]]`` along the axis, with p of `jax.random.permutation` for the key of the seed.
@@ -262,26 +159,12 @@ class Permutation(Kernel[PermutationParameters]):
     Sharding: any; along a sharded axis rows go between devices as the compiler arranges it.
     """
 
-    name = "permutation"
+    function = FUNCTIONS["permutation"]
     version = 2
     reproducibility = Reproducibility.ALWAYS
-    summary = "The rows of an array in random order, the same order on every mesh."
-    operands = (_SEED, OperandInfo("x", "The array, of rank 1 or more and any element type."))
-    parameters = (ParameterInfo("axis", "Along which axis; negative ones count from the last.", 0),)
     strategies = (
         Strategy("gspmd", "A gather of the unsharded array, partitioned by the compiler.", lambda _: None, _permuted),
     )
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[PermutationParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for a seed that is no integer, a scalar x, and an axis that it does not have.
-        """
-        seed, x = map(required, operands)
-        check_seed(seed)
-        axis = axis_of(x, integer(parameters, "axis"), "permutation")
-        return Signature(PermutationParameters(axis), (x,))
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: PermutationParameters, in_specs: Specs, mesh: MeshAxes, strategy: str

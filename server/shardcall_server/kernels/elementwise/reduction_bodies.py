@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import jax
@@ -15,8 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_core.call_error import CallError, Reason
-from shardcall_core.functions import type_rules
 from shardcall_server.kernels.core.blocks import index_type
 from shardcall_server.kernels.core.element_types import widen
 from shardcall_server.kernels.core.reproducibility import Reproducibility
@@ -130,46 +127,19 @@ class Reduction:
 
     Attributes:
         name: the name of NumPy's function.
-        documentation: the result, as a noun phrase.
         body: the computation.
         of_none: the reduction of no elements; None if it is undefined.
-        parameters: the parameters other than ``axis`` and ``keepdims``.
-        index: True if the result is the index of an element.
         averages: True if it divides, so that the result is not of integers.
         combine: combines two results; None for reductions without an initial value.
         reproducibility: as `Kernel.reproducibility`, for reductions that do not average.
     """
 
     name: str
-    documentation: str
     body: Body
     of_none: float | None = None
-    parameters: tuple[str, ...] = ()
-    index: bool = False
     averages: bool = False
     combine: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
-
-    def result_type(self, x: np.dtype, dtype: np.dtype | None) -> np.dtype:
-        """Returns NumPy's element type of the result.
-
-        Args:
-            x: the element type of the operand.
-            dtype: the requested type, if any.
-
-        Raises:
-            CallError: where NumPy refuses, and for averages of integers that would be integers.
-        """
-        with suppress(TypeError):
-            return type_rules.reduction(self.name)((x,), {"dtype": None if dtype is None else dtype.name})
-        holds = x.name if x.name == "complex128" else "complex64" if x.kind == "c" else "float32"
-        asked = "" if dtype is None else f" in {dtype.name}"
-        raise CallError(
-            Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"the {self.name} of {x.name}{asked} would not hold its values; give a dtype that does, such as "
-            f"dtype={holds!r}",
-            field="dtype" if "dtype" in self.parameters else "x",
-        )
 
 
 def _sum(x: jax.Array, reducer: Reducer, dtype: np.dtype, _: float) -> jax.Array:
@@ -288,18 +258,16 @@ def _index_of(*, largest: bool) -> Body:
 
 _NAN = float("nan")
 REDUCTIONS = (
-    Reduction("sum", "The sum", _sum, 0, ("dtype",), combine=jnp.add, reproducibility=Reproducibility.INTEGERS),
-    Reduction(
-        "prod", "The product", _prod, 1, ("dtype",), combine=jnp.multiply, reproducibility=Reproducibility.INTEGERS
-    ),
-    Reduction("mean", "The mean", _mean, _NAN, ("dtype",), averages=True),
-    Reduction("var", "The mean of the squared distances from the mean", _var, _NAN, ("ddof",), averages=True),
-    Reduction("std", "The square root of var", _std, _NAN, ("ddof",), averages=True),
-    Reduction("max", "The largest element", _extreme(largest=True), combine=comparisons.maximum),
-    Reduction("min", "The smallest element", _extreme(largest=False), combine=comparisons.minimum),
-    Reduction("argmax", "Where the first of the largest elements is", _index_of(largest=True), index=True),
-    Reduction("argmin", "Where the first of the smallest elements is", _index_of(largest=False), index=True),
-    Reduction("any", "Whether an element is true", _any, 0),
-    Reduction("all", "Whether all elements are true", _all, 1),
+    Reduction("sum", _sum, 0, combine=jnp.add, reproducibility=Reproducibility.INTEGERS),
+    Reduction("prod", _prod, 1, combine=jnp.multiply, reproducibility=Reproducibility.INTEGERS),
+    Reduction("mean", _mean, _NAN, averages=True),
+    Reduction("var", _var, _NAN, averages=True),
+    Reduction("std", _std, _NAN, averages=True),
+    Reduction("max", _extreme(largest=True), combine=comparisons.maximum),
+    Reduction("min", _extreme(largest=False), combine=comparisons.minimum),
+    Reduction("argmax", _index_of(largest=True)),
+    Reduction("argmin", _index_of(largest=False)),
+    Reduction("any", _any, 0),
+    Reduction("all", _all, 1),
 )
 """All reductions."""

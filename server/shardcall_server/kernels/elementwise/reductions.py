@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.functions import shape_rules
+from shardcall_core.functions.reductions import ReduceParameters, VarParameters, operands_of
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import (
     ArrayType,
     MeshAxes,
@@ -21,40 +21,16 @@ from shardcall_core.layouts.layout import (
     block_shape,
     format_spec,
     padded_shape,
+    required,
 )
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_server.kernels.core.axes import axes
 from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.element_types import narrow, widen
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import element_type, flag, number
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.elementwise.reduction_bodies import REDUCTIONS, ReducedAxis, Reducer, Reduction, truth
 
 
-@dataclass(frozen=True)
-class ReduceParameters:
-    """The parameters of every reduction."""
-
-    axis: tuple[int, ...]
-    keepdims: bool
-
-
-@dataclass(frozen=True)
-class SumParameters(ReduceParameters):
-    """The parameters of a reduction whose element type may be chosen."""
-
-    dtype: str
-
-
-@dataclass(frozen=True)
-class VarParameters(ReduceParameters):
-    """The parameters of a reduction that divides by the number of elements less ``ddof``."""
-
-    ddof: float
-
-
-class ReduceKernel(Kernel[ReduceParameters]):
+class ReduceKernel(FunctionKernel[ReduceParameters]):
     """A reduction over some or all axes, as NumPy's function of that name, with its element type.
 
     Elements that ``where`` excludes are left out; ``initial`` is combined with the reduction of the others.
@@ -73,43 +49,6 @@ class ReduceKernel(Kernel[ReduceParameters]):
 
     reduction: ClassVar[Reduction]
     version = 7
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ReduceParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for an axis out of range or named twice, an element type that the reduction does not support,
-                and for the largest or smallest of no elements.
-        """
-        x, row = required(operands[0]), self.reduction
-        if row.index and isinstance(parameters["axis"], tuple):
-            raise CallError(
-                Reason.PARAMETER_TYPE,
-                f"axis={shorten(parameters['axis'])} is a tuple; {row.name} takes one axis, or None for all",
-                field="axis",
-            )
-        _, where, initial = _present(operands)
-        axis = _checked_axes(row, parameters, x)
-        keepdims = flag(parameters, "keepdims")
-        dtype = None if parameters.get("dtype") is None else element_type(parameters, "dtype")
-        result = row.result_type(x.dtype, dtype)
-        (shape,) = shape_rules.reduction((x.shape,), {"axis": axis, "keepdims": keepdims})
-        starts = row.of_none is not None or initial is not None
-        _check_where(where, x, starts=starts)
-        _check_initial(initial, result)
-        if not starts and 0 in [x.shape[i] for i in axis]:
-            raise CallError(
-                Reason.INVALID_OPERAND,
-                f"x has shape {shorten(str(x.shape))}, and there is no {row.name} of no elements; "
-                "reduce over axes whose sizes are not 0" + (", or give initial" if row.combine else ""),
-                field="x",
-            )
-        normal = ReduceParameters(axis, keepdims)
-        if "ddof" in parameters:
-            normal = VarParameters(axis, keepdims, number(parameters, "ddof"))
-        elif "dtype" in parameters:
-            normal = SumParameters(axis, keepdims, result.name)
-        return Signature(normal, (ArrayType(shape, result),))
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: ReduceParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -135,53 +74,6 @@ class ReduceKernel(Kernel[ReduceParameters]):
         if why := _all_reduce_refusal(problem):
             return "gspmd", f"all_reduce cannot: {why}"
         return "all_reduce", f"a reduced axis is sharded over {', '.join(names)}; only the devices' parts move"
-
-
-def _present(operands: OperandTypes) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
-    """Returns x, ``where`` and ``initial``; None for those that are left out or that the reduction does not have."""
-    x, where, initial = (*operands, None, None)[:3]
-    return required(x), where, initial
-
-
-def _checked_axes(row: Reduction, parameters: ParameterValues, x: ArrayType) -> tuple[int, ...]:
-    value = parameters["axis"]
-    # For compatibility, NumPy's ufuncs accept axis 0 of a scalar; its averages do not.
-    if not x.ndim and value in (0, -1) and not isinstance(value, bool | float) and not row.averages:
-        return ()
-    return axes(parameters, "axis", x.ndim)
-
-
-def _check_where(where: ArrayType | None, x: ArrayType, *, starts: bool) -> None:
-    if where is None:
-        return
-    here = x.shape[x.ndim - where.ndim :]
-    if where.ndim > x.ndim or any(n not in (1, m) for n, m in zip(where.shape, here, strict=True)):
-        raise CallError(
-            Reason.INVALID_OPERAND,
-            f"where has shape {shorten(str(where.shape))} and x {shorten(str(x.shape))}; give one that broadcasts to x",
-            field="where",
-        )
-    if not starts:
-        raise CallError(
-            Reason.INVALID_OPERAND,
-            "where may leave no element to choose from; give initial, which is the result then",
-            field="where",
-        )
-
-
-def _check_initial(initial: ArrayType | None, result: np.dtype) -> None:
-    if initial is None:
-        return
-    if initial.ndim:
-        raise CallError(
-            Reason.INVALID_OPERAND, f"initial has shape {shorten(str(initial.shape))}; give a scalar", field="initial"
-        )
-    if initial.dtype.kind == "c" and result.kind != "c":
-        raise CallError(
-            Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"initial is {initial.dtype.name} and the result {result.name}, which cannot hold it; give a real number",
-            field="initial",
-        )
 
 
 def _beside(operand: ArrayType, x: ArrayType, spec: Spec) -> Spec:
@@ -215,7 +107,7 @@ def _reduce(
         x: the array, or a block of it.
         others: ``where``, which broadcasts to x, and ``initial``, those that are present.
     """
-    (result,), (_, where, initial) = problem.results, _present(problem.operands)
+    (result,), (_, where, initial) = problem.results, operands_of(problem.operands)
     rest = iter(others)
     if where is not None:
         reducer = replace(reducer, where=jnp.broadcast_to(truth(next(rest)), x.shape))
@@ -243,7 +135,7 @@ def _initial(value: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
-    (x, where, initial), (result,) = _present(problem.operands), problem.results
+    (x, where, initial), (result,) = operands_of(problem.operands), problem.results
     padded = problem.padded_result()
     if 0 in x.shape:
 
@@ -302,34 +194,12 @@ def _all_reduce_refusal(problem: Problem[ReduceParameters]) -> str | None:
     return None
 
 
-_PARAMETERS = {
-    "axis": ParameterInfo("axis", "Over which axis or axes; None for all. Negative ones count from the last.", None),
-    "keepdims": ParameterInfo("keepdims", "Whether reduced axes stay, of size 1.", False),
-    "dtype": ParameterInfo("dtype", "The element type of the sum and the result; None for NumPy's.", None),
-    "ddof": ParameterInfo("ddof", "What is taken off the number of elements to divide by.", 0),
-}
-
-
-_X = OperandInfo("x", "The array, of any rank and element type.")
-_WHERE = OperandInfo("where", "Which elements count: true or not 0; broadcasts to x. All of them if left out.", True)
-_INITIAL = OperandInfo("initial", "A scalar that the reduction begins with, converted to the result's type.", True)
-
-
-def _operands(row: Reduction) -> tuple[OperandInfo, ...]:
-    if row.index:
-        return (_X,)
-    return (_X, _WHERE, _INITIAL) if row.combine else (_X, _WHERE)
-
-
 def _kernel(row: Reduction) -> ReduceKernel:
 
     class NamedReduction(ReduceKernel):
         __doc__ = ReduceKernel.__doc__
-        name = row.name
-        summary = f"{row.documentation}, as numpy.{row.name}."
-        parameters = tuple(_PARAMETERS[name] for name in ("axis", "keepdims", *row.parameters))
+        function = FUNCTIONS[row.name]
         reduction = row
-        operands = _operands(row)
         reproducibility = Reproducibility.NOT_PROMISED if row.averages else row.reproducibility
         strategies = (
             Strategy(

@@ -11,11 +11,11 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from shardcall_core.graphs.graph import Graph, Value, bodies_of
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, Specs, padded_shape
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, Specs, padded_shape, required
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.differentiation import is_differentiated
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, required
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program
 from shardcall_server.kernels.graphs.derivatives import differentiable
 from shardcall_server.kernels.graphs.plan import (
     GraphPlan,

@@ -21,14 +21,16 @@ from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.functions.elementwise import loop_of
 from shardcall_core.graphs.graph import BODIES, WITHOUT_DERIVATIVE, is_dynamic
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.function_kernel import TableKernel
 from shardcall_server.kernels.array_functions.row import ResultBlock, call_of
 from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.differentiation import differentiation, with_derivative
 from shardcall_server.kernels.core.element_types import working_type
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, required
-from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel, loop_of
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program
+from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
 from shardcall_server.kernels.elementwise.random import key_of
 from shardcall_server.kernels.elementwise.reductions import ReduceKernel
 
@@ -147,7 +149,7 @@ def _replicated(reference: Reference, mesh: jax.sharding.Mesh | None) -> Referen
 
 def _elementwise(kernel: ElementwiseKernel, problem: Problem) -> Reference:
     function: Callable[..., jax.Array] = _ELEMENTWISE.get(kernel.name) or getattr(jnp, kernel.name)
-    types = loop_of(kernel.function, problem.operands).operands
+    types = loop_of(kernel.name, problem.operands).operands
 
     def computed(*operands: jax.Array) -> jax.Array:
         present = iter(operands)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import jax
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions.checks import integer, integers, text
+from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.graphs.graph import Value
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import integer, integers, text
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded
 from shardcall_server.kernels.graphs.cond import CondKernel

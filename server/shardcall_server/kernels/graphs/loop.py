@@ -12,8 +12,8 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions.signature import ValueCheck
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
-from shardcall_core.layouts.signature import ValueCheck
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Program
 from shardcall_server.kernels.graphs.plan import MAX_WORK_BYTES

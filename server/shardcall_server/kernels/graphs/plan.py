@@ -8,14 +8,15 @@ from functools import lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
+from shardcall_core.functions.argument_checks import check_operands, check_parameters
 from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.functions.signature import Signature, ValueCheck
 from shardcall_core.graphs.canonical import canonical
 from shardcall_core.graphs.graph import MAX_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
 from shardcall_core.graphs.node_names import with_node
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
-from shardcall_core.layouts.signature import Signature, ValueCheck
-from shardcall_server.kernels.core.call_checks import AUTO, check_operands, check_parameters, fill_in
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy, required
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, rows_over_all
+from shardcall_server.kernels.core.call_checks import AUTO, fill_in
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 

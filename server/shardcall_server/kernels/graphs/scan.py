@@ -11,11 +11,11 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.checks import boolean, integer, integers, text
+from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required
 from shardcall_server.kernels.core.blocks import partition_spec
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import boolean, integer, integers, text
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded, resharded
 from shardcall_server.kernels.graphs.loop import GraphLoop, check_carried

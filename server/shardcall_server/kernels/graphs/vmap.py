@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import integer, integers, text
+from shardcall_core.functions.checks import integer, integers, text
+from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, rows_over_all
+from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded, resharded
 from shardcall_server.kernels.graphs.plan import GraphPlan, graph_of, nodes_of

@@ -16,68 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.functions.contraction import STRETCHED, Contraction, Labels
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import index_type, mask_from
-from shardcall_server.kernels.core.kernel import Problem, Program, required
-from shardcall_server.kernels.products.contraction import STRETCHED, Contraction, Labels
+from shardcall_server.kernels.core.kernel import Problem, Program
 
 QUICK_FLOPS = 1e11
 """The operations up to which the strategies of a product are timed."""
-
-
-def product_type(
-    lhs: ArrayType, rhs: ArrayType, *, transpose_lhs: bool = False, transpose_rhs: bool = False
-) -> ArrayType:
-    """Returns the result of ``lhs @ rhs``: `np.matmul`'s shape, `np.result_type`'s element type.
-
-    Args:
-        lhs: [K] or [..., M, K]; [..., K, M] where it is to be transposed.
-        rhs: [K] or [..., K, N]; [..., N, K] where it is to be transposed.
-        transpose_lhs: swap the last two axes of lhs first.
-        transpose_rhs: swap the last two axes of rhs first.
-
-    Raises:
-        CallError: for scalars, vectors to be transposed, contracting axes of two sizes, batch axes that do not
-            broadcast, and element types without a common type.
-    """
-    for name, operand, transposed in (("lhs", lhs, transpose_lhs), ("rhs", rhs, transpose_rhs)):
-        if not operand.ndim:
-            raise CallError(
-                Reason.INVALID_OPERAND,
-                f"{name} is {operand}, of rank 0; give an array of rank 1 or more; to scale an array, multiply it",
-                field=name,
-            )
-        if transposed and operand.ndim == 1:
-            raise CallError(
-                Reason.INVALID_PARAMETER,
-                f"transpose_{name}=True and {name} is {operand}, a vector; give an array of rank 2 or more, or False",
-                field=f"transpose_{name}",
-            )
-    of_lhs = lhs.ndim - (2 if transpose_lhs else 1)
-    of_rhs = rhs.ndim - (1 if transpose_rhs else 2) if rhs.ndim > 1 else 0
-    if lhs.shape[of_lhs] != rhs.shape[of_rhs]:
-        raise CallError(
-            Reason.INVALID_OPERAND,
-            f"lhs has shape {shorten(lhs.shape)} and rhs {shorten(rhs.shape)}; axis {of_lhs} of lhs "
-            f"({lhs.shape[of_lhs]}) and axis {of_rhs} of rhs ({rhs.shape[of_rhs]}) are summed over and must be of one "
-            "size",
-            field="rhs",
-        )
-    try:
-        batch = np.broadcast_shapes(lhs.shape[:-2], rhs.shape[:-2])
-    except ValueError:
-        raise CallError(
-            Reason.INVALID_OPERAND,
-            f"lhs has shape {shorten(lhs.shape)} and rhs {shorten(rhs.shape)}; all axes but the last two are matched "
-            "from the right and must be of one size, or of size 1",
-            field="rhs",
-        ) from None
-    rows = [lhs.shape[-1 if transpose_lhs else -2]] if lhs.ndim > 1 else []
-    columns = [rhs.shape[-2 if transpose_rhs else -1]] if rhs.ndim > 1 else []
-    return ArrayType((*batch, *rows, *columns), element_types.common_type(("lhs", "rhs"), (lhs, rhs)))
 
 
 def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:

@@ -16,15 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardcall_core.layouts.layout import MeshAxes, Spec, format_spec, sharded
-from shardcall_server.kernels.core.kernel import Problem, required
-
-
-@dataclass(frozen=True)
-class CollectiveMatMulParameters:
-    """The parameters of `collective_matmul`."""
-
-    axis_name: str
+from shardcall_core.functions.products import CollectiveMatMulParameters
+from shardcall_core.layouts.layout import MeshAxes, Spec, format_spec, required, sharded
+from shardcall_server.kernels.core.kernel import Problem
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from functools import partial
 import jax
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
-from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.products import CollectiveMatMulParameters
+from shardcall_core.functions.signature import Signature
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs, required
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import fit, mask_from, partition_spec
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import text
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.products import block_products
 from shardcall_server.kernels.products import collective_products as bodies
 from shardcall_server.kernels.products.collective_layouts import (
-    CollectiveMatMulParameters,
     layouts,
     misfit,
     served_by,
@@ -71,7 +71,7 @@ def _strategy(name: str, documentation: str, body: Body) -> Strategy:
     )
 
 
-class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
+class CollectiveMatMul(FunctionKernel[CollectiveMatMulParameters]):
     """The product of two matrices along one mesh axis, overlapping the products with the transfer of blocks.
 
     ``r[i, j] = Σₖ lhs[i, k] · rhs[k, j]``, as ``np.matmul(lhs, rhs)``, of type ``np.result_type(lhs, rhs)``; sums are
@@ -92,15 +92,9 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
     dependent computation via decomposition in large deep learning models, ASPLOS 2023, section 5.1.
     """
 
-    name = "collective_matmul"
+    function = FUNCTIONS["collective_matmul"]
     version = 3
     reproducibility = Reproducibility.INTEGERS
-    summary = "The product of two matrices, multiplied while blocks travel along one mesh axis."
-    operands = (
-        OperandInfo("lhs", "The left factor, [M, K]."),
-        OperandInfo("rhs", "The right factor, [K, N]."),
-    )
-    parameters = (ParameterInfo("axis_name", "The mesh axis along which blocks travel."),)
     strategies = (
         _strategy(
             "all_gather",
@@ -137,24 +131,6 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
             partial(bodies.ring_of_sums, bidirectional=True),
         ),
     )
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[CollectiveMatMulParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for operands that are not matrices, shapes that do not match, element types without a
-                common type, and an axis_name that is not a string.
-        """
-        axis_name = text(parameters, "axis_name")
-        lhs, rhs = map(required, operands)
-        for name, operand in (("lhs", lhs), ("rhs", rhs)):
-            if operand.ndim != 2:
-                raise CallError(
-                    Reason.INVALID_OPERAND,
-                    f"{name} is {shorten(str(operand))}, of rank {operand.ndim}; give a matrix, or call matmul",
-                    field=name,
-                )
-        return Signature(CollectiveMatMulParameters(axis_name), (block_products.product_type(lhs, rhs),))
 
     def product_count(self, operands: OperandTypes, signature: Signature[CollectiveMatMulParameters]) -> int:
         """Returns the multiplications."""

@@ -7,14 +7,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from shardcall_core.functions.contraction import STRETCHED, Contraction
+from shardcall_core.functions.signature import ParametersT, Signature
 from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Spec, Specs
-from shardcall_core.layouts.signature import ParametersT, Signature
-from shardcall_server.kernels.core.kernel import Kernel, Problem
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem
 from shardcall_server.kernels.products import block_products, gathered_products, partial_sums
-from shardcall_server.kernels.products.contraction import STRETCHED, Contraction, ContractionSharding
+from shardcall_server.kernels.products.contraction import ContractionSharding
 
 
-class ContractionKernel(Kernel[ParametersT]):
+class ContractionKernel(FunctionKernel[ParametersT]):
     """A kernel that computes a `Contraction`."""
 
     @staticmethod

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from shardcall_core.call_error import CallError, Reason
-from shardcall_core.functions.subscripts import operand_names
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_server.kernels.core import element_types
+from shardcall_core.functions.contraction import Contraction
+from shardcall_core.functions.products import EinsumParameters, contraction_of_arrays
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs
 from shardcall_server.kernels.core.kernel import Problem, Strategy
-from shardcall_server.kernels.core.parameters import text
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.products import gathered_products, gspmd_products, partial_sums, subscripts
-from shardcall_server.kernels.products.accumulation import PREFERRED, normalised, preferred_type
-from shardcall_server.kernels.products.contraction import Contraction
+from shardcall_server.kernels.products import gathered_products, gspmd_products, partial_sums
 from shardcall_server.kernels.products.contraction_kernel import ContractionKernel, default_specs
 
 
-@dataclass(frozen=True)
-class EinsumParameters:
-    """The parameters of `Einsum`; the preferred type is None where it is the operands' common type."""
-
-    subscripts: str
-    preferred_element_type: str | None
-
-
-def _contraction(operands: OperandTypes, parameters: EinsumParameters) -> Contraction:
-    labels, result = subscripts.read(parameters.subscripts)
-    return Contraction.of(labels, result, [operand.shape for operand in operands if operand is not None])
-
-
 def _of(problem: Problem[EinsumParameters]) -> Contraction:
-    return _contraction(problem.operands, problem.parameters)
+    return contraction_of_arrays(problem.operands, problem.parameters)
 
 
 def _of_pairs(strategy: Strategy) -> Strategy:
@@ -63,44 +46,14 @@ class Einsum(ContractionKernel[EinsumParameters]):
     Source: numpy/_core/einsumfunc.py; the JAX notebook shard_map, sections "psum" and "psum_scatter".
     """
 
-    name = "einsum"
+    function = FUNCTIONS["einsum"]
     version = 5
     reproducibility = Reproducibility.INTEGERS
-    summary = "Einstein's summation, as numpy.einsum."
-    operands = (
-        OperandInfo("lhs", "The first array."),
-        OperandInfo("rhs", "The second array, if there are two.", optional=True),
-        OperandInfo("others", "More arrays.", optional=True, repeated=True),
-    )
-    parameters = (
-        ParameterInfo(subscripts.FIELD, 'The labels of axes, such as "ij,jk->ik"; without "->" as NumPy completes it.'),
-        PREFERRED,
-    )
     contraction_of = staticmethod(_of)
     strategies = (
         gspmd_products.gspmd(_of),
         *map(_of_pairs, (*partial_sums.strategies(_of), gathered_products.all_gather(_of))),
     )
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[EinsumParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for subscripts that NumPy refuses, axes that do not match them, element types without a
-                common type, and a preferred_element_type that does not hold their common type.
-        """
-        present = [operand for operand in operands if operand is not None]
-        if len(operands) > 2 and operands[1] is None:
-            raise CallError(
-                Reason.OPERAND_COUNT, "rhs is left out and others are not; give arrays from the first on", field="rhs"
-            )
-        understood = subscripts.canonical(text(parameters, subscripts.FIELD), present)
-        common = element_types.common_type(operand_names(len(present)), present)
-        dtype = preferred_type(parameters, common)
-        signature = EinsumParameters(understood, normalised(dtype, common))
-        contraction = _contraction(operands, signature)
-        contraction.check_rank()
-        return Signature(signature, (ArrayType(contraction.shape, dtype),))
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: EinsumParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -110,7 +63,7 @@ class Einsum(ContractionKernel[EinsumParameters]):
         Where none is set, the first axis of the result that each operand has alone is sharded over a mesh axis of its
         own, else the first label of lhs over all of them.
         """
-        contraction = _contraction(operands, parameters)
+        contraction = contraction_of_arrays(operands, parameters)
         filled = default_specs(contraction, in_specs[: len(contraction.labels)], mesh, _default_axes(contraction, mesh))
         return (*filled, *in_specs[len(filled) :])
 

@@ -11,18 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shardcall_core.functions.contraction import STRETCHED, Contraction
 from shardcall_core.layouts.layout import Spec, format_spec
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan, movable, moved
 from shardcall_server.kernels.core.blocks import index_type, mask_from, pad_axis, partition_spec
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.products import block_products
-from shardcall_server.kernels.products.contraction import (
-    STRETCHED,
-    Contraction,
-    ContractionOf,
-    ContractionSharding,
-    format_mesh_axes,
-)
+from shardcall_server.kernels.products.contraction import ContractionOf, ContractionSharding, format_mesh_axes
 
 
 def result_spec(problem: Problem, contraction: Contraction) -> Spec:

@@ -7,13 +7,14 @@ from functools import partial
 import jax
 import numpy as np
 
+from shardcall_core.functions.contraction import STRETCHED, Contraction
 from shardcall_core.layouts.layout import MeshAxes, Spec, padded_shape
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.element_types import widen
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.products import block_products
-from shardcall_server.kernels.products.contraction import STRETCHED, Contraction, ContractionOf, ContractionSharding
+from shardcall_server.kernels.products.contraction import ContractionOf, ContractionSharding
 from shardcall_server.kernels.products.gathered_products import result_spec
 
 MIN_TERMS_TO_SHARD = 128

@@ -8,16 +8,12 @@ from functools import partial
 import jax
 from jax import lax
 
+from shardcall_core.functions.contraction import Contraction
 from shardcall_core.layouts.layout import Spec, block_shape, format_spec
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.products import block_products
-from shardcall_server.kernels.products.contraction import (
-    Contraction,
-    ContractionOf,
-    ContractionSharding,
-    format_mesh_axes,
-)
+from shardcall_server.kernels.products.contraction import ContractionOf, ContractionSharding, format_mesh_axes
 
 
 @dataclass(frozen=True)

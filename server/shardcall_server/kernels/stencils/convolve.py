@@ -12,14 +12,13 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
-from shardcall_core.layouts.layout import ArrayType, OperandTypes, block_shape, format_spec
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.signature import Signature
+from shardcall_core.functions.stencils import ConvolveParameters, returned_sums
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import OperandTypes, block_shape, format_spec, required
 from shardcall_server.kernels.core import element_types
-from shardcall_server.kernels.core.axes import axis_of
 from shardcall_server.kernels.core.blocks import fit, index_type, pad_axis, partition_spec, rows
-from shardcall_server.kernels.core.kernel import Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import integer, text
+from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.stencils.exchange import Exchange, ShardedAxis
 from shardcall_server.kernels.stencils.stencil import StencilKernel
@@ -29,14 +28,6 @@ NUMBERED = ("valid", "same", "full")
 """The modes in the order of NumPy's numbers."""
 MAX_UNROLLED = 32
 """The longest window whose products are unrolled; a longer one is a loop, so that compile time is bounded."""
-
-
-@dataclass(frozen=True)
-class ConvolveParameters:
-    """The parameters of `Convolve`."""
-
-    mode: str
-    axis: int
 
 
 @dataclass(frozen=True)
@@ -60,12 +51,7 @@ class Window:
     @staticmethod
     def of(rows: int, length: int, mode: str, axis: int) -> Window:
         """Returns the window of a call; NumPy's, in which the longer of x and v counts as the array."""
-        short, long = min(rows, length), max(rows, length)
-        start, count = {
-            "full": (0, rows + length - 1),
-            "same": ((short - 1) // 2, long),
-            "valid": (short - 1, long - short + 1),
-        }[mode]
+        start, count = returned_sums(rows, length, mode)
         return Window(axis, rows, length, start, count)
 
     @staticmethod
@@ -199,25 +185,6 @@ def _halo_refusal(problem: Problem[ConvolveParameters]) -> str | None:
     )
 
 
-def _mode(parameters: ParameterValues) -> str:
-    """Returns the mode of a call, which may be one of NumPy's numbers."""
-    value = parameters["mode"]
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value in range(len(NUMBERED)):
-            return NUMBERED[value]
-        raise CallError(
-            Reason.INVALID_PARAMETER, f"mode={value}; give 0, 1 or 2, or one of {', '.join(MODES)}", field="mode"
-        )
-    mode = text(parameters, "mode")
-    if mode not in MODES:
-        raise CallError(
-            Reason.INVALID_PARAMETER,
-            f"mode={shorten(mode)!r} is no mode of convolve; {did_you_mean(mode, MODES)}",
-            field="mode",
-        )
-    return mode
-
-
 class Convolve(StencilKernel[ConvolveParameters]):
     """The convolution with a window along an axis, as `numpy.convolve` of every row.
 
@@ -235,18 +202,9 @@ class Convolve(StencilKernel[ConvolveParameters]):
     Source: numpy/_core/numeric.py; the halo exchange of structured-grid solvers.
     """
 
-    name = "convolve"
+    function = FUNCTIONS["convolve"]
     version = 1
     reproducibility = Reproducibility.INTEGERS
-    summary = "The convolution with a window along an axis, as numpy.convolve."
-    operands = (
-        OperandInfo("x", "The array, of rank 1 or more and any element type."),
-        OperandInfo("v", "The window, of rank 1."),
-    )
-    parameters = (
-        ParameterInfo("mode", "Which sums are returned: 'full', 'same' or 'valid'; or 2, 1 or 0, as in NumPy.", "full"),
-        ParameterInfo("axis", "The axis of x; negative ones count from the last.", -1),
-    )
     strategies = (
         Strategy(
             "halo",
@@ -262,31 +220,6 @@ class Convolve(StencilKernel[ConvolveParameters]):
             _gspmd,
         ),
     )
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ConvolveParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for a scalar x, a v that is not of rank 1, an axis out of range, an unknown mode, an axis or a
-                v without elements, and element types without a common type.
-        """
-        x, v = map(required, operands)
-        mode, axis = _mode(parameters), axis_of(x, integer(parameters, "axis"), "convolve")
-        if v.ndim != 1:
-            raise CallError(
-                Reason.INVALID_OPERAND, f"v has shape {shorten(str(v.shape))}; give an array of one axis", field="v"
-            )
-        for name, size in (("x", x.shape[axis]), ("v", v.shape[0])):
-            if not size:
-                raise CallError(
-                    Reason.INVALID_SHAPE,
-                    f"{name} is empty along the axis of the convolution; give at least one element",
-                    field=name,
-                )
-        dtype = element_types.common_type(("x", "v"), (x, v))
-        count = Window.of(x.shape[axis], v.shape[0], mode, axis).count
-        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-        return Signature(ConvolveParameters(mode, axis), (ArrayType(shape, dtype),))
 
     def product_count(self, operands: OperandTypes, signature: Signature[ConvolveParameters]) -> int:
         """Returns the multiplications."""

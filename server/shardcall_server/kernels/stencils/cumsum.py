@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -11,27 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.layouts.layout import ArrayType, OperandTypes, Specs, block_shape, format_spec
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.stencils import CumSumParameters
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import Specs, block_shape, format_spec, required
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import fit, partition_spec
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import element_type, integer
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 from shardcall_server.kernels.numerics.scan import running_sum, total, tree_sum
 
 MAX_UNROLLED = 64
 """The number of devices up to which the sum of their totals is unrolled."""
-
-
-@dataclass(frozen=True)
-class CumSumParameters:
-    """The parameters of `CumSum`: the axis, None to flatten x, and the name of the result's element type."""
-
-    axis: int | None
-    dtype: str
 
 
 def _widen(x: jax.Array, dtype: np.dtype) -> jax.Array:
@@ -150,7 +139,7 @@ def _block_scan_refusal(problem: Problem[CumSumParameters]) -> str | None:
     return None
 
 
-class CumSum(Kernel[CumSumParameters]):
+class CumSum(FunctionKernel[CumSumParameters]):
     """The running sum along an axis, as `numpy.cumsum`.
 
     ``r[i] = x[0] + … + x[i]`` along ``axis``, or along the flattened ``x`` where ``axis`` is None:
@@ -169,17 +158,9 @@ class CumSum(Kernel[CumSumParameters]):
     dinosaur/jax_numpy_utils.py.
     """
 
-    name = "cumsum"
+    function = FUNCTIONS["cumsum"]
     version = 5
     reproducibility = Reproducibility.INTEGERS
-    summary = "The running sum along an axis, as numpy.cumsum."
-    operands = (OperandInfo("x", "The array, of any rank and element type."),)
-    parameters = (
-        ParameterInfo("axis", "The axis; negative ones count from the last. Unset: x is flattened.", None),
-        ParameterInfo(
-            "dtype", "The result's element type, by name. Unset: x's, a 64-bit one for shorter integers.", None
-        ),
-    )
     strategies = (
         Strategy(
             "block_scan",
@@ -197,19 +178,6 @@ class CumSum(Kernel[CumSumParameters]):
         ),
     )
 
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[CumSumParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for an axis out of range, and an element type that is unknown or cannot hold x.
-        """
-        x = required(operands[0])
-        dtype = _result_type(x, parameters)
-        if parameters["axis"] is None and x.ndim > 1:
-            return Signature(CumSumParameters(None, dtype.name), (ArrayType((math.prod(x.shape),), dtype),))
-        axis = 0 if parameters["axis"] is None else _check_axis(x, integer(parameters, "axis"))
-        return Signature(CumSumParameters(axis, dtype.name), (ArrayType(x.shape or (1,), dtype),))
-
     def default_out_specs(self, problem: Problem[CumSumParameters], strategy: str) -> Specs:
         """Shards the result as x; the strategy decides the spec of a flattened one."""
         (spec,), x_spec = problem.out_specs, required(problem.in_specs[0])
@@ -225,30 +193,3 @@ class CumSum(Kernel[CumSumParameters]):
         if not names:
             return "block_scan", "the axis is not sharded, so nothing moves"
         return "block_scan", f"the axis is sharded over {', '.join(names)}; only the totals of its blocks move"
-
-
-def _result_type(x: ArrayType, parameters: ParameterValues) -> np.dtype:
-    if parameters["dtype"] is None:
-        return np.cumsum(np.empty(0, x.dtype)).dtype
-    dtype = element_type(parameters, "dtype")
-    if x.dtype.kind == "c" and dtype.kind != "c":
-        raise CallError(
-            Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"dtype={dtype.name!r} and x is {x.dtype.name}, whose imaginary part would be lost; "
-            "give complex64 or complex128, or the real part of x",
-            field="dtype",
-        )
-    return dtype
-
-
-def _check_axis(x: ArrayType, axis: int) -> int:
-    ndim = max(x.ndim, 1)  # NumPy treats a scalar as an array of one element
-    if not -ndim <= axis < ndim:
-        raise CallError(
-            Reason.AXIS_OUT_OF_RANGE,
-            f"axis={axis} and x has {x.ndim} axes (shape {shorten(str(x.shape))}); "
-            f"give an axis from {-ndim} to {ndim - 1}, or None to flatten x",
-            field="axis",
-            metadata={"axis": str(axis), "ndim": str(x.ndim)},
-        )
-    return axis % ndim

@@ -8,37 +8,30 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions.stencils import DiffParameters, edge_rows
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import (
-    ArrayType,
     MeshAxes,
     OperandTypes,
     Specs,
     format_spec,
     padded_shape,
     replicated,
+    required,
 )
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core import element_types
-from shardcall_server.kernels.core.axes import axis_of
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit, partition_spec, rows
-from shardcall_server.kernels.core.kernel import Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import integer
+from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.stencils.halo import (
     MAX_UNROLLED,
-    DiffParameters,
     Geometry,
     differences,
-    edge_rows,
     halo_block,
     unsharded_block,
 )
 from shardcall_server.kernels.stencils.stencil import StencilKernel
-
-MAX_ORDER = 1024
-"""The highest order that is computed; above it, a binomial coefficient exceeds the range of float64."""
 
 MAX_DISTANCE = 4
 """The maximum distance in blocks over which ``halo`` fetches rows; beyond it, a device would hold most of x."""
@@ -140,19 +133,9 @@ class Diff(StencilKernel[DiffParameters]):
     google-research/dinosaur, dinosaur/jax_numpy_utils.py.
     """
 
-    name = "diff"
+    function = FUNCTIONS["diff"]
     version = 3
     reproducibility = Reproducibility.ALWAYS
-    summary = "The n-th discrete difference along an axis, as numpy.diff."
-    operands = (
-        OperandInfo("x", "The array, of rank 1 or more and any element type."),
-        OperandInfo("prepend", "Rows put before x along the axis: an array, or a scalar for one row.", True),
-        OperandInfo("append", "Rows put behind x along the axis: an array, or a scalar for one row.", True),
-    )
-    parameters = (
-        ParameterInfo("n", f"How many times to take the difference; 0 to {MAX_ORDER}, more if no row is left.", 1),
-        ParameterInfo("axis", "The axis; negative ones count from the last.", -1),
-    )
     strategies = (
         Strategy(
             "gspmd",
@@ -169,40 +152,6 @@ class Diff(StencilKernel[DiffParameters]):
             _halo,
         ),
     )
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[DiffParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for a scalar x, an axis or order out of range, edges that do not fit x, and element types
-                without a common type.
-        """
-        x = required(operands[0])
-        n, axis = integer(parameters, "n"), integer(parameters, "axis")
-        if n < 0:
-            raise CallError(Reason.INVALID_PARAMETER, f"n={n} is negative; the order n is 0 or more", field="n")
-        if n == 0:  # NumPy returns x and checks nothing else
-            return Signature(DiffParameters(0, 0), (x,))
-        axis = axis_of(x, axis, "diff")
-        rows = x.shape[axis]
-        _, prepend, append = operands
-        for name, edge in (("prepend", prepend), ("append", append)):
-            if edge is not None:
-                _check_edge(name, edge, x, axis)
-                rows += edge_rows(edge, axis)
-        joined = [(name, o) for name, o in (("prepend", prepend), ("x", x), ("append", append)) if o is not None]
-        names, types = zip(*joined, strict=True)
-        dtype = element_types.common_type(names, types, "prepend" if append is None else "append")
-        left = max(0, rows - n)
-        shape = (*x.shape[:axis], left, *x.shape[axis + 1 :])
-        if n > MAX_ORDER and 0 not in shape:
-            raise CallError(
-                Reason.INVALID_PARAMETER,
-                f"n={n} is more than {MAX_ORDER} and the axis has {rows} rows; give an n of at most {MAX_ORDER}",
-                field="n",
-            )
-        # All orders that leave no row share one program.
-        return Signature(DiffParameters(n if left else max(1, rows), axis), (ArrayType(shape, dtype),))
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: DiffParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -232,16 +181,3 @@ class Diff(StencilKernel[DiffParameters]):
         if why := _halo_refusal(problem):
             return "gspmd", f"halo cannot: {why}"
         return "halo", f"axis {g.axis} is sharded over {', '.join(g.along.axis_names)}; only its edge rows move"
-
-
-def _check_edge(name: str, edge: ArrayType, x: ArrayType, axis: int) -> None:
-    if not edge.ndim:
-        return
-    fits = edge.ndim == x.ndim and all(i == axis or rows == edge.shape[i] for i, rows in enumerate(x.shape))
-    if not fits:
-        raise CallError(
-            Reason.INVALID_OPERAND,
-            f"{name} has shape {shorten(str(edge.shape))} and x {shorten(str(x.shape))}; "
-            f"give a scalar, or an array of x's shape in every axis but axis {axis}",
-            field=name,
-        )

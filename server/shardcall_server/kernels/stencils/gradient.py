@@ -11,27 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_core.call_error import CallError, Reason
-from shardcall_core.layouts.layout import ArrayType, OperandTypes
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.stencils import GradientParameters
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import pad_axis, rows
-from shardcall_server.kernels.core.kernel import Problem, required
-from shardcall_server.kernels.core.parameters import integer
+from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics import arithmetic
 from shardcall_server.kernels.stencils import stencil
 from shardcall_server.kernels.stencils.exchange import ShardedAxis, rows_after, rows_before
-from shardcall_server.kernels.stencils.spacings import Weights, check_spacing, even_edges, inexact_type, named_axes
+from shardcall_server.kernels.stencils.spacings import Weights, even_edges
 from shardcall_server.kernels.stencils.stencil import StencilKernel
-
-
-@dataclass(frozen=True)
-class GradientParameters:
-    """The parameters of `Gradient`."""
-
-    axis: tuple[int, ...]
-    edge_order: int
 
 
 @dataclass(frozen=True)
@@ -174,53 +164,10 @@ class Gradient(StencilKernel[GradientParameters]):
     Source: numpy/lib/_function_base_impl.py.
     """
 
-    name = "gradient"
+    function = FUNCTIONS["gradient"]
     version = 4
     reproducibility = Reproducibility.PER_CALL
-    summary = "The derivative along one or more axes, as numpy.gradient."
-    operands = (
-        OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),
-        OperandInfo(
-            "spacing",
-            "None for steps of 1, a scalar for all axes, or for each a scalar or the coordinates along it.",
-            True,
-            True,
-        ),
-    )
-    parameters = (
-        ParameterInfo("axis", "The axis or axes; None for all. Negative ones count from the last.", None),
-        ParameterInfo("edge_order", "The order of the one-sided differences at the ends: 1 or 2.", 1),
-    )
     strategies = stencil.strategies(lambda problem: problem.parameters.axis, _bound)
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[GradientParameters]:
-        """Checks a call and determines the results' types.
-
-        Raises:
-            CallError: for a scalar or a bool x, axes out of range or repeated, another edge order, an axis with too
-                few elements for it, and spacings that do not fit the axes.
-        """
-        x, *spacing = map(required, operands)
-        named = named_axes(parameters, "axis", x)
-        edge_order = integer(parameters, "edge_order")
-        if edge_order not in (1, 2):
-            raise CallError(Reason.INVALID_PARAMETER, f"edge_order={edge_order}; give 1 or 2", field="edge_order")
-        if x.dtype == np.bool_:
-            raise CallError(
-                Reason.UNSUPPORTED_ELEMENT_TYPE,
-                f"x is {x}, and NumPy does not subtract bools; convert it to an integer or floating-point type",
-                field="x",
-            )
-        check_spacing(spacing, x, named, may_be_coordinates=True)
-        for axis in named:
-            if x.shape[axis] < edge_order + 1:
-                raise CallError(
-                    Reason.INVALID_OPERAND,
-                    f"axis {axis} of x has {x.shape[axis]} elements; edge_order={edge_order} needs {edge_order + 1}",
-                    field="x",
-                )
-        result = ArrayType(x.shape, inexact_type(x.dtype))
-        return Signature(GradientParameters(named, edge_order), (result,) * len(named))
 
     def is_reproducible(self, problem: Problem[GradientParameters]) -> bool:
         """Returns True if no product is rounded: the compiler fuses some with sums, but not at the edges of blocks."""

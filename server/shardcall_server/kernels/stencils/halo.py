@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_core.layouts.layout import ArrayType, block_shape
+from shardcall_core.functions.stencils import DiffParameters, edge_rows
+from shardcall_core.layouts.layout import block_shape, required
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import index_type, pad_axis, rows
-from shardcall_server.kernels.core.kernel import Problem, required
+from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.stencils.exchange import Exchange, ShardedAxis
 
 MAX_FUSED = 4
@@ -27,14 +28,6 @@ MAX_UNROLLED = 16
 """The highest order whose steps are unrolled; above it they are a loop, so that compile time is bounded."""
 
 _Index = TypeVar("_Index", int, jax.Array)
-
-
-@dataclass(frozen=True)
-class DiffParameters:
-    """The parameters of `diff`."""
-
-    n: int
-    axis: int
 
 
 @dataclass(frozen=True)
@@ -114,13 +107,6 @@ class Geometry:
         before = [(start - self.left, start) for start in starts]
         behind = [(start + self.block, start + self.block + self.right) for start in starts]
         return Exchange.of(padded, before, "none"), Exchange.of(padded, behind, "none")
-
-
-def edge_rows(edge: ArrayType | None, axis: int) -> int:
-    """Returns the rows that an edge, prepended or appended, has along the axis; a scalar is one row."""
-    if edge is None:
-        return 0
-    return edge.shape[axis] if edge.ndim else 1
 
 
 def differences(

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import jax
 import numpy as np
 
-from shardcall_core.call_error import CallError, Reason
-from shardcall_core.layouts.layout import ArrayType, OperandTypes
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.stencils import LaplacianParameters
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.core import element_types
-from shardcall_server.kernels.core.kernel import Problem, required
-from shardcall_server.kernels.core.parameters import one_of
+from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics import arithmetic
 from shardcall_server.kernels.stencils import stencil
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 from shardcall_server.kernels.stencils.routes import Boundary
-from shardcall_server.kernels.stencils.spacings import check_spacing, inexact_type, named_axes
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 BOUNDARIES: tuple[Boundary, ...] = ("periodic", "zero", "edge")
-
-
-@dataclass(frozen=True)
-class LaplacianParameters:
-    """The parameters of `Laplacian`."""
-
-    axes: tuple[int, ...]
-    boundary: Boundary
 
 
 def _body(
@@ -79,39 +68,7 @@ class Laplacian(StencilKernel[LaplacianParameters]):
     Source: the halo exchange of structured-grid solvers.
     """
 
-    name = "laplacian"
+    function = FUNCTIONS["laplacian"]
     version = 4
     reproducibility = Reproducibility.ALWAYS
-    summary = "The sum of second differences along several axes, as scipy.ndimage.laplace."
-    operands = (
-        OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),
-        OperandInfo(
-            "spacing", "The step between elements: none for 1, a scalar for all axes, or one for each.", True, True
-        ),
-    )
-    parameters = (
-        ParameterInfo("axes", "The axis or axes; None for all. Negative ones count from the last.", None),
-        ParameterInfo("boundary", "The values outside x: 'periodic', 'zero' or 'edge'.", "periodic"),
-    )
     strategies = stencil.strategies(lambda problem: problem.parameters.axes, _bound)
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[LaplacianParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for a scalar or a bool x, axes out of range or repeated, another boundary, and steps that are
-                not one real scalar for all axes or for each.
-        """
-        x, *spacing = map(required, operands)
-        axes = named_axes(parameters, "axes", x)
-        boundary = one_of(parameters, "boundary", BOUNDARIES)
-        if x.dtype == np.bool_:
-            raise CallError(
-                Reason.UNSUPPORTED_ELEMENT_TYPE,
-                f"x is {x}, and bool has no differences to add up; convert it to an integer or floating-point type",
-                field="x",
-            )
-        axes = tuple(sorted(axes)) if len(spacing) < 2 else axes
-        check_spacing(spacing, x, axes, may_be_coordinates=False)
-        dtype = inexact_type(x.dtype) if spacing else x.dtype
-        return Signature(LaplacianParameters(axes, boundary), (ArrayType(x.shape, dtype),))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 
-from shardcall_core.layouts.layout import OperandTypes
-from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.stencils import ShiftParameters
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
-from shardcall_server.kernels.core.kernel import Problem, Program, Strategy, required
-from shardcall_server.kernels.core.parameters import integers
+from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.stencils.shift import Shift, ShiftParameters, moves_of, periodic
+from shardcall_server.kernels.stencils.shift import Shift
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 
@@ -48,15 +46,9 @@ class Roll(StencilKernel[ShiftParameters]):
     Source: numpy/_core/numeric.py.
     """
 
-    name = "roll"
+    function = FUNCTIONS["roll"]
     version = 1
     reproducibility = Reproducibility.ALWAYS
-    summary = "Elements moved round along one axis or several, as numpy.roll."
-    operands = (OperandInfo("x", "The array, of any rank and element type."),)
-    parameters = (
-        ParameterInfo("shift", "By how many rows, for all axes or for each; negative towards the first."),
-        ParameterInfo("axis", "The axis or axes; negative ones count from the last. None: x is flattened.", None),
-    )
     strategies = (
         replace(Shift.strategies[0], refusal=_halo_refusal),
         Strategy(
@@ -67,17 +59,3 @@ class Roll(StencilKernel[ShiftParameters]):
             _gspmd,
         ),
     )
-
-    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ShiftParameters]:
-        """Checks a call and determines the result's type.
-
-        Raises:
-            CallError: for axes out of range, and shifts that are not one for all axes or one for each.
-        """
-        x = required(operands[0])
-        if parameters["axis"] is not None:
-            return Signature(periodic(moves_of(parameters, x.ndim), x), (x,))
-        total = sum(integers(parameters, "shift"))
-        if x.ndim == 1:
-            return Signature(periodic([(0, total)], x), (x,))
-        return Signature(ShiftParameters((total % max(math.prod(x.shape), 1),), None, "periodic"), (x,))

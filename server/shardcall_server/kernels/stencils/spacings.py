@@ -2,69 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.layouts.layout import ArrayType
-from shardcall_core.layouts.signature import ParameterValues
-from shardcall_server.kernels.core import element_types
-from shardcall_server.kernels.core.axes import axes
-
 _INEXACT = "fc"
-
-
-def inexact_type(dtype: np.dtype) -> np.dtype:
-    """Returns the type of a derivative, as `np.gradient`: inexact types stay, others become float64."""
-    stays = dtype.kind in _INEXACT or element_types.is_narrow_float(dtype)
-    return dtype if stays else np.dtype(np.float64)
-
-
-def named_axes(parameters: ParameterValues, name: str, x: ArrayType) -> tuple[int, ...]:
-    """Returns the axes of x that a parameter names; all for None.
-
-    Raises:
-        CallError: if there is none, or as `shardcall_server.kernels.core.axes.axes`.
-    """
-    named = axes(parameters, name, x.ndim)
-    if not x.ndim:
-        raise CallError(Reason.INVALID_OPERAND, f"x is {x}, a scalar; give an array of one axis or more", field="x")
-    if not named:
-        raise CallError(Reason.INVALID_PARAMETER, f"{name}=() names no axis; name one or more", field=name)
-    return named
-
-
-def check_spacing(
-    spacing: Sequence[ArrayType], x: ArrayType, named: Sequence[int], *, may_be_coordinates: bool
-) -> None:
-    """Checks that there is no spacing, one scalar for all axes, or one scalar or row of coordinates for each.
-
-    Raises:
-        CallError: if the spacing has another form.
-    """
-    one_for_all = len(spacing) == 1 and not spacing[0].ndim
-    if spacing and len(spacing) != len(named) and not one_for_all:
-        raise CallError(
-            Reason.OPERAND_COUNT,
-            f"{len(spacing)} spacing{'s' if len(spacing) > 1 else ''} for {len(named)} axes; give none, "
-            "one scalar, or one for each axis",
-            field="spacing",
-        )
-    for i, (step, axis) in enumerate(zip(spacing, named, strict=False)):
-        field, size = f"spacing[{i}]", x.shape[axis]
-        if step.dtype.kind == "c" or step.dtype == np.bool_:
-            raise CallError(
-                Reason.UNSUPPORTED_ELEMENT_TYPE, f"{field} is {step}; a spacing is of real numbers", field=field
-            )
-        if step.ndim and (step.shape != (size,) or not may_be_coordinates):
-            allowed = f"a scalar or the {size} coordinates along axis {axis}" if may_be_coordinates else "a scalar"
-            raise CallError(
-                Reason.INVALID_OPERAND, f"{field} has shape {shorten(str(step.shape))}; give {allowed}", field=field
-            )
 
 
 @dataclass(frozen=True)

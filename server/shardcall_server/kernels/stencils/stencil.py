@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs, format_spec, replicated
-from shardcall_core.layouts.signature import ParametersT
+from shardcall_core.functions.signature import ParametersT
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs, format_spec, replicated, required
 from shardcall_server.kernels.core import element_types
 from shardcall_server.kernels.core.blocks import fit, pad_axis, partition_spec
-from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.stencils.exchange import ShardedAxis, behind, fill, rows_after, rows_before, written
 from shardcall_server.kernels.stencils.routes import Boundary
 
@@ -131,7 +131,7 @@ def on_unsharded(problem: Problem, axes: Sequence[int], body: Body) -> Program:
     return program
 
 
-class StencilKernel(Kernel[ParametersT]):
+class StencilKernel(FunctionKernel[ParametersT]):
     """A kernel whose results are sharded as x and whose other operands are replicated, where no spec is set."""
 
     def default_in_specs(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from shardcall_core.call_error import Reason
-from shardcall_core.functions.function import REQUIRED
 from shardcall_core.layouts.layout import ArrayType
 
 if TYPE_CHECKING:
@@ -21,6 +20,9 @@ else:
     from typing import TypeVar
 
     ParametersT = TypeVar("ParametersT")
+
+REQUIRED = object()
+"""The default of a parameter that a call must set."""
 
 ParameterValue = bool | int | float | str | tuple[int, ...] | None
 """The value of a static parameter: one that changes the compiled program."""
@@ -39,12 +41,14 @@ class OperandInfo:
         optional: whether calls may leave it out.
         repeated: whether it may occur any number of times, at least once unless it is optional. Only the last operand
             may be repeated, and no occurrence may be left out before another.
+        spec: the keyword of its spec in methods; None where the server chooses it.
     """
 
     name: str
-    documentation: str
+    documentation: str = ""
     optional: bool = False
     repeated: bool = False
+    spec: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class ParameterInfo:
     """A static parameter as a kernel describes it."""
 
     name: str
-    documentation: str
+    documentation: str = ""
     default: object = REQUIRED
 
 

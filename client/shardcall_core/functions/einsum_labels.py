@@ -6,9 +6,9 @@ import string
 from collections.abc import Sequence
 
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.functions.contraction import Labels
 from shardcall_core.functions.subscripts import operand_names, parse
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.products.contraction import Labels
 
 FIELD = "subscripts"
 
