@@ -149,7 +149,7 @@ def test_integer_values_are_exact_on_every_mesh(run, same, case, devices, shape)
     ids=str,
 )
 def test_rings_never_hold_what_is_gathered_or_summed(run, layout, strategy):
-    """Temporary memory of a device: a single collective holds the complete operand, a ring at most half on 8 devices."""
+    """Temporary memory of a device: one collective holds the complete operand, a ring at most half on 8 devices."""
     travels_wide = layout in SCATTERED
     m, k, n = (512, 16, 512) if travels_wide else (512, 512, 32) if _travels_lhs(layout) else (32, 512, 512)
     lhs, rhs = ArrayType((m, k), np.dtype(np.float32)), ArrayType((k, n), np.dtype(np.float32))
