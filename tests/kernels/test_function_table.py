@@ -150,7 +150,7 @@ def check_results(run, name):
     asks_numpy = name in (*UNARY, *BINARY, "where", "clip", *REDUCTIONS)
     for number, case in enumerate(CASES[name]):
         *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
-        pairs = PAIRS if len(shapes) > 1 else [(name, name) for name in NAMED]
+        pairs = PAIRS if len(shapes) > 1 else [(dtype, dtype) for dtype in NAMED]
         for first, second in pairs[number % 7 :: 7] if number else pairs:  # all types with the first case's shapes
             names = [first, *[second] * (len(shapes) - 1)]
             operands = [None if s is None else ArrayType(s, NAMED[n]) for s, n in zip(shapes, names, strict=True)]
