@@ -40,7 +40,7 @@ def test_unset_specs_follow_from_those_that_are_set(run, strategy, in_specs, exp
     [
         ("auto", [("y", None), ()], None, "axis_name='x' shards neither, so nothing would travel"),
         ("auto", [("y", None), ()], None, "serve lhs P(None, 'x') with rhs P('x', None); change the specs, or call"),
-        ("auto", [("x", "y"), ()], None, "the contracting axis must be sharded alike in both, but for 'x'"),
+        ("auto", [("x", "y"), ()], None, "the contracting axis must be sharded alike in both, except for 'x'"),
         ("auto", [(None, ("x", "y")), (("y", "x"), None)], None, "the contracting axis must be sharded alike"),
         ("auto", [(("x", "y"), None), ()], None, "'x' must be the last mesh axis of those that shard the axis to be"),
         ("auto", [("y", "x"), ("x", "y")], None, "rows and columns of the result would both be sharded over 'y'"),

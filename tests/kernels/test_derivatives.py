@@ -32,7 +32,7 @@ def cases():
     for name, calls in CASES.items():
         for i in range(len(calls)):
             for mesh in range(len(MESHES)):
-                for strategy in ("auto", *(choice.name for choice in KERNELS[name].strategies)):
+                for strategy in ("auto", *(option.name for option in KERNELS[name].strategies)):
                     is_short = name in _SHORT and (i, mesh, strategy) == (0, 1, "auto")
                     is_short = is_short or (name, i, mesh, strategy) == ("convolve", 1, 4, "auto")
                     if strategy != "auto" or is_short:

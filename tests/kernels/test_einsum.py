@@ -283,7 +283,7 @@ def test_more_arrays_than_two_are_multiplied_from_the_left(run, values, subscrip
     spec = (("a",), *((None,) * (len(shapes[0]) - 1)))
     for how in ({"mesh": {"x": 8}}, {"mesh": {"a": 4, "b": 2}, "in_specs": [spec]}):
         actual = run(EINSUM, *operands, subscripts=subscripts, padding=1, **how)
-        assert (actual.shape, actual.dtype) == (reference.shape, expected.dtype)
+        assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
         np.testing.assert_allclose(actual, reference, rtol=1e-6)
 
 

@@ -99,8 +99,8 @@ def test_every_element_type_but_bool(run, values, refused, dtype):
         assert refused(GRADIENT, x).reason == Reason.UNSUPPORTED_ELEMENT_TYPE
         return
     result = run(GRADIENT, x, axis=0, edge_order=2, **X8)
-    wide = np.gradient(x.astype(np.complex128 if dtype.form == "c" else np.float64), axis=0, edge_order=2)
-    stays = dtype.form in "fc" or "float" in dtype.name
+    wide = np.gradient(x.astype(np.complex128 if dtype.kind == "c" else np.float64), axis=0, edge_order=2)
+    stays = dtype.kind in "fc" or "float" in dtype.name
     assert result.dtype == (dtype if stays else np.float64)
     np.testing.assert_array_equal(result, wide.astype(result.dtype))  # small numbers and halves are exact
     if dtype.isbuiltin == 1:

@@ -29,7 +29,7 @@ def cases():
     for name, calls in CASES.items():
         for i in range(len(calls)):
             for mesh in range(len(MESHES)):
-                for strategy in ("auto", *(choice.name for choice in KERNELS[name].strategies)):
+                for strategy in ("auto", *(option.name for option in KERNELS[name].strategies)):
                     is_short = name in _SHORT and (i, mesh, strategy) == (0, 1, "auto")
                     if strategy != "auto" or is_short:
                         yield pytest.param(name, i, mesh, strategy, marks=() if is_short else pytest.mark.long)
@@ -84,7 +84,7 @@ def test_results_are_those_of_every_index(run, name, number, mesh, strategy):
         pytest.skip(error.message)
     alone = [_as_tuple(run(KERNELS[name], *row, mesh={"x": 1}, **parameters)) for row in rows_of_operands]
     for i, (result, axis) in enumerate(zip(_as_tuple(results), out_axes, strict=True)):
-        expected = np.stack([results[i] for results in alone], axis)
+        expected = np.stack([of_index[i] for of_index in alone], axis)
         np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12, err_msg=f"result {i}")
 
 

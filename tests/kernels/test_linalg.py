@@ -68,21 +68,21 @@ def check(run, name, x, **how):
         close(results, getattr(np.linalg, name)(x))
 
 
-@pytest.mark.parametrize(("dtype", "name"), pairs_of(["float32", "complex128"], FUNCTIONS))
-def test_functions_of_matrices_are_numpys(run, values, name, dtype):
-    check_matrices(run, values, *LAYOUTS[2], name, dtype)
+@pytest.mark.parametrize(("dtype_", "name"), pairs_of(["float32", "complex128"], FUNCTIONS))
+def test_functions_of_matrices_are_numpys(run, values, name, dtype_):
+    check_matrices(run, values, *LAYOUTS[2], name, dtype_)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-def test_functions_of_matrices_are_numpys_in_every_layout(run, values, mesh, spec, name, dtype):
-    check_matrices(run, values, mesh, spec, name, dtype)
+@pytest.mark.parametrize("dtype_", ["float32", "float64", "complex64", "complex128"])
+def test_functions_of_matrices_are_numpys_in_every_layout(run, values, mesh, spec, name, dtype_):
+    check_matrices(run, values, mesh, spec, name, dtype_)
 
 
-def check_matrices(run, values, mesh, spec, name, dtype):
-    x = matrices(values, (5, 6, 6), dtype)
+def check_matrices(run, values, mesh, spec, name, dtype_):
+    x = matrices(values, (5, 6, 6), dtype_)
     x = positive(x) if name in ("cholesky", "eigh", "eigvalsh") else x
     check(run, name, x, mesh=mesh, in_specs=[spec], padding=np.nan)
 

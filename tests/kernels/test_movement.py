@@ -70,10 +70,10 @@ def test_every_operand_may_be_sharded_differently(run, values, name):
         assert_same_bits(result, getattr(np, name)([x, y], axis=1))
 
 
-@pytest.mark.parametrize(("dtype", "name"), pairs_of(ELEMENT_TYPES, [*MOVES]), ids=str)
-def test_every_bit_is_kept(run, values, dtype, name):
+@pytest.mark.parametrize(("dtype_", "name"), pairs_of(ELEMENT_TYPES, [*MOVES]), ids=str)
+def test_every_bit_is_kept(run, values, dtype_, name):
     shapes, parameters = MOVES[name][0]
-    operands = tuple(None if shape is None else values.any(shape, dtype) for shape in shapes)
+    operands = tuple(None if shape is None else values.any(shape, dtype_) for shape in shapes)
     how = {"mesh": {"a": 2, "b": 2}, "in_specs": specs(shapes, ("a", None, "b"))}
     assert_same_bits(run(KERNELS[name], *operands, **how, **parameters), expected(name, operands, parameters))
 

@@ -145,16 +145,16 @@ def test_a_subnormal_number_is_truthy(run, same):
         same(run(CumSum(), x, mesh={"x": 2}, dtype="bool"), np.ones(5, bool))
 
 
-@pytest.mark.parametrize(("dtype", "devices"), pairs_of([np.float32, np.float64], [1, 8]))
-def test_cube_roots_and_angles_of_subnormal_numbers_are_numpys(run, dtype, devices):
-    y, x, z = triples(np.dtype(dtype))
-    x[::3] *= dtype(1.7)
+@pytest.mark.parametrize(("dtype_", "devices"), pairs_of([np.float32, np.float64], [1, 8]))
+def test_cube_roots_and_angles_of_subnormal_numbers_are_numpys(run, dtype_, devices):
+    y, x, z = triples(np.dtype(dtype_))
+    x[::3] *= dtype_(1.7)
     mesh = {"x": devices}
-    np.testing.assert_allclose(run(KERNELS["cbrt"], y, mesh=mesh), np.cbrt(y), rtol=2 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(run(KERNELS["cbrt"], y, mesh=mesh), np.cbrt(y), rtol=2 * np.finfo(dtype_).eps)
     for beside in (x, z, np.full_like(x, -2.5), np.full_like(x, -1e30), np.full_like(x, 1e-30)):
         result, reference = run(KERNELS["arctan2"], y, beside, mesh=mesh), np.arctan2(y, beside)
         assert_near_or_flushed(result, reference)
-        number = np.empty(y.shape, np.result_type(dtype, np.complex64))
+        number = np.empty(y.shape, np.result_type(dtype_, np.complex64))
         number.real, number.imag = beside, y
         assert_near_or_flushed(run(KERNELS["angle"], number, mesh=mesh), np.angle(number))
         assert_near_or_flushed(run(KERNELS["log"], number, mesh=mesh).imag, np.angle(number))

@@ -1,1 +1,1 @@
-"""The kernels, one a file: pure JAX, knowing nothing of gRPC or protobuf."""
+"""The kernels, one in each file: pure JAX, without gRPC or protobuf."""

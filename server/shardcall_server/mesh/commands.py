@@ -181,7 +181,7 @@ class Commands:
             self._memory.detach(message.detach_memory.memory_id)
 
     def _is_next(self, sequence: int) -> bool:
-        """Checks that no command is missing, without which this process would launch other programs than the others."""
+        """Checks that no command is missing: without it, this process would launch other programs than the others."""
         before, self._sequence = self._sequence, sequence
         if sequence == before + 1:
             return True

@@ -1,4 +1,4 @@
-"""Derivatives of values that another computation stands for, and the flag of programs that are differentiated.
+"""Values with the derivative of another computation, and a flag for programs that are differentiated.
 
 A kernel moves elements as integers and compares them by their bits, and JAX takes the derivative of both to be 0. In a
 program that is differentiated, the numbers themselves are moved too, for the derivative.
