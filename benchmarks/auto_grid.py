@@ -17,7 +17,7 @@ from shardcall import P
 MESHES = ((8, 1), (1, 8), (4, 2), (2, 4))
 SIZES = (128, 512, 2048)
 LOST = 1.1
-"""A choice is lost that is more than this much slower than the best, and measured so again."""
+"""The quotient of the times of auto's strategy and the best one above which auto loses, if it is exceeded twice."""
 AGAIN = 15
 MAX_LOST = 3
 _PATIENCE_S = 8.0  # the server times what takes long in pieces, while it is idle
@@ -28,11 +28,11 @@ class Question:
     """A call with ``auto``.
 
     Attributes:
-        kernel: its name.
-        size: rows and columns of its operands.
-        sizes: of the mesh.
-        operands: on the mesh.
-        how: its parameters and specs.
+        kernel: the name of the kernel.
+        size: the number of rows, and of columns, of the operands.
+        sizes: the sizes of the mesh axes.
+        operands: the operands, which are on the mesh.
+        how: the parameters and specs.
     """
 
     kernel: str
@@ -43,7 +43,7 @@ class Question:
 
 
 def questions(asker: Asker) -> Iterator[Question]:
-    """5 kernels, 4 meshes, 3 sizes."""
+    """Yields the calls of 5 kernels on 4 meshes with 3 sizes of operands."""
     for size in SIZES:
         x, y = np.random.default_rng(0).standard_normal((2, size, size)).astype(np.float32)
         for sizes in MESHES:
@@ -64,7 +64,7 @@ def questions(asker: Asker) -> Iterator[Question]:
 
 
 def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[Claim], dict[str, object]]:
-    """Times every strategy of every case, and judges what auto chose."""
+    """Times every strategy of every case, and judges the strategies that auto selected."""
     del size
     rows = [["kernel", "size", "mesh", "auto", "timed by the server", "ms", "best", "ms", "auto ÷ best"]]
     lost, count = [], 0
@@ -103,10 +103,10 @@ def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[
 def chosen_strategy(client: sc.Client, kernel: str, *operands: sc.RemoteArray, **how: Any) -> str:
     """Returns the strategy that auto selects after the server has had time to measure it."""
     client.delete(*client.call(kernel, *operands, keep=True, **how).arrays)
-    until = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _PATIENCE_S
     while True:
         plan = client.plan(kernel, *operands, **how)
-        if plan.strategy_timings or time.monotonic() > until:
+        if plan.strategy_timings or time.monotonic() > deadline:
             return plan.strategy
         time.sleep(0.1)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import transfer_claims
 from harness.asking import Samples
-from harness.report import Claim, at_most, milliseconds, size_name, table
+from harness.report import Claim, milliseconds, ratio_claim, size_name, table
 
 PROCESSES = 4
 CALLERS = 32
@@ -23,9 +23,9 @@ class Row:
     """A row of a table: a job of a child process.
 
     Attributes:
-        title: of the row.
-        child: the name of the processes that are asked.
-        what: the job.
+        title: the title of the row.
+        child: the name of the processes that run the job.
+        what: the name of the job.
     """
 
     title: str
@@ -37,7 +37,7 @@ _DEVICES = {1: "1 device", 8: "8 devices"}
 
 
 def _rows(what: str) -> dict[str, Row]:
-    """The rows of one caller (``calls``) or of many (``load``)."""
+    """Returns the rows of one caller (``calls``) or of many (``load``)."""
     ours = {
         f"{name}-{devices}": Row(f"shardcall, {title}, {on}", "client", f"{what}-{name}-{devices}")
         for name, title in (("tcp", "TCP"), ("tcp-unary", "TCP, unary calls"), ("uds", "UDS"))
@@ -99,14 +99,14 @@ Rates = Mapping[str, list[float]]
 
 @dataclass
 class Figures:
-    """Every figure of a run; rows that could not be measured have none.
+    """All figures of a run; rows that could not be measured have none.
 
     Attributes:
         one_caller: seconds of round trips.
         many_callers: calls per second, by the number of processes.
         dependent: seconds of one of many dependent calls.
         arrays: seconds of an array's round trip, by size.
-        python_calls: Python calls in the client and the front end, by transport: of the project's modules, and of all.
+        python_calls: Python calls in the client and the front end, by transport: to the project's code, and to all.
     """
 
     one_caller: Measured
@@ -117,19 +117,19 @@ class Figures:
 
 
 def medians(measured: Measured) -> dict[str, float]:
-    """The median seconds of the rows that have figures."""
+    """Returns the median seconds of the rows that have figures."""
     return {name: statistics.median(samples.seconds) for name, samples in measured.items() if samples.seconds}
 
 
-def _over(value: float | None, floor: float | None) -> str:
+def _quotient(value: float | None, floor: float | None) -> str:
     return "" if value is None or floor is None else f"{value / floor:.2f}"
 
 
 def _floors(figures: Mapping[str, float], name: str) -> list[str]:
-    """A figure divided by the bare echo's, and by those of bare servers with a worker of as many devices."""
+    """Returns a figure divided by that of the bare echo, and by those of bare servers with a worker of its devices."""
     devices = name.rpartition("-")[2]
     return [
-        _over(figures.get(name), figures.get(floor))
+        _quotient(figures.get(name), figures.get(floor))
         for floor in ("echo-tcp", f"worker-{devices}", f"worker-stream-{devices}")
     ]
 
@@ -138,7 +138,7 @@ _FLOORS = ["÷ gRPC echo, TCP", "÷ gRPC and a JAX worker", "÷ one stream and a
 
 
 def one_caller_table(measured: Measured) -> list[str]:
-    """Medians and tails of one caller's round trips."""
+    """Returns a table of medians and tails of one caller's round trips."""
     median = medians(measured)
     rows = [["one caller, ms", "median", "99 % within", *_FLOORS]]
     for name, row in ONE_CALLER.items():
@@ -156,7 +156,7 @@ def _callers(processes: int) -> str:
 
 
 def many_callers_table(rates: Rates, processes: int) -> list[str]:
-    """Medians of calls per second."""
+    """Returns a table of medians of calls per second."""
     median = {name: statistics.median(values) for name, values in rates.items() if values}
     rows = [[_callers(processes), "calls per second", *_FLOORS]]
     for name, row in MANY_CALLERS[processes].items():
@@ -165,28 +165,30 @@ def many_callers_table(rates: Rates, processes: int) -> list[str]:
 
 
 def dependent_table(measured: Measured) -> list[str]:
-    """Medians of one of many dependent calls."""
+    """Returns a table of medians of the time of one of many dependent calls."""
     median = medians(measured)
     rows = [[f"one of {DEPENDENT_CALLS} dependent calls, ms", "median", "÷ JAX in process"]]
     for name, row in DEPENDENT.items():
-        cells = [milliseconds(median[name]), _over(median[name], median.get("jax"))] if name in median else "--"
+        cells = [milliseconds(median[name]), _quotient(median[name], median.get("jax"))] if name in median else "--"
         rows.append([row.title, *cells])
     return table(rows)
 
 
 def arrays_table(arrays: Mapping[int, Measured]) -> list[str]:
-    """Medians of an array's round trip by size, and the ratios that are claimed."""
+    """Returns a table of medians of an array's round trip by size, and of the ratios in the claims."""
     rows = [["an array there and back, ms", *map(size_name, arrays)]]
     by_size = [medians(measured) for measured in arrays.values()]
     for name, row in ARRAYS.items():
         rows.append([row.title, *(milliseconds(median[name]) if name in median else "-" for median in by_size)])
-    rows.append(["÷ Arrow Flight", *(_over(median.get("tcp"), median.get("flight")) for median in by_size)])
-    over_echo = [transfer_claims.over_floor(measured, "tcp") for measured in arrays.values()]
-    return table([*rows, ["÷ (gRPC stream echo + kernel)", *(f"{ratio:.2f}" if ratio else "" for ratio in over_echo)]])
+    rows.append(["÷ Arrow Flight", *(_quotient(median.get("tcp"), median.get("flight")) for median in by_size)])
+    echo_ratios = [transfer_claims.floor_ratio(measured, "tcp") for measured in arrays.values()]
+    return table(
+        [*rows, ["÷ (gRPC stream echo + kernel)", *(f"{ratio:.2f}" if ratio else "" for ratio in echo_ratios)]]
+    )
 
 
 def python_calls_table(counted: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
-    """Python calls of a small call, by process."""
+    """Returns a table of the Python calls of a small call, by process."""
     rows = [["Python calls of a small call", "client", "with libraries", "front end", "with libraries"]]
     for transport, title in PYTHON_CALLS.items():
         cells = [f"{number:.0f}" for process in counted.get(transport, ()) for number in process]
@@ -195,10 +197,10 @@ def python_calls_table(counted: Mapping[str, Sequence[tuple[float, float]]]) -> 
 
 
 def claims(figures: Figures) -> Iterator[Claim]:
-    """The claims about what was measured, with their verdicts."""
+    """Yields the claims about the figures that were measured, with their verdicts."""
     one = medians(figures.one_caller)
     if "tcp-1" in one:
-        yield at_most("one caller, 1 device: at most 1.6 × the bare echo", 1.6, one["tcp-1"] / one["echo-tcp"])
+        yield ratio_claim("one caller, 1 device: at most 1.6 × the bare echo", 1.6, one["tcp-1"] / one["echo-tcp"])
         more = one["tcp-8"] - one["echo-tcp"] - one["jax-8"]
         text = "one caller, 8 devices: at most the bare echo + JAX in process + 0.4 ms"
         yield Claim(text, f"+ {more * 1e3:.2f} ms", more <= 0.4e-3)
@@ -210,10 +212,14 @@ def claims(figures: Figures) -> Iterator[Claim]:
     if (submitted := medians(figures.dependent).get("submitted")) is not None:
         text = f"{DEPENDENT_CALLS} dependent calls: at most 0.15 ms each"
         yield Claim(text, f"{submitted * 1e3:.2f} ms", submitted <= 0.15e-3)
-    for limit, process, (own, _) in zip(
+    for limit, process, (project_calls, _) in zip(
         (40, 60), ("client", "front end"), figures.python_calls.get("tcp", ()), strict=False
     ):
-        yield Claim(f"a small call makes at most {limit} Python calls in the {process}", f"{own:.0f}", own <= limit)
+        yield Claim(
+            f"a small call makes at most {limit} Python calls in the {process}",
+            f"{project_calls:.0f}",
+            project_calls <= limit,
+        )
     yield from _array_claims(figures.arrays)
 
 
@@ -222,7 +228,9 @@ def _array_claims(arrays: Mapping[int, Measured]) -> Iterator[Claim]:
         median = medians(measured)
         if size < _LARGE and {"tcp", "flight"} <= set(median):
             text = f"{size_name(size)} over TCP: at most as long as Arrow Flight with the same kernel"
-            yield at_most(text, 1.0, median["tcp"] / median["flight"])
-        ratio = transfer_claims.over_floor(measured, "tcp")
+            yield ratio_claim(text, 1.0, median["tcp"] / median["flight"])
+        ratio = transfer_claims.floor_ratio(measured, "tcp")
         if size == _LARGE and ratio is not None:
-            yield at_most(f"{size_name(size)} over TCP: at most 1.15 × (bare gRPC stream echo + kernel)", 1.15, ratio)
+            yield ratio_claim(
+                f"{size_name(size)} over TCP: at most 1.15 × (bare gRPC stream echo + kernel)", 1.15, ratio
+            )

@@ -4,7 +4,7 @@
 
 64 bytes in each direction, over call streams and as unary calls: median round trips of one caller, calls per second of
 32, and the processor's time by part; calls that depend on each other; the number of Python calls; arrays over TCP.
-Every figure of a table comes from one run, in interleaved rounds. It judges claims at the end and gates nothing.
+Every figure of a table comes from one run, in interleaved rounds. The claims at the end are judged and gate nothing.
 benchmarks/README.md explains the rows.
 """
 
@@ -42,12 +42,12 @@ from harness.report import claim_table, machine, size_name, table
 
 
 @dataclass
-class Asked:
+class MeasuredProcesses:
     """The processes that run while calls are measured.
 
     Attributes:
-        server: ours.
-        children: by name, as many processes as one of many callers needs.
+        server: the shardcall server.
+        children: the child processes by name, as many of each as the rows with many callers need.
     """
 
     server: Server
@@ -55,8 +55,8 @@ class Asked:
 
 
 @contextmanager
-def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
-    """The server, whose threads have names, and every process that is asked."""
+def started(tuned: bool, load_seconds: float) -> Iterator[MeasuredProcesses]:
+    """Starts the server, whose threads have names, and all child processes, for the time of the body."""
     environment = client_environment(tuned)
     named = ":".join(filter(None, [str(BENCHMARKS / "harness" / "named_threads"), os.environ.get("PYTHONPATH", "")]))
     seconds = ["--load-seconds", str(load_seconds)]
@@ -75,7 +75,7 @@ def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
             "jax": [Child("peers.in_process_jax", environment=environment)],
             "flight": [Child("peers.arrow_flight", environment=environment, python=flight_python)],
         }
-        yield Asked(running, children)
+        yield MeasuredProcesses(running, children)
         # The first of the callers of a floor ends the server of all.
         for several in children.values():
             for child in reversed(several):
@@ -83,22 +83,22 @@ def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
 
 
 def _callers(echo: Callable[..., Child], first: Child) -> list[Child]:
-    """As many processes as many callers need, all of the server that the first has started."""
+    """Returns as many processes as many callers need, all of which call the server that the first one has started."""
     addresses = first.ask("addresses", 0)["addresses"]
     return [first, *(echo("--addresses", addresses) for _ in range(call_rows.PROCESSES - 1))]
 
 
 def rounds_of(
-    asked: Asked, rows: Mapping[str, call_rows.Row], number: int, rounds: int, note: str
+    asked: MeasuredProcesses, rows: Mapping[str, call_rows.Row], number: int, rounds: int, note: str
 ) -> dict[str, Samples]:
-    """Asks the first process of every row, once a round."""
+    """Runs the job of every row in its first process, once a round."""
     return run_rounds(
         {name: (asked.children[row.child][0], row.what) for name, row in rows.items()}, number, rounds, note
     )
 
 
-def many_callers(asked: Asked, rounds: int) -> dict[int, call_rows.Rates]:
-    """Calls per second by the number of processes, one figure a round; the round before the first does not count."""
+def many_callers(asked: MeasuredProcesses, rounds: int) -> dict[int, call_rows.Rates]:
+    """Measures calls per second by the number of processes, once a round, after a round that does not count."""
     rates: dict[int, dict[str, list[float]]] = {
         n: {name: [] for name in rows} for n, rows in call_rows.MANY_CALLERS.items()
     }
@@ -113,8 +113,8 @@ def many_callers(asked: Asked, rounds: int) -> dict[int, call_rows.Rates]:
     return dict(rates)
 
 
-def processor_table(asked: Asked, calls: int) -> list[str]:
-    """Microseconds of processor time a call, by part, for one caller and for many, and what would shrink each."""
+def processor_table(asked: MeasuredProcesses, calls: int) -> list[str]:
+    """Returns a table of microseconds of processor time a call, by part, and ideas to reduce each part."""
     columns = {
         f"{callers}, {devices} device{'s' * (devices > 1)}": (alone, f"tcp-{devices}")
         for devices in (1, 8)
@@ -149,7 +149,7 @@ def _calls(children: list[Child], alone: bool, transport: str, calls: int) -> tu
 
 
 def _of_floor(work: Callable[[], tuple[int, float]], first: Child) -> float:
-    """Seconds a call of a floor's clients, its server and whatever that has started."""
+    """Returns the processor time of a call in seconds: of a floor's clients, its server and their children."""
     before = _seconds_below(first.pid)
     calls, client_s = work()
     return (client_s + _seconds_below(first.pid) - before) / calls
@@ -164,7 +164,7 @@ def _us(seconds: float) -> str:
 
 
 def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
-    """All that is said about one setting of the allocator."""
+    """Returns the part of the report about one setting of the allocator."""
     calls, rounds = arguments.calls, arguments.rounds
     with started(tuned, arguments.load_seconds) as asked:
         figures = call_rows.Figures(
@@ -193,7 +193,7 @@ def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
 def main() -> int:
     """Measures, prints, and returns 0 whatever the figures are."""
     parser = argparse.ArgumentParser(description="Measures small calls against bare floors.")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each row is asked (7)")
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each row (7)")
     parser.add_argument("--calls", type=int, default=200, help="of one caller in a round (200)")
     parser.add_argument("--load-seconds", type=float, default=1.0, help="of many callers in a round (1)")
     parser.add_argument("--dependent-rounds", type=int, default=3, help="of the calls that depend on each other (3)")

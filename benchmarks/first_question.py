@@ -1,10 +1,10 @@
-"""The first question: what does a difference along a sharded axis cost, next to its floor and its peers?
+"""Cost of a difference along a sharded axis, beside its floor and its peers: the first question.
 
     python benchmarks/first_question.py [--rounds N] [--rows N] [--columns N] [--output FILE.md]
 
-Every figure of the table comes from one run, in interleaved rounds: a round asks every case once, so that what else
-the machine does meanwhile hits all alike. Figures are medians over the rounds. It judges claims at the end
-and gates nothing. What each row means: benchmarks/README.md.
+Every figure of the table comes from one run, in interleaved rounds: a round runs every case once, so that other
+load of the machine affects all cases alike. Figures are medians of the rounds. The claims at the end are judged and
+gate nothing. benchmarks/README.md explains the rows.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Ask = Callable[[str, int, int], float]
 
 @dataclass
 class Samples:
-    """Seconds, one of each round.
+    """The times of one case in seconds, one for each round.
 
     Attributes:
-        seconds: what is measured: the kernel alone, where a server runs it.
-        total: the server's wall time; empty where there is no server.
-        round_trip: the caller's wall time; likewise.
+        seconds: the time of the operation; on a server, of the kernel alone.
+        total: the server's wall time; empty without a server.
+        round_trip: the caller's wall time; empty without a server.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Samples:
 
     @property
     def counted(self) -> float:
-        """The part of the caller's wall time that the server's own clock accounts for: the median of the quotients."""
+        """The share of the caller's wall time that the server's timing covers: the median of the quotients."""
         return statistics.median(t / r for t, r in zip(self.total, self.round_trip, strict=True))
 
 
@@ -74,7 +74,7 @@ Measured = Mapping[Case, Samples]
 
 @contextmanager
 def in_process(rows: int, columns: int) -> Iterator[Ask]:
-    """A process beside the server that runs JAX itself, with the server's allocator, on request."""
+    """Starts a process that runs JAX on request, without the server and with its allocator."""
     script = Path(__file__).with_name("in_process.py")
     command = [sys.executable, str(script), str(rows), str(columns)]
     environment = worker_environment(tuned_environment(os.environ))
@@ -95,10 +95,10 @@ def in_process(rows: int, columns: int) -> Iterator[Ask]:
 
 
 def measure(client: sc.Client, ask: Ask, x: np.ndarray, rounds: int) -> tuple[Measured, bool]:
-    """Asks every case once a round, after one round that counts for nothing: it compiles.
+    """Runs every case once a round, after a round that compiles and does not count.
 
     Returns:
-        The samples, and whether every result was NumPy's, bit for bit.
+        The samples, and whether every result equals NumPy's bit for bit.
     """
     cases: dict[Case, Callable[[Samples], object]] = {("numpy", 1, 1): partial(_ask_numpy, x)}
     expected = np.diff(x, axis=0, prepend=0.0)
@@ -148,7 +148,7 @@ def _ask_server(
 
 
 def table(measured: Measured) -> list[str]:
-    """The figures, as a table of markdown."""
+    """Returns the figures as a table in Markdown."""
     header = ["mesh", "what", "ms", "÷ one device", "÷ x + 1", "÷ copy", "round trip, ms", "total ÷ round trip"]
     names = {**IN_PROCESS, **ON_SERVER}
     lines = []
@@ -166,19 +166,19 @@ def table(measured: Measured) -> list[str]:
 
 
 def claims(measured: Measured, equal: bool) -> list[tuple[str, str, bool]]:
-    """The claims, with the measured figures and their verdicts."""
+    """Returns the claims, with the measured figures and their verdicts."""
     halo, gspmd = measured["halo", 8, 1].median, measured["gspmd", 8, 1].median
     counted = [samples.counted for samples in measured.values() if samples.round_trip]
     rows = [("every result is np.diff's, bit for bit", "", equal)]
     rows.append(("(8,1): halo is at least 8 × as fast as gspmd", f"{gspmd / halo:.1f} ×", gspmd >= 8 * halo))
-    for most, other, case in (
+    for limit, other, case in (
         (1.1, "one device on the server", ("gspmd", 1, 1)),
         (1.1, "jax.jit(jnp.diff) on one device in process", ONE_DEVICE),
         (1.15, "x + 1 on the same mesh in process", ("pass", 8, 1)),
         (1.15, "jnp.copy on the same mesh in process", ("copy", 8, 1)),
     ):
         ratio = halo / measured[case].median
-        rows.append((f"(8,1): halo takes at most {most} × {other}", f"{ratio:.2f} ×", ratio <= most))
+        rows.append((f"(8,1): halo takes at most {limit} × {other}", f"{ratio:.2f} ×", ratio <= limit))
     peer = gspmd / measured["diff", 8, 1].median
     rows.append(("(8,1): gspmd is within 15 % of jax.jit(jnp.diff) in process", f"{peer:.2f} ×", 0.85 <= peer <= 1.15))
     low, high = min(counted), max(counted)
@@ -189,7 +189,7 @@ def claims(measured: Measured, equal: bool) -> list[tuple[str, str, bool]]:
 
 
 def machine(info: sc.ServerInfo) -> list[str]:
-    """The machine that it ran on."""
+    """Returns a description of this machine and of the server."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = {"JAX": info.versions.jax, "NumPy": np.__version__, "grpcio": version("grpcio")}
     return [
@@ -226,7 +226,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 def main() -> int:
     """Measures, prints, and returns 0 whatever the figures are."""
     parser = argparse.ArgumentParser(description="Measures a difference along a sharded axis against its floors.")
-    parser.add_argument("--rounds", type=int, default=9, help="how often each case is asked (9)")
+    parser.add_argument("--rounds", type=int, default=9, help="runs of each case (9)")
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--columns", type=int, default=4096)
     parser.add_argument("--output", type=Path, help="write the report there too, as markdown")

@@ -3,7 +3,7 @@
     python benchmarks/heat.py [--rounds N] [--sizes 1024,4096]
 
 Every figure of a table comes from one run, in interleaved rounds; first runs are those of a new process and a server
-with nothing on disk. It judges claims at the end and gates nothing.
+with nothing on disk. The claims at the end are judged and gate nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from harness.asking import Child, client_environment, run_rounds, server
-from harness.report import Claim, at_most, claim_table, milliseconds, table
+from harness.report import Claim, claim_table, milliseconds, ratio_claim, table
 
 _LIMITS = {1024: (1.5, None), 4096: (1.2, 0.6)}
 _FIRST_LIMIT = 1.5
@@ -48,9 +48,9 @@ def steady(sizes: list[int], rounds: int) -> tuple[list[list[str]], list[Claim]]
             rows.append([f"{size}²", *map(milliseconds, seconds.values()), f"{by_jit:.2f}", f"{by_numpy:.2f}"])
             of_jit, of_numpy = _LIMITS.get(size, (None, None))
             if of_jit:
-                claims.append(at_most(f"a step of {size}² / jit", of_jit, by_jit))
+                claims.append(ratio_claim(f"a step of {size}² / jit", of_jit, by_jit))
             if of_numpy:
-                claims.append(at_most(f"a step of {size}² / NumPy", of_numpy, by_numpy))
+                claims.append(ratio_claim(f"a step of {size}² / NumPy", of_numpy, by_numpy))
         for child in asked.values():
             child.stop()
     return rows, claims
@@ -68,10 +68,10 @@ def first_runs(size: int, rounds: int) -> tuple[list[list[str]], list[Claim]]:
                         answer = child.ask("heat", size)
                         seconds[name].append(answer["seconds"][0] * max(5, (40 << 20) // size**2))
                     child.stop()
-    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    medians = {name: statistics.median(runs) for name, runs in seconds.items()}
     ratio = medians["shardcall"] / medians["jit"]
     rows = [["first run", *medians, "/ jit"], [f"{size}²", *map(milliseconds, medians.values()), f"{ratio:.2f}"]]
-    return rows, [at_most(f"the first steps of {size}² / jit", _FIRST_LIMIT, ratio)]
+    return rows, [ratio_claim(f"the first steps of {size}² / jit", _FIRST_LIMIT, ratio)]
 
 
 def main() -> int:

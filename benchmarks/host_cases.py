@@ -1,4 +1,4 @@
-"""Cases of benchmarks/hosts.py, and the bytes of each that a host holds and returns."""
+"""Cases of benchmarks/hosts.py, and the bytes of their arrays that each host holds and returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from host_clusters import Cluster
 import shardcall as sc
 from shardcall import P
 
-_BLOCK, _FIRST = 20, 3  # calls one after the other, behind some more: a process that has slept is slow at first
+_BLOCK, _FIRST = 20, 3  # calls in sequence, after some that do not count: a process that has slept is slow at first
 _PAUSE_S = 0.2
 
 
@@ -26,10 +26,10 @@ class Case:
     """A call.
 
     Attributes:
-        title: in tables.
-        kernel: its name.
-        operands: arrays and numbers.
-        how: mesh, specs, parameters, strategy.
+        title: the title in tables.
+        kernel: the name of the kernel.
+        operands: the operands, arrays and numbers.
+        how: the mesh, specs, parameters and strategy.
     """
 
     title: str
@@ -38,37 +38,37 @@ class Case:
     how: Mapping[str, Any]
 
     def ask(self, cluster: Cluster) -> sc.Result:
-        """The call, its result read."""
+        """Makes the call and reads its result."""
         result = cluster.client.call(self.kernel, *self.operands, **self.how)
         assert result.array is not None
         return result
 
     def host_bytes(self, cluster: Cluster) -> tuple[list[int], list[int]]:
-        """By host: the bytes of the different blocks of operands that its devices hold, and of results that it returns.
+        """Returns, for each host, the bytes of the distinct operand blocks that its devices hold, and of its results.
 
-        Counted from what the client says of the plan, which is another count than the server's own.
+        They are computed from the plan of the client, independently of the server's own counts.
         """
         plan = cluster.client.plan(self.kernel, *self.operands, **self.how)
         host = {device.id: device.process_index for device in cluster.client.server_info().devices}
         held, returned = [0] * cluster.shape.hosts, [0] * cluster.shape.hosts
-        for kind, placements in (("operand", plan.operands), ("result", plan.results)):
+        for role, placements in (("operand", plan.operands), ("result", plan.results)):
             for i, placement in enumerate(placements):
                 if placement is None:
                     continue
-                grid = plan.blocks(f"{kind} {i}")
+                grid = plan.blocks(f"{role} {i}")
                 for block, devices in grid.holders.items():
                     spans = [grid.span(axis, index) for axis, index in enumerate(block)]
                     nbytes = placement.type.dtype.itemsize * math.prod(high - low for low, high in spans)
                     holders = {host[device] for device in devices}
-                    for holder in holders if kind == "operand" else ():
+                    for holder in holders if role == "operand" else ():
                         held[holder] += nbytes
-                    if kind == "result":
+                    if role == "result":
                         returned[min(holders)] += nbytes
         return held, returned
 
 
 def small(kernel: str, devices: int) -> Case:
-    """A call of 8 × 8 numbers on a mesh of so many devices: all that it takes is overhead."""
+    """Returns a call with 8 × 8 numbers, whose time is overhead."""
     x = np.arange(64.0).reshape(8, 8)
     how = {"mesh": sc.Mesh(x=devices), "spec": P("x", None)}
     if kernel == "add":
@@ -77,7 +77,7 @@ def small(kernel: str, devices: int) -> Case:
 
 
 def large(size: int, devices: int) -> list[Case]:
-    """A difference along the sharded axis, and products with and without a collective."""
+    """Returns a difference along the sharded axis, and products with and without a collective."""
     random_numbers = np.random.default_rng(0)
     x = random_numbers.standard_normal((size, size))
     lhs, rhs = random_numbers.standard_normal((2, size // 2, size // 2)).astype(np.float32)
@@ -96,8 +96,8 @@ class Samples:
 
     Attributes:
         round_trips: the medians of the rounds, in seconds.
-        timings: of all calls.
-        cpu: seconds a call, by round, of each kind of process.
+        timings: the timings of all calls.
+        cpu: the processor time of a call in seconds, by round, for the front end, the agents and the workers.
     """
 
     round_trips: list[float] = field(default_factory=list)
@@ -106,25 +106,25 @@ class Samples:
 
     @property
     def median(self) -> float:
-        """Of the rounds, in seconds."""
+        """The median of the rounds, in seconds."""
         return statistics.median(self.round_trips)
 
     def phase(self, name: str) -> float:
-        """The median of a phase, in seconds."""
+        """Returns the median of a phase, in seconds."""
         seconds: list[float] = [getattr(timing, name) for timing in self.timings]
         return statistics.median(seconds)
 
-    def cpu_us(self, kind: str) -> float:
-        """The median of the rounds' processor time a call, in microseconds."""
-        return statistics.median(of[kind] for of in self.cpu) * 1e6
+    def cpu_us(self, process: str) -> float:
+        """Returns the median of the processor time of a call, in microseconds."""
+        return statistics.median(of[process] for of in self.cpu) * 1e6
 
 
 SamplesByCase = dict[tuple[str, str], Samples]
 """By the server's shape and the case's title."""
 
 
-def over(measured: SamplesByCase, of: tuple[str, str], base: tuple[str, str]) -> float:
-    """By how many seconds one is slower than another: the median of the differences within rounds."""
+def extra_seconds(measured: SamplesByCase, of: tuple[str, str], base: tuple[str, str]) -> float:
+    """Returns how much longer one case takes than another, in seconds: the median of the differences in the rounds."""
     pairs = zip(measured[of].round_trips, measured[base].round_trips, strict=True)
     return statistics.median(a - b for a, b in pairs)
 
@@ -132,13 +132,13 @@ def over(measured: SamplesByCase, of: tuple[str, str], base: tuple[str, str]) ->
 def run_rounds(
     pairs: Sequence[tuple[Cluster, Case]], rounds: int, calls: int = _BLOCK, *, real_time: bool = False
 ) -> SamplesByCase:
-    """Asks every case of every server once a round, in an order drawn anew; the round before the first warms up.
+    """Runs every case on every server once a round, in random order, after a round that warms up.
 
     Args:
         pairs: the servers, each with a case.
-        rounds: that count.
-        calls: one after the other, of a server in a round.
-        real_time: whether nothing else of the machine may hold them up; then others get a while between.
+        rounds: the number of rounds that count.
+        calls: the number of calls in sequence of one pair in a round.
+        real_time: whether the servers have real-time priority; other processes then get time between the pairs.
     """
     measured: SamplesByCase = {(str(cluster.shape), case.title): Samples() for cluster, case in pairs}
     for number in range(rounds + 1):
@@ -161,5 +161,5 @@ def run_rounds(
                 samples.round_trips.append(statistics.median(seconds))
                 samples.timings += timings
                 after = cluster.cpu_seconds()
-                samples.cpu.append({kind: (after[kind] - before[kind]) / calls for kind in after})
+                samples.cpu.append({process: (after[process] - before[process]) / calls for process in after})
     return measured

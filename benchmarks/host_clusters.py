@@ -34,8 +34,8 @@ class Shape:
     """The composition of a mesh.
 
     Attributes:
-        hosts: agents, each with one worker process; 0 for a plain server with a worker of its own.
-        devices: of each.
+        hosts: the number of agents, each with one worker process; 0 for a server without agents.
+        devices: the number of devices of each worker.
         shares_memory: whether the workers share memory with the front end, as only those on its host can.
     """
 
@@ -59,11 +59,11 @@ class Cluster:
     """A running server.
 
     Attributes:
-        shape: of its mesh.
-        client: of it.
+        shape: the shape of its mesh.
+        client: a client of the server.
         front_end: the process id of the front end.
-        agents: those of the agents.
-        start_s: from the start of the agents, or of a plain server, until the mesh answered.
+        agents: the process ids of the agents.
+        start_s: the time from the start of the agents, or of a server without agents, until the mesh answered.
     """
 
     shape: Shape
@@ -78,12 +78,12 @@ class Cluster:
         return [pid for parent in self.agents or [self.front_end] for pid in _children(parent)]
 
     def cpu_seconds(self) -> dict[str, float]:
-        """The processor time of the front end, of the agents and of the workers together."""
-        kinds = {"front end": [self.front_end], "agents": self.agents, "workers": self.workers}
-        return {kind: sum(sum(thread_seconds(pid).values()) for pid in pids) for kind, pids in kinds.items()}
+        """Returns the processor time of the front end, of all agents and of all workers, in seconds."""
+        processes = {"front end": [self.front_end], "agents": self.agents, "workers": self.workers}
+        return {name: sum(sum(thread_seconds(pid).values()) for pid in pids) for name, pids in processes.items()}
 
     def hurry(self) -> None:
-        """Gives its processes, and this one, real-time priority, so that others do not delay them.
+        """Gives this process and those of the cluster real-time priority, so that others do not delay them.
 
         Raises:
             PermissionError: the user may not set real-time priorities.
@@ -94,12 +94,12 @@ class Cluster:
                     os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
 
     def traffic(self) -> dict[str, tuple[int, int]]:
-        """By host, in the order of their processes: the bytes sent to its present worker, and those received."""
+        """Returns the bytes sent to the worker of each host and received from it, in the order of the processes."""
         hosts = self.client.usage().mesh.hosts
         return {host.name: (host.sent_bytes, host.received_bytes) for host in hosts if host.process_index >= 0}
 
     def sockets(self) -> tuple[list[int], list[int]]:
-        """The TCP connections of each worker, and the bytes that it has sent through them, to other workers most."""
+        """Returns the number of TCP connections of each worker, and the bytes sent over them, mostly to others."""
         output = subprocess.run(["ss", "-tinpH"], capture_output=True, text=True, check=False).stdout
         connections, sent = dict.fromkeys(self.workers, 0), dict.fromkeys(self.workers, 0)
         for line in re.sub(r"\n\s+", " ", output).splitlines():
@@ -111,8 +111,8 @@ class Cluster:
 
 
 @contextmanager
-def own_tokens() -> Iterator[None]:
-    """Has servers, agents and clients of this process use a token of their own that has all scopes."""
+def temporary_tokens() -> Iterator[None]:
+    """Sets a temporary token file, whose token has all scopes, for servers, agents and clients of this process."""
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ):
         os.environ["SHARDCALL_TOKEN_FILE"] = f"{folder}/token"
         token_file.create(f"{folder}/token", [token_file.Entry.make(token_file.own_name(), token_file.SCOPES)])
@@ -121,7 +121,7 @@ def own_tokens() -> Iterator[None]:
 
 @contextmanager
 def running(shape: Shape) -> Iterator[Cluster]:
-    """A server that is ready, and gone afterwards."""
+    """Starts a server, and stops it after the body."""
     command = [sys.executable, "-m", "shardcall.cli"]
     serve = [*command, "serve", "--exit-with-stdin", "--port", "0", "--no-spare-worker", "--warm-up-s", "0"]
     serve += ["--strategy", "fixed", "--cache-dir", "", *_PATIENCE[2:4]]
@@ -151,7 +151,7 @@ def running(shape: Shape) -> Iterator[Cluster]:
             said.seek(0)
             sys.exit(f"a server did not become ready; its agents said:\n{said.read()[-2000:].decode()}")
         start_s = time.monotonic() - began
-        # Between hosts no memory is shared, with clients as little as with workers.
+        # Memory is not shared between hosts, neither with clients nor with workers.
         with sc.connect(address, shared_memory=shape.shares_memory) as client:
             yield Cluster(shape, client, front_end.pid, [agent.pid for agent in agents], start_s)
     finally:

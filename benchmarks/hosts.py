@@ -1,10 +1,10 @@
-"""A mesh of several worker processes: what another process costs a launch, and what travels to and from each host.
+"""Cost of several worker processes: the time of a launch, and the bytes sent to and from each host.
 
     python benchmarks/hosts.py [--only SECTION,…] [--rounds N] [--size N] [--real-time] [--output FILE.md]
 
-Sections: launch, transfer, scaling. All processes run on this machine, the same 8 devices in all; the floor is a server
-with a single worker of its own. Figures are medians of rounds that ask every server once, in an order drawn anew. It
-judges claims at the end and gates nothing. What each row means: benchmarks/README.md.
+Sections: launch, transfer, scaling. All processes run on this machine, with 8 devices in total; the floor is a
+server with a single worker and no agent. Figures are medians of rounds, which call every server once in random order.
+The claims at the end are judged and gate nothing. benchmarks/README.md explains the rows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from host_cases import Case, large, over, run_rounds, small
-from host_clusters import Cluster, Shape, own_tokens, running
+from host_cases import Case, extra_seconds, large, run_rounds, small
+from host_clusters import Cluster, Shape, running, temporary_tokens
 
 from harness.report import Claim, claim_table, machine, milliseconds, size_name, table
 
@@ -35,13 +35,13 @@ _PHASES = ("receive", "queue", "place", "execute", "gather", "send")
 
 
 @dataclass(frozen=True)
-class How:
+class Parameters:
     """The parameters of a measurement.
 
     Attributes:
-        rounds: how often each server is asked.
-        size: rows and columns of the large difference.
-        real_time: whether nothing else of the machine may hold calls up.
+        rounds: the number of rounds.
+        size: the number of rows, and of columns, of the large difference.
+        real_time: whether the servers have real-time priority.
     """
 
     rounds: int
@@ -49,12 +49,12 @@ class How:
     real_time: bool
 
 
-def launch(how: How) -> Section:
-    """Calls of 8 × 8 numbers, with and without a collective."""
+def launch(parameters: Parameters) -> Section:
+    """Measures calls with 8 × 8 numbers, with and without a collective."""
     with ExitStack() as stack:
         clusters = [stack.enter_context(running(shape)) for shape in (FLOOR, *SHARED, *BY_MESSAGES)]
         pairs = [(cluster, small(kernel, DEVICES)) for cluster in clusters for kernel in ("add", "diff")]
-        measured = run_rounds(pairs, how.rounds, real_time=how.real_time)
+        measured = run_rounds(pairs, parameters.rounds, real_time=parameters.real_time)
         sent = {str(c.shape): _sent_for(c, small("add", DEVICES)) for c in clusters if not c.shape.shares_memory}
     head = ["processes × devices, link", "ms", "÷ floor", "over 1 × 8", "execute", "front end µs", "agents µs"]
     rows = [[*head, "workers µs", "+ for a collective"]]
@@ -68,24 +68,24 @@ def launch(how: How) -> Section:
                 str(shape),
                 milliseconds(samples.median),
                 f"{samples.median / floor.median:.2f}",
-                _signed(over(measured, (str(shape), add), (str(base), add))) if shape.hosts > 1 else "",
+                _signed(extra_seconds(measured, (str(shape), add), (str(base), add))) if shape.hosts > 1 else "",
                 milliseconds(samples.phase("execute")),
-                *(f"{samples.cpu_us(kind):.0f}" for kind in ("front end", "agents", "workers")),
-                _signed(over(measured, (str(shape), diff), (str(shape), add))),
+                *(f"{samples.cpu_us(process):.0f}" for process in ("front end", "agents", "workers")),
+                _signed(extra_seconds(measured, (str(shape), diff), (str(shape), add))),
             ]
         )
     two, one = (str(SHARED[1]), add), (str(SHARED[0]), add)
     text = "launch overhead of a second worker process: at most 0.5 ms over one"
     claims = [
-        _at_most_ms(text, over(measured, two, one)),
-        _at_most_ms(f"{text}, and over the floor", over(measured, two, (str(FLOOR), add))),
+        _overhead_claim(text, extra_seconds(measured, two, one)),
+        _overhead_claim(f"{text}, and over the floor", extra_seconds(measured, two, (str(FLOOR), add))),
     ]
     notes = [f"* {shape}: {text}" for shape, text in sent.items()]
     return [*table(rows), "", "Bytes of one such call, by host:", "", *notes], claims
 
 
 def _sent_for(cluster: Cluster, case: Case) -> str:
-    """Bytes of a call's commands and answers, by host."""
+    """Returns the bytes of a call's commands and answers by host, as text."""
     many = 50
     before = cluster.traffic()
     for _ in range(many):
@@ -98,13 +98,16 @@ def _sent_for(cluster: Cluster, case: Case) -> str:
     )
 
 
-def transfer(how: How) -> Section:
-    """Large arrays: how long each phase takes, and what of them each host is sent and sends."""
-    cases = large(how.size, DEVICES)
+def transfer(parameters: Parameters) -> Section:
+    """Measures the phases of calls with large arrays, and the bytes that each host receives and sends."""
+    cases = large(parameters.size, DEVICES)
     with ExitStack() as stack:
         clusters = [stack.enter_context(running(shape)) for shape in (FLOOR, *SHARED, *BY_MESSAGES)]
         measured = run_rounds(
-            [(cluster, case) for cluster in clusters for case in cases], how.rounds, 1, real_time=how.real_time
+            [(cluster, case) for cluster in clusters for case in cases],
+            parameters.rounds,
+            1,
+            real_time=parameters.real_time,
         )
         moved = [
             (case, cluster, *_moved(cluster, case))
@@ -139,7 +142,7 @@ def transfer(how: How) -> Section:
 
 
 def _moved(cluster: Cluster, case: Case) -> tuple[tuple[list[int], list[int]], int, tuple[list[int], list[int]]]:
-    """Held and sent, by host; bytes that the busiest worker sent to others by itself; returned and received."""
+    """Returns bytes of a call: held and sent, by host; sent by the busiest worker to others; returned and received."""
     held, returned = case.host_bytes(cluster)
     before, (_, sockets_before) = cluster.traffic(), cluster.sockets()
     case.ask(cluster)
@@ -149,8 +152,8 @@ def _moved(cluster: Cluster, case: Case) -> tuple[tuple[list[int], list[int]], i
     return (held, sent), between, (returned, received)
 
 
-def scaling(how: How) -> Section:
-    """Processes of one device each: what grows with them, and lines through it."""
+def scaling(parameters: Parameters) -> Section:
+    """Measures meshes of processes with one device each, and fits lines to the figures that grow with them."""
     head = ["processes × 1 device, link", "start s", "add ms", "diff ms", "front end µs", "agents µs", "workers µs"]
     rows = [[*head, "files", "connections of a worker", "large diff ms", "link and place ms", "front end ms"]]
     lines: list[str] = []
@@ -159,9 +162,11 @@ def scaling(how: How) -> Section:
         for n in PROCESSES:
             with running(Shape(n, 1, shares_memory)) as cluster:
                 asked = [small("add", n), small("diff", n)]
-                measured = run_rounds([(cluster, case) for case in asked], how.rounds, real_time=how.real_time)
-                case = large(how.size, n)[0]
-                big = run_rounds([(cluster, case)], how.rounds, 1, real_time=how.real_time)[
+                measured = run_rounds(
+                    [(cluster, case) for case in asked], parameters.rounds, real_time=parameters.real_time
+                )
+                case = large(parameters.size, n)[0]
+                big = run_rounds([(cluster, case)], parameters.rounds, 1, real_time=parameters.real_time)[
                     str(cluster.shape), case.title
                 ]
                 add, diff = (measured[str(cluster.shape), one.title] for one in asked)
@@ -171,7 +176,7 @@ def scaling(how: How) -> Section:
                         str(cluster.shape),
                         f"{cluster.start_s:.1f}",
                         *map(milliseconds, (add.median, diff.median)),
-                        *(f"{add.cpu_us(kind):.0f}" for kind in ("front end", "agents", "workers")),
+                        *(f"{add.cpu_us(process):.0f}" for process in ("front end", "agents", "workers")),
                         str(cluster.client.usage().descriptors),
                         str(max(cluster.sockets()[0])),
                         *map(milliseconds, (big.median, link_s, big.cpu_us("front end") / 1e6)),
@@ -183,13 +188,13 @@ def scaling(how: How) -> Section:
         link = "shared memory" if shares_memory else "by messages"
         lines += [
             f"* {link}: a small call {_line(add_s)} on this machine; the front end's processor {_line(front_s)};",
-            f"  for a difference of {size_name(how.size * how.size * 8)} each way {_line(large_front_s)}.",
+            f"  for a difference of {size_name(parameters.size**2 * 8)} each way {_line(large_front_s)}.",
         ]
     return [*table(rows), "", "Least squares over the number of processes n, in ms:", "", *lines], []
 
 
 def _line(seconds: Sequence[float]) -> str:
-    """A line through what several processes took, and where it leads."""
+    """Fits a line to times by the number of processes, and extrapolates it."""
     slope, start = np.polyfit(PROCESSES, np.array(seconds) * 1e3, 1)
     far = ", ".join(f"{start + slope * n:.1f} at {n}" for n in FAR)
     return f"{start:.2f} + {slope:.3f} n ({far})"
@@ -199,11 +204,11 @@ def _signed(seconds: float) -> str:
     return f"{seconds * 1e3:+.2f}"
 
 
-def _at_most_ms(text: str, seconds: float) -> Claim:
+def _overhead_claim(text: str, seconds: float) -> Claim:
     return Claim(text, f"{seconds * 1e3:+.2f} ms", seconds <= _LIMIT_S)
 
 
-SECTIONS: dict[str, tuple[str, Callable[[How], Section]]] = {
+SECTIONS: dict[str, tuple[str, Callable[[Parameters], Section]]] = {
     "launch": ("A launch: 8 × 8 float64 each way, 8 devices; processor time is of one call", launch),
     "transfer": ("Large arrays, NumPy in to NumPy out", transfer),
     "scaling": ("What grows with processes", scaling),
@@ -214,9 +219,9 @@ def main() -> int:
     """Measures, prints, and returns 0 whatever the figures are."""
     parser = argparse.ArgumentParser(description="Measures meshes of several worker processes.")
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {', '.join(SECTIONS)}")
-    parser.add_argument("--rounds", type=int, default=15, help="how often each server is asked (15)")
+    parser.add_argument("--rounds", type=int, default=15, help="number of rounds (15)")
     parser.add_argument("--size", type=int, default=2048, help="rows and columns of the large difference (2048)")
-    parser.add_argument("--real-time", action="store_true", help="run before all else on this machine; needs root")
+    parser.add_argument("--real-time", action="store_true", help="run with real-time priority; needs root")
     parser.add_argument("--output", type=Path, help="write the report there too, as markdown")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
@@ -224,12 +229,12 @@ def main() -> int:
         parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     report = ["# Several hosts", "", *machine(("jax", "numpy", "grpcio"), {}), f"Medians of {arguments.rounds} rounds."]
     report += ["Calls ran at a real-time priority, since the machine was busy."] if arguments.real_time else []
-    how = How(arguments.rounds, arguments.size, arguments.real_time)
+    parameters = Parameters(arguments.rounds, arguments.size, arguments.real_time)
     claims: list[Claim] = []
-    with own_tokens():
+    with temporary_tokens():
         for name in names:
             title, section = SECTIONS[name]
-            lines, section_claims = section(how)
+            lines, section_claims = section(parameters)
             report += ["", f"## {title}", "", *lines]
             claims += section_claims
     report += ["", "## Claims", "", *claim_table(claims)]

@@ -1,4 +1,4 @@
-"""The floors and peers of a benchmark: JAX without a server, in a process that runs one job per request.
+"""Floors and peers of a benchmark: JAX without a server, in a process that runs one job per request.
 
     python benchmarks/in_process.py ROWS COLUMNS
 
@@ -6,11 +6,11 @@ Reads lines ``WHAT X Y`` from standard input, runs WHAT once on the mesh (x=X, y
 P("x", "y"), and answers with the seconds from launch until every block is ready. WHAT is
 
     copy    jnp.copy, which is memcpy: the floor
-    pass    x + 1: reads and writes the array once in a loop that the compiler makes, as a difference is made
-    diff    jax.jit(jnp.diff), the array sharded before and after: what one writes without shardcall
-    halo    the server's own program, as it compiles it
+    pass    x + 1, which reads and writes the array once in a loop of the compiler, as a difference does
+    diff    jax.jit(jnp.diff) with the array sharded before and after, as a user of JAX would write it
+    halo    the program that the server compiles
 
-The caller sets the allocator as the server does; see shardcall_server.launcher.
+The caller tunes the allocator as the server does; see shardcall_server.launcher.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.kernels.stencils.diff import Diff
 
 DEVICES = 8
-_ALIGNMENT = 64  # bytes; what XLA:CPU needs to read NumPy's memory in place
+_ALIGNMENT = 64  # bytes; XLA:CPU reads NumPy's memory in place if it is aligned to this
 _FUNCTIONS = {
     "copy": jnp.copy,
     "pass": lambda x: x + 1.0,
@@ -39,8 +39,8 @@ _FUNCTIONS = {
 }
 
 
-class Runs:
-    """The array on every mesh asked for, and the compiled programs; each is made on first use and kept."""
+class ProgramRunner:
+    """Runs programs on the array; arrays on meshes and compiled programs are made on first use and kept."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self._shape = (rows, columns)
@@ -50,7 +50,7 @@ class Runs:
         np.random.default_rng(0).standard_normal(out=self._x)
 
     def seconds(self, what: str, x: int, y: int) -> float:
-        """Runs a program once."""
+        """Runs a program once; returns the seconds."""
         program, arguments = self._program(what, x, y), self._arguments(what, x, y)
         began = time.perf_counter()
         jax.block_until_ready(program(*arguments))
@@ -101,7 +101,7 @@ def main() -> int:
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    runs = Runs(arguments.rows, arguments.columns)
+    runs = ProgramRunner(arguments.rows, arguments.columns)
     for line in sys.stdin:
         what, x, y = line.split()
         print(runs.seconds(what, int(x), int(y)), flush=True)

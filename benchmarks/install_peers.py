@@ -1,4 +1,4 @@
-"""Installs the peers of the benchmarks, each into an environment of its own.
+"""Installs the peers of the benchmarks, each into a separate environment.
 
     python benchmarks/install_peers.py [--peers-dir DIR] [PEER ...]
 
@@ -25,11 +25,11 @@ REQUIREMENTS = {
     "plots": ["matplotlib==3.10.9"],
 }
 TRITONS_NUMPY = "numpy-for-triton"
-"""A folder beside Triton's environment's interpreter: see triton_server.py."""
+"""A folder of Triton's environment; see triton_server.py."""
 
 
 def install(peers_dir: Path, peer: str) -> bool:
-    """Makes a peer's environment anew; returns whether all of it could be had."""
+    """Replaces a peer's environment; returns whether all packages could be installed."""
     venv.create(peers_dir / peer, clear=True, with_pip=True)
     pip = [str(peer_python(peers_dir, peer)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     commands = [[*pip, *REQUIREMENTS[peer]]]

@@ -20,12 +20,12 @@ Ask = Callable[[], float]
 
 @dataclass(frozen=True)
 class Case:
-    """One figure.
+    """One row of a table.
 
     Attributes:
-        what: which kernel and strategy.
-        mesh: its sizes, such as (8, 1); empty for what runs outside the server.
-        ask: runs it once and returns the seconds of the kernel alone.
+        what: the kernel and the strategy.
+        mesh: the sizes of the mesh, such as (8, 1); empty for a case outside the server.
+        ask: runs the case once and returns the seconds of the kernel alone.
         notes: further columns of the table, such as bytes.
     """
 
@@ -37,13 +37,13 @@ class Case:
 
 @dataclass
 class Samples:
-    """Seconds, one of each round."""
+    """The times of one case in seconds, one for each round."""
 
     seconds: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
-        """Their median."""
+        """The median."""
         return statistics.median(self.seconds)
 
     @property
@@ -54,7 +54,7 @@ class Samples:
 
 
 def measure(cases: Sequence[Case], rounds: int) -> dict[int, Samples]:
-    """Asks every case once a round, in an order drawn anew; a round before the first compiles and counts for nothing.
+    """Runs every case once a round, in random order, after runs that compile and do not count.
 
     Returns:
         The samples by the case's index in ``cases``.
@@ -71,10 +71,10 @@ def measure(cases: Sequence[Case], rounds: int) -> dict[int, Samples]:
 
 
 class Asker:
-    """Runs kernels on arrays that stay; each array is put once for each layout.
+    """Runs kernels on arrays that stay on the mesh; each array is put once for each layout.
 
     Args:
-        client: of the server.
+        client: a client of the server.
     """
 
     def __init__(self, client: sc.Client) -> None:
@@ -82,14 +82,14 @@ class Asker:
         self._put: dict[tuple[int, sc.Mesh, sc.PartitionSpec], sc.RemoteArray] = {}
 
     def here(self, array: np.ndarray, mesh: sc.Mesh, spec: sc.PartitionSpec) -> sc.RemoteArray:
-        """The array in a layout."""
+        """Returns an array in a layout; puts it if necessary."""
         key = (id(array), mesh, spec)
         if key not in self._put:
             self._put[key] = self.client.put(array, mesh=mesh, spec=spec)
         return self._put[key]
 
     def ask(self, kernel: str, *operands: Any, **how: Any) -> Ask:
-        """Returns a function that runs a kernel once, its results kept and deleted, and returns its seconds."""
+        """Returns a function that runs a kernel once, deletes its results and returns its seconds."""
 
         def run() -> float:
             result = self.client.call(kernel, *operands, keep=True, **how)
@@ -100,7 +100,7 @@ class Asker:
 
     @contextmanager
     def layouts(self) -> Any:
-        """Deletes what was put, after the body: the next section begins with empty devices."""
+        """Deletes the arrays after the body, so that the next section begins with empty devices."""
         try:
             yield self
         finally:
@@ -120,14 +120,14 @@ def in_this_process(function: Callable[[], object]) -> Ask:
 
 
 def in_blocks(lhs: np.ndarray, rhs: np.ndarray, parts: tuple[int, int, int]) -> Callable[[], object]:
-    """NumPy's product as devices would share it: that of each pair of blocks, one after the other, into warm memory.
+    """Returns a function that computes NumPy's product of each pair of blocks in sequence, into touched memory.
 
-    Nothing is moved and partial sums are not added up: what is compared is the division of the work alone.
+    Nothing is transferred and partial sums are not added, so that only the division of the work is compared.
 
     Args:
         lhs: [M, K].
         rhs: [K, N].
-        parts: into how many parts M, K and N are cut.
+        parts: the numbers of parts of M, K and N.
     """
     rows, contracted, columns = parts
     left = [[np.ascontiguousarray(b) for b in np.split(band, contracted, 1)] for band in np.split(lhs, rows)]
@@ -143,12 +143,12 @@ def in_blocks(lhs: np.ndarray, rhs: np.ndarray, parts: tuple[int, int, int]) -> 
 
 
 def mesh_of(sizes: tuple[int, ...]) -> sc.Mesh:
-    """A mesh with axes x and y."""
+    """Returns a mesh with the axes x and y."""
     return sc.Mesh(dict(zip("xy", sizes, strict=False)))
 
 
 def strategies_of(client: sc.Client, kernel: str, *operands: sc.RemoteArray, **how: Any) -> Mapping[str, sc.Plan]:
-    """The plan of each strategy that serves a call."""
+    """Returns the plan of each strategy that supports a call."""
     plans = {}
     for strategy in client.kernel(kernel).strategies:
         try:

@@ -1,10 +1,10 @@
-"""The kernel library: every kernel next to its floor, every strategy next to the others, and what auto makes of it.
+"""Times of the kernel library: kernels beside their floors, strategies beside each other, and auto's selections.
 
     python benchmarks/kernels.py [--only SECTION,…] [--rounds N] [--size N] [--output FILE.md]
 
-Sections: differences, products, collective, auto. Arrays stay on the mesh, so what is timed is the kernel alone
-(`timing.execute`); figures are medians over rounds that ask every case of a section once, in an order drawn anew. It
-judges claims at the end and gates nothing. What each row means: benchmarks/README.md.
+Sections: differences, products, collective, auto. Arrays stay on the mesh, so the kernel alone is timed
+(`timing.execute`). Figures are medians of rounds, which run every case of a section once in random order. The claims
+at the end are judged and gate nothing. benchmarks/README.md explains the rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import shardcall as sc
 from auto_grid import auto_section, chosen_strategy
 from harness.pictures import picture
-from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
+from harness.report import Claim, claim_table, machine, milliseconds, ratio_claim, table
 from kernel_cases import Asker, Case, Samples, in_blocks, in_this_process, measure, mesh_of
 from shardcall import P
 from shardcall_server.frontend.programs.verdicts import Verdicts
@@ -67,7 +67,7 @@ COLLECTIVE = {
 
 
 def differences(asker: Asker, size: int, rounds: int) -> Section:
-    """Differences and their family, next to an elementwise copy on the same mesh."""
+    """Times differences and related kernels, beside an elementwise pass on the same mesh."""
     x = np.random.default_rng(0).standard_normal((size, size))
     cases = []
     for sizes in ((1, 1), *MESHES):
@@ -98,7 +98,7 @@ def differences(asker: Asker, size: int, rounds: int) -> Section:
 
 
 def _copy(samples: dict[tuple[str, tuple[int, ...]], Samples], sizes: tuple[int, ...]) -> float:
-    """The floor: an elementwise pass that reads and writes the array once."""
+    """Returns the time of the floor, an elementwise pass that reads and writes the array once."""
     return samples["floor: x + 1", sizes].median
 
 
@@ -107,15 +107,15 @@ def _difference_claims(samples: dict[tuple[str, tuple[int, ...]], Samples]) -> I
         if limit:
             ratios = {sizes: samples[f"{row}: halo", sizes].median / _copy(samples, sizes) for sizes in MESHES}
             worst = max(ratios, key=ratios.__getitem__)
-            yield at_most(f"{row} takes at most {limit} × x + 1, here on {worst}", limit, ratios[worst])
+            yield ratio_claim(f"{row} takes at most {limit} × x + 1, here on {worst}", limit, ratios[worst])
     alone = samples["cumsum: auto", (1, 1)].median
     ratios = {sizes: samples["cumsum: auto", sizes].median / alone for sizes in MESHES}
     worst = max(ratios, key=ratios.__getitem__)
-    yield at_most(f"cumsum takes at most 1.1 × one device, here on {worst}", 1.1, ratios[worst])
+    yield ratio_claim(f"cumsum takes at most 1.1 × one device, here on {worst}", 1.1, ratios[worst])
 
 
 def products(asker: Asker, size: int, rounds: int) -> Section:
-    """A product in every layout, next to the best that one device and NumPy do, and to NumPy in the same blocks."""
+    """Times a product in every layout, beside one device, NumPy, and NumPy with the same blocks."""
     lhs, rhs = np.random.default_rng(1).standard_normal((2, size, size)).astype(np.float32)
     alone = mesh_of((1,))
     unsharded = asker.here(lhs, alone, P()), asker.here(rhs, alone, P())
@@ -150,9 +150,9 @@ def products(asker: Asker, size: int, rounds: int) -> Section:
         ]
         for case, median in zip(cases, medians, strict=True)
     ]
-    least = min(zip(medians[-len(layouts) :], layouts, strict=True), key=lambda pair: best / pair[0])
-    share = best / least[0]
-    text = f"matmul reaches at least 0.9 of the best of NumPy and one device in every layout, here {least[1].what}"
+    slowest = min(zip(medians[-len(layouts) :], layouts, strict=True), key=lambda pair: best / pair[0])
+    share = best / slowest[0]
+    text = f"matmul reaches at least 0.9 of the best of NumPy and one device in every layout, here {slowest[1].what}"
     figure = {
         "title": f"Products, {size}³ float32",
         "x": "GFLOP/s",
@@ -166,7 +166,7 @@ def products(asker: Asker, size: int, rounds: int) -> Section:
 
 
 def collective(asker: Asker, size: int, rounds: int) -> Section:
-    """Every strategy of collective_matmul, with the memory that it needs between operands and result."""
+    """Times every strategy of collective_matmul, with its temporary memory."""
     lhs, rhs = np.random.default_rng(2).standard_normal((2, size, size)).astype(np.float32)
     mesh = mesh_of((8,))
     cases = []
@@ -208,15 +208,15 @@ def main() -> int:
     """Measures, prints, and returns 0 whatever the figures are."""
     parser = argparse.ArgumentParser(description="Measures the kernel library next to its floors.")
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {', '.join(SECTIONS)}")
-    parser.add_argument("--rounds", type=int, default=9, help="how often each case is asked (9)")
+    parser.add_argument("--rounds", type=int, default=9, help="runs of each case (9)")
     parser.add_argument("--size", type=int, help="rows and columns, instead of each section's own")
     parser.add_argument("--output", type=Path, help="write the report there too, as markdown, and plots beside it")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
     if unknown := sorted(set(names) - set(SECTIONS)):
         parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
-    # No tuning results of earlier servers: the trials are what is measured. Their known-answer tests are,
-    # since they would be run beside the first minutes.
+    # The cache holds no tuning results, since the trials are measured. It holds the verdicts of known-answer tests,
+    # which would otherwise run during the first minutes.
     with TemporaryDirectory() as cache:
         with suppress(FileNotFoundError):
             copy(Path(os.environ.get("SHARDCALL_CACHE_DIR") or default_cache_dir()) / Verdicts.FILE_NAME, cache)

@@ -2,7 +2,7 @@
 
     python benchmarks/python_calls.py [--unary]
 
-The calls of all threads count. What the processes call while nobody asks them is measured too and subtracted.
+The calls of all threads count. Calls of idle processes are measured too and subtracted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.report import table
 CALLS = 300
 _FIRST_CALLS = 20
 _SHOWN = 0.5
-_OWN = re.compile(r"/shardcall(_server|_worker)?/")
+_PROJECT_MODULES = re.compile(r"/shardcall(_server|_worker)?/")
 ByFunction = Mapping[str, float]
 
 
@@ -49,17 +49,17 @@ def measure(transport: str) -> tuple[ByFunction, ByFunction]:
 
 
 def summary(transport: str) -> list[tuple[float, float]]:
-    """Returns the Python calls in the client and in the front end: of the project's modules, and of all; or none."""
+    """Returns the Python calls in the client and in the front end: to the project's code, and to all."""
     try:
         measured = measure(transport)
     except LookupError as error:
         print(error, file=sys.stderr)
         return []
-    return [(_own(counts), sum(counts.values())) for counts in measured]
+    return [(_project_calls(counts), sum(counts.values())) for counts in measured]
 
 
-def _own(counts: ByFunction) -> float:
-    return sum(number for name, number in counts.items() if _OWN.search(name))
+def _project_calls(counts: ByFunction) -> float:
+    return sum(number for name, number in counts.items() if _PROJECT_MODULES.search(name))
 
 
 def _of_calls(folder: Path, running: Server, client: Child, what: str) -> tuple[ByFunction, ByFunction]:
@@ -93,7 +93,7 @@ def main() -> int:
     measured = measure("tcp-unary" if arguments.unary else "tcp")
     for process, counts in zip(("client", "front end"), measured, strict=True):
         rows = [[f"Python calls in the {process}", "a small call"], ["together", f"{sum(counts.values()):.1f}"]]
-        rows.append(["of shardcall's modules", f"{_own(counts):.1f}"])
+        rows.append(["of shardcall's modules", f"{_project_calls(counts):.1f}"])
         for name, number in sorted(counts.items(), key=lambda item: -item[1]):
             if number >= _SHOWN:
                 path, function = name.rsplit(":", 1)

@@ -2,9 +2,9 @@
 
     python benchmarks/traced.py [--rounds N] [--output FILE.md]
 
-Arrays are on the mesh before, results are read where they are one number and waited for elsewhere. The floor is JAX
-with functions as accurate as the server's where JAX's own are less, and JAX again elsewhere. Every figure of a table
-comes from one run, in interleaved rounds. It judges claims at the end and gates nothing.
+Arrays are on the mesh beforehand. Results of one number are read, others are waited for. The floor is JAX with
+functions as accurate as the server's; where JAX's own are as accurate, it is JAX again. Every figure of a table comes
+from one run, in interleaved rounds. The claims at the end are judged and gate nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from harness.asking import Child, client_environment, run_rounds, server
-from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
+from harness.report import Claim, claim_table, machine, milliseconds, ratio_claim, table
 
 _ROWS = (  # the title, the job, the size, the limit, and whether JAX has a round trip added
     ("diff · 0.5 → tanh → sum", "chain", 512, 1.2, True),
@@ -49,11 +49,11 @@ def ratios(address: str, rounds: int) -> tuple[list[list[str]], list[Claim]]:
         samples = run_rounds(requests, size, rounds, f"{title}, {size}²")
         if errors := [f"{name}: {one.error}" for name, one in samples.items() if one.error]:
             sys.exit("; ".join(errors))
-        took, peer, least, round_trip = (statistics.median(one.seconds) for one in samples.values())
-        ratio, to_floor = (took / (each + round_trip * has_round_trip) for each in (peer, least))
-        times = map(milliseconds, (took, peer, least, round_trip))
+        took, peer, accurate, round_trip = (statistics.median(one.seconds) for one in samples.values())
+        ratio, to_floor = (took / (base + round_trip * has_round_trip) for base in (peer, accurate))
+        times = map(milliseconds, (took, peer, accurate, round_trip))
         rows.append([title, f"{size}²", *times, f"{ratio:.2f}", f"{to_floor:.2f}"])
-        claims.append(at_most(f"{title}, {size}², ÷ JAX{' + a round trip' * has_round_trip}", limit, ratio))
+        claims.append(ratio_claim(f"{title}, {size}², ÷ JAX{' + a round trip' * has_round_trip}", limit, ratio))
     counted = ours.ask("bytes", 100)
     claims.append(
         Claim(f"a call takes at most {_MAX_BYTES} bytes", f"{counted['bytes']:.0f}", counted["bytes"] <= _MAX_BYTES)
@@ -64,7 +64,7 @@ def ratios(address: str, rounds: int) -> tuple[list[list[str]], list[Claim]]:
 
 
 def launches(rounds: int) -> tuple[list[list[str]], list[Claim]]:
-    """Returns how long a function of many calls takes to be traced, found and launched, and the claims."""
+    """Returns the times to trace, look up and launch a function of many calls, and the claims."""
     seconds: dict[str, list[float]] = {"new": [], "known to the server": [], "from disk": []}
     environment = client_environment(tuned=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def launches(rounds: int) -> tuple[list[list[str]], list[Claim]]:
                 for _ in range(5):
                     seconds["known to the server"] += child.ask("many", _NODES)["seconds"]
                 child.stop()
-    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
     rows = [[f"{_NODES} calls, first run", *medians], ["ms", *map(milliseconds, medians.values())]]
     return rows, [
         Claim(f"{name}: at most {limit * 1e3:.0f} ms", f"{milliseconds(medians[name])} ms", medians[name] <= limit)

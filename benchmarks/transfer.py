@@ -3,7 +3,7 @@
     python benchmarks/transfer.py [--sizes 4KiB,1MiB] [--rounds N] [--allocator tuned|default|both] [--output FILE.md]
 
 The job: a NumPy array in, its difference along the sharded axis taken on 8 devices, a NumPy array out. Every figure of
-a table comes from one run, in interleaved rounds. It judges claims at the end and gates nothing.
+a table comes from one run, in interleaved rounds. The claims at the end are judged and gate nothing.
 benchmarks/README.md explains the rows.
 """
 
@@ -44,26 +44,26 @@ class Row:
     """A row of the table: a child process and the job that it runs.
 
     Attributes:
-        title: of the row.
+        title: the title of the row.
         group: "ours", "floor" or "peer".
-        child: the module that is asked.
-        what: the job.
-        most_bytes: the largest size that it is asked for.
+        child: the module that runs the job.
+        what: the name of the job.
+        max_bytes: the largest array size of the row.
     """
 
     title: str
     group: str
     child: str
     what: str
-    most_bytes: int = _ANY
+    max_bytes: int = _ANY
 
 
 _OURS = "shardcall_client"
 ROWS = {
     "tcp": Row("TCP, as the client chooses", "ours", _OURS, "tcp"),
-    "tcp-stream": Row("TCP, stream", "ours", _OURS, "tcp-stream", most_bytes=_MIB),
+    "tcp-stream": Row("TCP, stream", "ours", _OURS, "tcp-stream", max_bytes=_MIB),
     "uds": Row("UDS, as the client chooses", "ours", _OURS, "uds"),
-    "uds-stream": Row("UDS, stream", "ours", _OURS, "uds-stream", most_bytes=_MIB),
+    "uds-stream": Row("UDS, stream", "ours", _OURS, "uds-stream", max_bytes=_MIB),
     "segment-in-place": Row("segment: copied in, read in place", "ours", _OURS, "segment-in-place"),
     "segment-copied": Row("segment: copied in, copied out", "ours", _OURS, "segment-copied"),
     "segment-empty": Row("segment: made there, read in place", "ours", _OURS, "segment-empty"),
@@ -73,9 +73,9 @@ ROWS = {
     "memcpy-2": Row("floor: memcpy in and out, 2 threads", "floor", "floors", "in-and-out-2"),
     "socket-tcp": Row("floor: TCP socket echo", "floor", "floors", "tcp"),
     "socket-uds": Row("floor: UDS socket echo", "floor", "floors", "uds"),
-    "echo-unary-tcp": Row("floor: gRPC echo, TCP, unary", "floor", "grpc_echo", "unary-tcp", most_bytes=_MIB),
+    "echo-unary-tcp": Row("floor: gRPC echo, TCP, unary", "floor", "grpc_echo", "unary-tcp", max_bytes=_MIB),
     "echo-stream-tcp": Row("floor: gRPC echo, TCP, stream", "floor", "grpc_echo", "stream-tcp"),
-    "echo-unary-uds": Row("floor: gRPC echo, UDS, unary", "floor", "grpc_echo", "unary-uds", most_bytes=_MIB),
+    "echo-unary-uds": Row("floor: gRPC echo, UDS, unary", "floor", "grpc_echo", "unary-uds", max_bytes=_MIB),
     "echo-stream-uds": Row("floor: gRPC echo, UDS, stream", "floor", "grpc_echo", "stream-uds"),
     "jax-diff": Row("peer: JAX in process, jnp.diff", "peer", "in_process_jax", "diff"),
     "jax-halo": Row("peer: JAX in process, the server's halo", "peer", "in_process_jax", "halo"),
@@ -92,13 +92,13 @@ ROWS = {
 _HERE = (_OURS, "floors", "grpc_echo", "in_process_jax")
 _PEERS = ("arrow_flight", "ray_actor", "triton_server")
 _TOGETHER_BYTES = 256 * _MIB
-"""Larger arrays are measured one process after the other: together they would not fit into memory."""
+"""For larger arrays the processes run one after the other, since together they would not fit into memory."""
 Measured = Mapping[int, Mapping[str, Samples]]
 
 
 @contextmanager
 def children(tuned: bool, modules: Iterable[str], peers_dir: Path) -> Iterator[dict[str, Child]]:
-    """Starts what is asked, and the server where our client is; all that is asked with the same environment."""
+    """Starts the child processes with the same environment, and the server if the shardcall client is one of them."""
     environment = client_environment(tuned)
     with ExitStack() as stack:
         asked = {}
@@ -116,7 +116,7 @@ def children(tuned: bool, modules: Iterable[str], peers_dir: Path) -> Iterator[d
 
 
 def measure(tuned: bool, arguments: argparse.Namespace) -> Measured:
-    """Asks every row for every size, the smallest first."""
+    """Measures every row for every size, in ascending order of size."""
     modules = (*_HERE, *arguments.peers)
     sizes = sorted(arguments.sizes)
     measured: dict[int, dict[str, Samples]] = {}
@@ -134,14 +134,12 @@ def measure(tuned: bool, arguments: argparse.Namespace) -> Measured:
 
 def _requests(asked: Mapping[str, Child], size: int) -> dict[str, tuple[Child, str]]:
     return {
-        name: (asked[row.child], row.what)
-        for name, row in ROWS.items()
-        if row.child in asked and size <= row.most_bytes
+        name: (asked[row.child], row.what) for name, row in ROWS.items() if row.child in asked and size <= row.max_bytes
     }
 
 
 def times(measured: Measured) -> list[str]:
-    """Median milliseconds of every row, by size, and the kernel's own."""
+    """Returns a table of the median milliseconds of every row and of the kernel alone, by size."""
     rows = [["what, ms", *map(size_name, measured)]]
     for name, row in ROWS.items():
         cells = [_cell(samples.get(name)) for samples in measured.values()]
@@ -164,7 +162,7 @@ def _ms(seconds: float | None) -> str:
 
 
 def failures(measured: Measured) -> list[str]:
-    """The reasons why rows have no figure, each once."""
+    """Returns the reasons for rows without a figure, without repetitions."""
     reasons = {
         f"* {ROWS[name].title}: {samples.error}"
         for by_row in measured.values()
@@ -175,7 +173,7 @@ def failures(measured: Measured) -> list[str]:
 
 
 def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
-    """All that is said about one setting of the allocator."""
+    """Returns the part of the report about one setting of the allocator."""
     lines = [f"## The allocator {'tuned' if tuned else 'as it is'}", ""]
     if arguments.memory != "only":
         measured = measure(tuned, arguments)
@@ -193,7 +191,7 @@ def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
 
 
 def draw(measured: Measured, tuned: bool, arguments: argparse.Namespace) -> str:
-    """Draws the times beside the report, and gives the line that shows them."""
+    """Draws the times into a file beside the report; returns the line of the report that shows it."""
     lines = []
     for key, row in ROWS.items():
         seconds_of = {size: samples[key].seconds for size, samples in measured.items() if key in samples}
@@ -218,16 +216,16 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures an array's transfer to the server and back.")
     parser.add_argument("--sizes", type=_sizes, default=SIZES, help="such as 4KiB,1MiB (4 B to 128 MiB)")
     parser.add_argument("--largest", action="store_true", help="1 GiB too")
-    parser.add_argument("--rounds", type=int, default=9, help="how often each row is asked (9)")
+    parser.add_argument("--rounds", type=int, default=9, help="runs of each row (9)")
     parser.add_argument("--allocator", choices=("tuned", "default", "both"), default="tuned")
     parser.add_argument(
         "--memory", choices=("no", "too", "only"), default="no", help="the server's memory, from 16 MiB"
     )
     parser.add_argument(
-        "--memory-calls", type=int, default=1000, help="of 16 MiB, after which memory is looked at (1000)"
+        "--memory-calls", type=int, default=1000, help="calls of 16 MiB after which memory is measured (1000)"
     )
-    parser.add_argument("--peers", nargs="*", default=_PEERS, choices=_PEERS, help="which are asked (all)")
-    parser.add_argument("--peers-dir", type=Path, default=PEERS_DIR, help="where install_peers.py has put them")
+    parser.add_argument("--peers", nargs="*", default=_PEERS, choices=_PEERS, help="peers to measure (all)")
+    parser.add_argument("--peers-dir", type=Path, default=PEERS_DIR, help="folder of the peers' environments")
     parser.add_argument("--output", type=Path, help="write the report there too, and plots beside it")
     arguments = parser.parse_args()
     if arguments.largest:
@@ -256,7 +254,7 @@ def main() -> int:
 
 
 def peer_versions(arguments: argparse.Namespace) -> dict[str, str]:
-    """The versions of the peers that are installed."""
+    """Returns the versions of the installed peers."""
     versions = {}
     for peer, package in zip(_PEERS, ("pyarrow", "ray", "nvidia-pytriton"), strict=True):
         python = peer_python(arguments.peers_dir, peer)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.asking import Samples
-from harness.report import Claim, at_most, size_name, table
+from harness.report import Claim, ratio_claim, size_name, table
 
 ByRow = Mapping[str, Samples]
 _MIB = 1 << 20
@@ -22,20 +22,20 @@ _FLOORS = {
 
 
 def median(samples: ByRow, names: Sequence[str]) -> float | None:
-    """The lowest median among rows; None if none of them was measured."""
+    """Returns the lowest median among rows; None if no row was measured."""
     medians = [statistics.median(samples[name].seconds) for name in names if name in samples and samples[name].seconds]
     return min(medians, default=None)
 
 
 def kernel(samples: ByRow, name: str = "") -> float | None:
-    """The kernel's own time in the calls of one row; the lowest of all rows' medians if none is named."""
+    """Returns the median time of the kernel in the calls of one row; without a name, the lowest of all rows."""
     names = [name] if name else list(samples)
     medians = [statistics.median(samples[name].execute) for name in names if name in samples and samples[name].execute]
     return min(medians, default=None)
 
 
-def over_floor(samples: ByRow, name: str) -> float | None:
-    """A row's time over its floor and the kernel's time, if all were measured."""
+def floor_ratio(samples: ByRow, name: str) -> float | None:
+    """Returns a row's time divided by its floor plus the kernel's time; None if one was not measured."""
     took, floor, computed = median(samples, [name]), median(samples, _FLOORS[name][1]), kernel(samples, name)
     if took is None or floor is None or computed is None:
         return None
@@ -43,17 +43,17 @@ def over_floor(samples: ByRow, name: str) -> float | None:
 
 
 def ratios(measured: Mapping[int, ByRow]) -> list[str]:
-    """Every row of ours over its floor, by size."""
+    """Returns a table of the shardcall rows divided by their floors, by size."""
     rows = [["÷ floor", *map(size_name, measured)]]
     for name, (title, _) in _FLOORS.items():
-        cells = [over_floor(samples, name) for samples in measured.values()]
+        cells = [floor_ratio(samples, name) for samples in measured.values()]
         if any(cell is not None for cell in cells):
             rows.append([title, *("" if cell is None else f"{cell:.2f}" for cell in cells)])
     return table(rows)
 
 
 def claims(measured: Mapping[int, ByRow]) -> list[Claim]:
-    """The claims about the sizes that were measured."""
+    """Returns the claims about the sizes that were measured."""
     claimed = [Claim("every result is np.diff's, bit for bit", "", _all_right(measured))]
     if samples := measured.get(_LARGE):
         claimed += _large(samples)
@@ -74,8 +74,8 @@ def _large(samples: ByRow) -> Iterator[Claim]:
         ("segment-empty", 1.3, "segment, made there, read in place: at most 1.3 × (kernel + memcpy once)"),
         ("tcp", 1.25, "TCP stream: at most 1.25 × (bare gRPC echo + kernel)"),
     ):
-        if (ratio := over_floor(samples, name)) is not None:
-            yield at_most(f"{size}: {text}", limit, ratio)
+        if (ratio := floor_ratio(samples, name)) is not None:
+            yield ratio_claim(f"{size}: {text}", limit, ratio)
     ours = median(samples, ["segment-in-place"])
     for title, names in (
         ("JAX in process, jnp.diff", ["jax-diff"]),
@@ -99,7 +99,7 @@ def _middle(samples: ByRow) -> Iterator[Claim]:
     tcp, echo = median(samples, ["tcp"]), median(samples, ["echo-stream-tcp"])
     if tcp is None or echo is None:
         return
-    yield at_most(f"{size}: TCP stream: at most 1.25 × the bare gRPC echo", 1.25, tcp / echo)
+    yield ratio_claim(f"{size}: TCP stream: at most 1.25 × the bare gRPC echo", 1.25, tcp / echo)
     flight = median(samples, ["arrow_flight-diff", "arrow_flight-halo"])
     if flight is not None:
         yield Claim(f"{size}: TCP stream is faster than Arrow Flight", f"{flight / tcp:.2f} ×", flight > tcp)

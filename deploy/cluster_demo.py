@@ -1,4 +1,4 @@
-"""`make cluster-demo`: a mesh of four containers, the first question over it, and one of them killed.
+"""Demonstration of a mesh of four containers, one of which is killed (`make cluster-demo`).
 
 Needs Python alone here, and a Docker engine with `docker compose` or docker-compose 1.29. Whatever happens, what it
 started is gone at the end.
@@ -22,17 +22,17 @@ _began = time.monotonic()
 
 
 def show(line: str) -> None:
-    """Prints a line at once, also where nobody looks."""
+    """Prints a line and flushes it, since standard output may be a pipe."""
     print(line, flush=True)  # noqa: T201  # that is what this program is for
 
 
 def say(what: str) -> None:
-    """Prints what is done, with the time since the start."""
+    """Prints a step, with the time since the start."""
     show(f"[{time.monotonic() - _began:6.1f} s] {what}")
 
 
 def find_compose() -> list[str]:
-    """The command that this machine has for docker-compose.yml."""
+    """Returns the command of this machine for docker-compose.yml."""
     for command in (["docker", "compose"], ["docker-compose"]):
         try:
             version = subprocess.run([*command, "version"], capture_output=True, timeout=30, check=False)
@@ -44,7 +44,7 @@ def find_compose() -> list[str]:
 
 
 def output(*command: str) -> str:
-    """What a command prints; if it fails, so does the demonstration, with all that it said."""
+    """Returns the output of a command; if it fails, ends the demonstration with its output."""
     ended = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -54,7 +54,7 @@ def output(*command: str) -> str:
 
 
 class Demo:
-    """The containers of the demonstration, and what is done to them.
+    """The containers of the demonstration and their steps.
 
     Args:
         compose: the command, with the project.
@@ -64,14 +64,14 @@ class Demo:
         self._compose = compose
 
     def run(self) -> int:
-        """Brings all up, shows, and takes all down; returns the exit status."""
+        """Starts the containers, runs the demonstration and removes them; returns the exit status."""
         say("building the image shardcall:dev (minutes at the first time)")
         output(*self._compose, "build")
         self._down()  # of one that was ended in the middle
         try:
             say(f"starting {FRONT_END} and {', '.join(WORKERS)}, of 2 devices each, and waiting for their mesh")
             output(*self._compose, "up", "--detach", FRONT_END, *WORKERS)
-            self._wait_until_healthy()
+            self._wait_healthy()
             say("the mesh serves; a client asks that knows the front end's name, its authority and a token\n")
             return self._watch()
         finally:
@@ -87,7 +87,7 @@ class Demo:
         (state,) = json.loads(output("docker", "inspect", identity))
         return {**state["State"], "restarts": state["RestartCount"]}
 
-    def _wait_until_healthy(self) -> None:
+    def _wait_healthy(self) -> None:
         deadline = time.monotonic() + HEALTHY_S
         while dict(self._inspect(FRONT_END)["Health"])["Status"] != "healthy":  # type: ignore[call-overload]
             if time.monotonic() > deadline:
@@ -95,7 +95,7 @@ class Demo:
             time.sleep(0.5)
 
     def _watch(self) -> int:
-        """Lets the client ask, and kills a worker when it has begun to watch."""
+        """Starts the client, and kills a worker once the client watches the mesh."""
         front_end = self._inspect(FRONT_END)
         command = [*self._compose, "run", "--rm", "-T", "cluster-demo", "--watch"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as client:
@@ -112,7 +112,7 @@ class Demo:
         return client.returncode or int(not same)
 
     def _kill(self) -> None:
-        """Kills all that runs in a worker's container, from inside: what `docker kill` ends, Docker leaves ended."""
+        """Kills the processes in a worker's container from inside, since Docker restarts none after `docker kill`."""
         say(f"killing {VICTIM}: SIGKILL for all of its processes")
         # It may end with the container, so what it returns says nothing.
         command = [*self._compose, "exec", "-T", VICTIM, "sh", "-c", "kill -s KILL -- -1"]

@@ -246,7 +246,7 @@ def call_stream(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def own_server() -> Iterator[Callable[..., ServerProcess]]:
+def server_factory() -> Iterator[Callable[..., ServerProcess]]:
     """Makes servers of a test's own, which it may set up, stop or kill; gone after the test."""
     with ExitStack() as stack:
         yield lambda *flags, **options: stack.enter_context(running_server(*flags, **options))

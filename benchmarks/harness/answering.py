@@ -1,7 +1,7 @@
-"""The side of a benchmark's child process, which runs one job per request and sleeps in between.
+"""The child process of a benchmark, which runs one job per request and sleeps in between.
 
-Lines ``WHAT NUMBER`` come on standard input; each is answered with one line of JSON, through a pipe of its own: what
-libraries print is no answer. Runs in the environments of peers too, so it needs NumPy and nothing else.
+Lines ``WHAT NUMBER`` come on standard input; each is answered with one line of JSON through a separate pipe, since
+libraries may print to standard output. The module runs in the environments of peers too, so it needs only NumPy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWERS_FD = "SHARDCALL_BENCHMARK_ANSWERS_FD"
 """The environment variable that names the pipe."""
 
 SHARDED_FROM_BYTES = 4096
-"""Smaller arrays are computed on one device, those from here on on all."""
+"""Arrays of at least this size are computed on all devices, smaller ones on one."""
 
 _LARGE_BYTES = 1 << 20
 _SMALL_CALLS = 10
@@ -33,7 +33,7 @@ _SMALL_CALLS = 10
 
 @lru_cache(maxsize=1)
 def operand(size_bytes: int) -> NDArray:
-    """The array of a size, the same in every process; the one of the size before is forgotten."""
+    """Returns the array of a size, which is the same in every process; only the last one is kept."""
     generator = np.random.default_rng(0)
     if size_bytes < 8:
         return generator.standard_normal((1, size_bytes // 4)).astype(np.float32)
@@ -44,21 +44,21 @@ def operand(size_bytes: int) -> NDArray:
 
 @lru_cache(maxsize=1)
 def touched_memory(size_bytes: int) -> NDArray:
-    """Memory of the array's shape that has been touched: where results are copied out to."""
+    """Returns touched memory of the array's shape, into which results are copied."""
     return np.ones_like(operand(size_bytes))
 
 
 def difference(x: NDArray) -> NDArray:
-    """The expected result of every job."""
+    """Returns the expected result of a job."""
     return np.diff(x, axis=0, prepend=x.dtype.type(0))
 
 
-class Timed:
-    """A handler that runs a job on the array of the size asked for and times it; small ones several times.
+class TimedHandler:
+    """A handler that runs a job on the array of the requested size and times it; several times on small arrays.
 
     Args:
-        job: takes the array, gives the result.
-        expected: what it must give; compared, bit for bit, the first time that a size is asked for.
+        job: takes the array and returns the result.
+        expected: returns the expected result, which is compared bit for bit at the first request of a size.
     """
 
     def __init__(self, job: Callable[[NDArray], NDArray], expected: Callable[[NDArray], NDArray] = difference) -> None:
@@ -69,7 +69,7 @@ class Timed:
     def __call__(self, size_bytes: int) -> Answer:
         """Runs the job."""
         x, seconds = self.argument(size_bytes), []
-        # A process that has slept is slow at first: of a few calls the median is what counts.
+        # A process that has slept is slow at first, so the caller takes the median of a few calls.
         for _ in range(1 if size_bytes >= _LARGE_BYTES else _SMALL_CALLS):
             result = None  # frees the memory of the result before the next job
             began = time.perf_counter()
@@ -82,17 +82,17 @@ class Timed:
         return answer
 
     def argument(self, size_bytes: int) -> NDArray:
-        """The array that the job gets."""
+        """Returns the argument of the job."""
         return operand(size_bytes)
 
 
 def same(x: NDArray) -> NDArray:
-    """The expected result of an echo."""
+    """Returns the expected result of an echo."""
     return x
 
 
 def repeated(call: Callable[[], object]) -> Handler:
-    """A handler that makes the requested number of calls, one after the other."""
+    """Returns a handler that makes the requested number of calls, one after the other."""
 
     def handler(count: int) -> Answer:
         seconds = []

@@ -1,4 +1,4 @@
-"""The side of the benchmark itself: child processes that it asks in interleaved rounds."""
+"""Child processes of a benchmark, which run jobs in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 
 
 def client_environment(tuned: bool) -> dict[str, str]:
-    """The environment of every child process: glibc's allocator as the server's or the default; equal XLA flags."""
+    """Returns the environment of the child processes: the server's allocator or the default one, and its XLA flags."""
     environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
     return worker_environment(tuned_environment(environment) if tuned else environment)
 
 
 class Child:
-    """A process that runs a module of ``peers`` and answers; see answering.py.
+    """A process that runs a module of ``peers`` and answers requests; see answering.py.
 
     Args:
-        module: of ``benchmarks/``, "peers.floors".
-        arguments: of its command line.
-        environment: that it starts with.
-        python: the interpreter; of a peer's environment, or this one.
+        module: the module below ``benchmarks/``, such as "peers.floors".
+        arguments: the arguments of its command line.
+        environment: the environment of the process.
+        python: the interpreter, of a peer's environment or this one.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
         if not python.exists():
             return
-        # What libraries print is of interest only if the process ends. Answers have a pipe of their own.
+        # Output of libraries is shown only if the process ends early. Answers have a separate pipe.
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         answers, theirs = os.pipe()
         self._answers = os.fdopen(answers)
@@ -109,9 +109,9 @@ class Server:
 
     Attributes:
         address: "host:port".
-        unix_address: "unix:/path"; empty where it listens on none.
-        pid: of the front end.
-        worker_pid: of the mesh worker.
+        unix_address: "unix:/path"; empty without a Unix socket.
+        pid: the process id of the front end.
+        worker_pid: the process id of the mesh worker.
     """
 
     address: str
@@ -122,11 +122,11 @@ class Server:
 
 @contextmanager
 def server(folder: Path, *, tuned: bool, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A server of 8 devices that listens on a port and, where it can, on a Unix socket in ``folder``.
+    """Starts a server of 8 devices that listens on a port and, if it supports that, on a Unix socket in ``folder``.
 
     Args:
         folder: the folder of the socket.
-        tuned: whether its processes set the allocator.
+        tuned: whether its processes tune the allocator.
         environment: variables to add.
     """
     path = folder / "shardcall.sock"
@@ -151,7 +151,7 @@ def _has_option(name: str) -> bool:
 
 
 def children_of(pid: int) -> list[int]:
-    """The ids of a process's children, the first one first."""
+    """Returns the ids of a process's children, oldest first."""
     children: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError):  # a thread that has just ended
@@ -161,12 +161,12 @@ def children_of(pid: int) -> list[int]:
 
 @dataclass
 class Samples:
-    """The answers to one request, one of each round.
+    """The answers to one request, one for each round.
 
     Attributes:
-        seconds: of the caller.
-        execute: of the kernel alone, if the server reports it.
-        right: whether every result that was looked at is NumPy's, bit for bit.
+        seconds: the times of the caller.
+        execute: the times of the kernel alone, if the server reports them.
+        right: whether every compared result equals NumPy's bit for bit.
         error: the reason if there are no figures.
     """
 
@@ -176,7 +176,7 @@ class Samples:
     error: str = ""
 
     def add(self, answer: Mapping[str, Any], *, counts: bool) -> None:
-        """Takes an answer; one that does not count is looked at for errors and rightness only."""
+        """Adds an answer; of one that does not count, only errors and wrong results are recorded."""
         self.error = str(answer.get("error", ""))
         self.right = self.right and bool(answer.get("right", True))
         if self.error or not counts:
@@ -189,10 +189,10 @@ def run_rounds(requests: Mapping[str, tuple[Child, str]], number: int, rounds: i
     """Sends every request once a round, in a random order; the round before the first does not count.
 
     Args:
-        requests: by name: the child and the job that it runs.
-        number: sent with every request.
-        rounds: that count.
-        note: shown as progress.
+        requests: the child and its job, by the name of the row.
+        number: the number that is sent with every request.
+        rounds: the number of rounds that count.
+        note: the text that is shown as progress.
     """
     measured = {name: Samples() for name in requests}
     for count in range(rounds + 1):
@@ -205,5 +205,5 @@ def run_rounds(requests: Mapping[str, tuple[Child, str]], number: int, rounds: i
 
 
 def peer_python(peers_dir: Path, peer: str) -> Path:
-    """The interpreter of a peer's environment, whether or not it is installed."""
+    """Returns the interpreter of a peer's environment, which may not be installed."""
     return peers_dir / peer / "bin" / "python"

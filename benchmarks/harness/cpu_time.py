@@ -1,4 +1,4 @@
-"""Processor time of small calls by process and thread, with an idea for each part to reduce it."""
+"""Processor time of small calls by process and thread, with an idea to reduce each part."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Part:
     """A row of the table.
 
     Attributes:
-        title: of the row.
-        process: whose threads.
-        names: how their names begin; the first part that fits takes a thread.
-        idea: what would shrink it.
+        title: the title of the row.
+        process: the process of the threads.
+        names: prefixes of the threads' names; a thread belongs to the first part that matches.
+        idea: an idea to reduce the time.
     """
 
     title: str
@@ -78,14 +78,14 @@ CLIENT_IDEA = "protobuf, and the hand-over between gRPC's thread and the caller:
 
 
 def of_calls(server: Server, work: Callable[[], tuple[int, float]]) -> tuple[dict[str, float], float]:
-    """Seconds a call that every part uses.
+    """Measures the processor time of a call.
 
     Args:
-        server: that is called.
-        work: makes calls, and returns their number and the processor's seconds of the clients.
+        server: the server that is called.
+        work: makes calls; returns their number and the processor time of the clients in seconds.
 
     Returns:
-        By part, and the clients'.
+        The seconds of a call in each part, and in the clients.
     """
     pids = {_FRONT_END: server.pid, _WORKER: server.worker_pid}
     before = {process: thread_seconds(pid) for process, pid in pids.items()}
@@ -103,10 +103,11 @@ def _part(process: str, name: str) -> str:
 
 
 def load(children: list[Child], what: str, callers: int) -> tuple[int, float, float]:
-    """Lets callers call at once, as threads spread over processes.
+    """Makes calls from many threads, spread over processes.
 
     Returns:
-        Calls, the processor's seconds of the clients, and calls per second; zeros if it cannot be done.
+        The number of calls, the processor time of the clients in seconds, and the calls per second; zeros if a child
+        does not support the job.
     """
     for child in children:
         child.send(what, callers // len(children))

@@ -1,4 +1,4 @@
-"""A server that a child process starts for itself, and that ends with it."""
+"""Servers that child processes start, and that end with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def started(module: str, *arguments: str) -> Iterator[str]:
-    """Starts a module as a server; gives the first line that it prints, which is where it listens."""
+    """Starts a module as a server; yields the first line that it prints, its address."""
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as process:
         assert process.stdin is not None
@@ -25,5 +25,5 @@ def announce(address: str) -> None:
 
 
 def wait_for_end() -> None:
-    """Waits until the starter ends or lets go."""
+    """Waits until the process that started this one ends or closes the pipe."""
     sys.stdin.read()

@@ -10,15 +10,15 @@ from harness.answering import Answer, Handler
 
 
 def loaded(call: Callable[[], object], seconds: float) -> Handler:
-    """A handler that calls from the requested number of threads, for a number of seconds."""
+    """Returns a handler that calls from the requested number of threads for a number of seconds."""
 
     def handler(threads: int) -> Answer:
         began, cpu = time.perf_counter(), time.process_time()
-        until = began + seconds
+        deadline = began + seconds
 
         def caller() -> int:
             calls = 0
-            while time.perf_counter() < until:
+            while time.perf_counter() < deadline:
                 call()
                 calls += 1
             return calls

@@ -1,4 +1,4 @@
-"""Memory of the server's two processes during calls, above idle."""
+"""Memory of the server's two processes during calls, relative to an idle server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.asking import Child, Server, client_environment, server
 from harness.processes import PeakMemory, pss_bytes
-from harness.report import Claim, at_most, size_name, table
+from harness.report import Claim, ratio_claim, size_name, table
 
 TRANSPORTS = {"tcp": ("TCP, stream", 2.2), "segment-in-place": ("segment", 1.7)}
 _MIN_BYTES = 16 << 20
@@ -20,7 +20,7 @@ _FIRST_CALLS = 50
 
 @contextmanager
 def _idle_server(tuned: bool) -> Iterator[tuple[Server, Child]]:
-    """A server that has served one small call, and a client of it."""
+    """Starts a server that has served one small call, and a client of it."""
     with tempfile.TemporaryDirectory() as folder, server(Path(folder), tuned=tuned) as running:
         client = Child("peers.shardcall_client", running.address, environment=client_environment(tuned))
         client.ask("tcp", 4096)
@@ -29,7 +29,7 @@ def _idle_server(tuned: bool) -> Iterator[tuple[Server, Child]]:
 
 
 def by_size(sizes: Sequence[int], tuned: bool) -> tuple[list[str], list[Claim]]:
-    """The peak above idle during a few calls, for every size from 16 MiB on; each with a server of its own."""
+    """Measures the peak above idle during a few calls, for sizes from 16 MiB, with a new server for each size."""
     rows = [["array", "transport", "idle, MiB", "peak above idle, MiB", "÷ (input + output)"]]
     claims = []
     for size in (size for size in sizes if size >= _MIN_BYTES):
@@ -45,12 +45,12 @@ def by_size(sizes: Sequence[int], tuned: bool) -> tuple[list[str], list[Claim]]:
                 continue
             ratio = (memory.peak_bytes - idle) / (2 * size)
             rows.append([size_name(size), title, _mib(idle), _mib(memory.peak_bytes - idle), f"{ratio:.2f}"])
-            claims.append(at_most(f"{size_name(size)}: {title}: at most {limit} × (input + output)", limit, ratio))
+            claims.append(ratio_claim(f"{size_name(size)}: {title}: at most {limit} × (input + output)", limit, ratio))
     return table(rows, left=2), claims
 
 
 def by_count(calls: int, tuned: bool) -> tuple[list[str], list[Claim]]:
-    """Memory after 50 calls of 16 MiB and after many."""
+    """Measures memory after 50 calls of 16 MiB and after many."""
     rows = [["transport", f"after {_FIRST_CALLS} calls, MiB", f"after {calls} calls, MiB", "quotient"]]
     claims = []
     for transport, (title, _) in TRANSPORTS.items():

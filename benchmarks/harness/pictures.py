@@ -1,4 +1,4 @@
-"""Pictures beside a report, where matplotlib has been installed for them."""
+"""Pictures beside a report, if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.asking import PEERS_DIR, peer_python
 
 
 def picture(figure: Mapping[str, object], report: Path, part: str, peers_dir: Path = PEERS_DIR) -> str:
-    """Draws a figure beside a report; returns the line that shows it there.
+    """Draws a figure into a file beside a report; returns the line of the report that shows it.
 
     Args:
         figure: as `harness.plots` takes it.

@@ -1,4 +1,4 @@
-"""Draws one figure: lines over sizes, or bars. Runs where matplotlib is; see install_peers.py.
+"""Draws one figure, of lines over sizes or of bars. It needs matplotlib; see install_peers.py.
 
 python -m harness.plots FILE.svg < FIGURE.json
 """
@@ -18,14 +18,14 @@ _STYLES = {"ours": "-o", "floor": ":", "peer": "--s"}
 def main() -> None:
     figure = json.load(sys.stdin)
     mpl.use("svg")
-    # Text as text and no dates: the file is the same if the figures are.
+    # Text stays text, and there are no dates, so that equal figures give equal files.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "shardcall"})
     fig = draw_lines(figure) if "lines" in figure else draw_bars(figure)
     fig.savefig(sys.argv[1], metadata={"Date": None}, bbox_inches="tight")
 
 
 def draw_lines(figure: dict[str, Any]) -> Any:
-    """Times over sizes, both logarithmic."""
+    """Draws times over sizes, on logarithmic axes."""
     fig, axes = pyplot.subplots(figsize=(9, 6))
     for line in figure["lines"]:
         sizes, seconds = zip(*line["points"], strict=True)
@@ -38,7 +38,7 @@ def draw_lines(figure: dict[str, Any]) -> Any:
 
 
 def draw_bars(figure: dict[str, Any]) -> Any:
-    """A group of bars for each row, one of each series, and a line where the floor is."""
+    """Draws a group of bars for each row, with a bar for each series, and a line at the floor."""
     rows, series = figure["rows"], figure["bars"]
     height = 0.8 / len(series)
     fig, axes = pyplot.subplots(figsize=(9, 0.9 + len(rows) * (0.14 + 0.1 * len(series))))

@@ -1,4 +1,4 @@
-"""Resource usage of processes, as the kernel counts it: memory, and processor time by thread."""
+"""Resource usage of processes as counted by the kernel: memory, and processor time by thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INTERVAL_S = 0.004
 
 
 def pss_bytes(pids: Sequence[int]) -> int:
-    """Proportional set size: pages that several processes share count in parts."""
+    """Returns the proportional set size of processes, in which each process counts its share of a shared page."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -24,10 +24,10 @@ def pss_bytes(pids: Sequence[int]) -> int:
 
 
 class PeakMemory:
-    """Looks at the memory of processes every few milliseconds, from a thread.
+    """Samples the memory of processes every few milliseconds on a thread.
 
     Attributes:
-        peak_bytes: the most that was seen.
+        peak_bytes: the largest sample.
     """
 
     def __init__(self, pids: Sequence[int]) -> None:
@@ -46,14 +46,14 @@ class PeakMemory:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end.set()
         self._thread.join()
 
 
 def thread_seconds(pid: int) -> dict[tuple[int, str], float]:
-    """The processor time of each thread of a process, by id and name."""
+    """Returns the processor time of each thread of a process in seconds, by id and name."""
     spent = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -65,13 +65,13 @@ def thread_seconds(pid: int) -> dict[tuple[int, str], float]:
 
 
 def process_seconds(pid: int) -> float:
-    """The processor time of a process, its ended threads' included, to a hundredth of a second."""
+    """Returns the processor time of a process in seconds, including threads that have ended, to two decimals."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def difference_by_name(before: dict[tuple[int, str], float], after: dict[tuple[int, str], float]) -> Counter[str]:
-    """Processor time of threads between two samples, by their names."""
+    """Returns the processor time of threads between two samples, by name."""
     used: Counter[str] = Counter()
     for (tid, name), seconds in after.items():
         used[name] += seconds - before.get((tid, name), 0.0)  # type: ignore[assignment]  # a Counter of floats

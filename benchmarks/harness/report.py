@@ -19,7 +19,7 @@ class Claim:
     Attributes:
         text: the claim.
         measured: the figure, with its unit.
-        holds: whether it is so.
+        holds: whether the claim is true.
     """
 
     text: str
@@ -27,19 +27,23 @@ class Claim:
     holds: bool
 
 
-def at_most(text: str, limit: float, value: float) -> Claim:
-    """A claim that a ratio is at most so much."""
+def ratio_claim(text: str, limit: float, value: float) -> Claim:
+    """Returns a claim that a ratio does not exceed a limit."""
     return Claim(text, f"{value:.2f} ×", value <= limit)
 
 
 def claim_table(claims: Iterable[Claim]) -> list[str]:
-    """The claims, each with what was measured and whether it holds."""
+    """Returns a table of the claims, with the measured figures and their verdicts."""
     rows = [["yes" if claim.holds else "NO", claim.text, claim.measured] for claim in claims]
     return table([["holds", "claim", "measured"], *rows], left=2) if rows else ["Nothing was claimed of these sizes."]
 
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Rows as a table of markdown, the first its head; the first columns are text, the rest numbers."""
+    """Returns rows as a table in Markdown, whose first row is the head.
+
+    Args:
+        left: the number of columns with text; the others have numbers.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| "
@@ -52,7 +56,7 @@ def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three figures or so."""
+    """Formats seconds as milliseconds with about three digits."""
     value = seconds * 1e3
     return (
         f"{value:.3f}"
@@ -66,13 +70,13 @@ def milliseconds(seconds: float) -> str:
 
 
 def size_name(size_bytes: int) -> str:
-    """Such as "64 KiB"."""
+    """Formats a size, such as "64 KiB"."""
     unit = next(unit for unit, factor in _UNITS.items() if size_bytes >= factor or factor == 1)
     return f"{size_bytes / _UNITS[unit]:g} {unit}"
 
 
 def parse_size(text: str) -> int:
-    """The bytes of a size such as "64KiB"; ValueError if it is none."""
+    """Parses a size such as "64KiB"; raises ValueError if it is not one."""
     unit = next((unit for unit in _UNITS if text.strip().endswith(unit)), None)
     if unit is None:
         raise ValueError(f"{text!r} is no size; write it as 64KiB")
@@ -83,7 +87,7 @@ def parse_size(text: str) -> int:
 
 
 def machine(packages: Sequence[str], extra: Mapping[str, str]) -> list[str]:
-    """The machine: processor, memory, kernel, versions."""
+    """Returns a description of the machine: processor, memory, kernel and versions."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     versions = {"Python": platform.python_version(), **{name: version(name) for name in packages}, **extra}

@@ -1,7 +1,7 @@
 """The peer Arrow Flight: an exchange of one record batch in each direction.
 
-python -m peers.arrow_flight          answers on standard input
-python -m peers.arrow_flight --serve  is the server
+python -m peers.arrow_flight          answers requests on standard input
+python -m peers.arrow_flight --serve  runs the server
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
-from harness.answering import NDArray, Timed, answer, same
+from harness.answering import NDArray, TimedHandler, answer, same
 from harness.helper import announce, started, wait_for_end
 from peers import jax_job
 
 
 def _batch(x: NDArray) -> Any:
-    """The array as a batch of one column, without a copy."""
+    """Returns the array as a batch of one column, without a copy."""
     column = pa.Array.from_buffers(pa.from_numpy_dtype(x.dtype), x.size, [None, pa.py_buffer(x)])
     return pa.record_batch([column], names=["x"])
 
@@ -31,7 +31,7 @@ def _array(batch: Any) -> NDArray:
 
 
 class Server(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]  # pyarrow need not be installed here
-    """Answers a batch with a batch; the descriptor says the job and the shape."""
+    """Answers a batch with a batch; the descriptor contains the job and the number of rows."""
 
     def do_exchange(self, _: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Runs one job."""
@@ -43,7 +43,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]  # p
 
 
 def exchange(client: Any, name: str, x: NDArray) -> NDArray:
-    """Sends the array, and reads the answer without a copy."""
+    """Sends the array and returns the answer, without a copy."""
     batch = _batch(x)
     descriptor = flight.FlightDescriptor.for_command(f"{name} {len(x)}")
     writer, reader = client.do_exchange(descriptor)
@@ -72,8 +72,8 @@ def main() -> None:
         return
     with started("peers.arrow_flight", "--serve") as address:
         client = flight.connect(address)
-        handlers = {"echo": Timed(partial(exchange, client, "echo"), same)}
-        answer(handlers | {name: Timed(partial(exchange, client, name)) for name in jax_job.NAMES})
+        handlers = {"echo": TimedHandler(partial(exchange, client, "echo"), same)}
+        answer(handlers | {name: TimedHandler(partial(exchange, client, name)) for name in jax_job.NAMES})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Calls over one long-lived stream, with nothing around them: the floor under a call stream.
+"""Calls over one long-lived stream without further work: the floor of a call stream.
 
 A frame is a sequence of items, each a header with its size and number, and its bytes. Frames also cross the link of
 `grpc_worker`.
@@ -25,7 +25,7 @@ def pack(number: int, data: bytes) -> bytes:
 
 
 def unpack(frame: bytes | bytearray) -> tuple[list[tuple[int, bytes]], int]:
-    """Returns the numbers and bytes of the complete items, and where the first incomplete one begins."""
+    """Returns the numbers and bytes of the complete items, and the offset of the first incomplete one."""
     items, at = [], 0
     while at + _HEADER.size <= len(frame):
         size, number = _HEADER.unpack_from(frame, at)
@@ -38,7 +38,7 @@ def unpack(frame: bytes | bytearray) -> tuple[list[tuple[int, bytes]], int]:
 
 
 def waiting(queue: SimpleQueue[bytes | None]) -> Iterator[bytes]:
-    """Yields frames of all items that wait, until None is among them."""
+    """Yields frames of all waiting items, up to an item None."""
     items: list[bytes | None] = []
     while None not in items:
         items = [queue.get()]
@@ -48,10 +48,10 @@ def waiting(queue: SimpleQueue[bytes | None]) -> Iterator[bytes]:
 
 
 class BareStream:
-    """Makes calls through one stream, for as many threads as ask.
+    """Makes calls over one stream, for any number of threads.
 
     Args:
-        channel: to the server.
+        channel: a channel to the server.
     """
 
     def __init__(self, channel: grpc.Channel) -> None:

@@ -1,9 +1,9 @@
-"""The floors under any transfer: memory copied in and out, and the bytes sent through a socket and back.
+"""Floors of transfers: memory copied in and out, and bytes sent through a socket and back.
 
-    python -m peers.floors          answers on standard input
-    python -m peers.floors --serve  is the other end of the sockets
+    python -m peers.floors          answers requests on standard input
+    python -m peers.floors --serve  runs the other end of the sockets
 
-The other end reads all before it sends any back, as a server must that computes on the complete array.
+The other end reads all bytes before it sends any, as a server that computes on the complete array must.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.answering import NDArray, Timed, answer, operand, same, touched_memory
+from harness.answering import NDArray, TimedHandler, answer, operand, same, touched_memory
 from harness.helper import announce, started, wait_for_end
 
 _SIZE = struct.Struct("<Q")
 
 
 class Memory:
-    """Copies between warm buffers."""
+    """Copies between touched buffers."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2)
 
     def copy(self, threads: int, target: NDArray, source: NDArray) -> None:
-        """Copies by one thread, or half by each of two."""
+        """Copies with one thread, or with two threads that copy one half each."""
         if threads == 1:
             np.copyto(target, source)
             return
@@ -44,14 +44,14 @@ class Memory:
             future.result()
 
     def in_and_out(self, threads: int, x: NDArray) -> NDArray:
-        """Into one warm buffer and out of it into another."""
+        """Copies into a touched buffer, and from it into another one."""
         between, out = _between(x.nbytes), touched_memory(x.nbytes)
         self.copy(threads, between, x)
         self.copy(threads, out, between)
         return out
 
     def once(self, threads: int, x: NDArray) -> NDArray:
-        """Into a warm buffer."""
+        """Copies into a touched buffer."""
         out = touched_memory(x.nbytes)
         self.copy(threads, out, x)
         return out
@@ -63,7 +63,7 @@ def _between(size_bytes: int) -> NDArray:
 
 
 def echo(connection: socket.socket, x: NDArray) -> NDArray:
-    """Sends the array, and reads it back into warm memory."""
+    """Sends the array and reads it back into touched memory."""
     out = touched_memory(x.nbytes)
     connection.sendall(_SIZE.pack(x.nbytes))
     connection.sendall(x.reshape(-1).view(np.uint8).data)
@@ -118,7 +118,7 @@ def _connect(family: socket.AddressFamily, address: str | tuple[str, int]) -> Ca
 
 
 def serve() -> None:
-    """Listens on both kinds of socket until it is terminated."""
+    """Listens on a TCP socket and a Unix socket until it is terminated."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "echo.sock")
         port = _listen(socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1]
@@ -136,10 +136,10 @@ def main() -> None:
     memory = Memory()
     with started("peers.floors", "--serve") as line:
         port, path = line.split()
-        handlers = {f"in-and-out-{n}": Timed(partial(memory.in_and_out, n), same) for n in (1, 2)}
-        handlers |= {f"once-{n}": Timed(partial(memory.once, n), same) for n in (1, 2)}
-        handlers["tcp"] = Timed(_connect(socket.AF_INET, ("127.0.0.1", int(port))), same)
-        handlers["uds"] = Timed(_connect(socket.AF_UNIX, path), same)
+        handlers = {f"in-and-out-{n}": TimedHandler(partial(memory.in_and_out, n), same) for n in (1, 2)}
+        handlers |= {f"once-{n}": TimedHandler(partial(memory.once, n), same) for n in (1, 2)}
+        handlers["tcp"] = TimedHandler(_connect(socket.AF_INET, ("127.0.0.1", int(port))), same)
+        handlers["uds"] = TimedHandler(_connect(socket.AF_UNIX, path), same)
         answer(handlers)
 
 

@@ -1,10 +1,10 @@
-"""The floor under our gRPC: the same bytes sent to a bare server and back, without messages and without work.
+"""Floor of gRPC: the bytes of a call sent to a bare server and back, without messages or computation.
 
-    python -m peers.grpc_echo [--load-seconds S] [--addresses ADDRESSES | --worker-devices N]     answers, when asked
-    python -m peers.grpc_echo --serve                                                             is the server
+    python -m peers.grpc_echo [--load-seconds S] [--addresses ADDRESSES | --worker-devices N]     answers requests
+    python -m peers.grpc_echo --serve                                                             runs the server
 
-It is made as well as we know how to in Python: no serializers, chunks of 1 MiB, large frames and reads, warm buffers at
-both ends. Chunks carry 16 bytes in front of their data, as ours do.
+It is as fast as Python allows: no serializers, chunks of 1 MiB, large frames and reads, touched buffers at both ends.
+Chunks have 16 bytes before their data, as those of shardcall do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import grpc
 import numpy as np
 
-from harness.answering import Handler, NDArray, Timed, answer, repeated, same, touched_memory
+from harness.answering import Handler, NDArray, TimedHandler, answer, repeated, same, touched_memory
 from harness.helper import announce, started, wait_for_end
 from harness.load import loaded
 from peers.bare_stream import BareStream
@@ -33,7 +33,7 @@ _THREADS = 72
 _CALL = bytes(64)
 _DIFFERED = np.arange(8.0) ** 2
 Unary: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
-# Those of shardcall_core.access.channel and of the server.
+# The options of shardcall_core.access.channel and of the server.
 OPTIONS = [
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.max_send_message_length", 16 << 20),
@@ -64,21 +64,21 @@ def _gather(chunks: Iterator[bytes], target: NDArray) -> None:
 
 
 class EchoServer:
-    """Keeps one warm buffer, of the size that was last sent."""
+    """An echo server with one touched buffer, which has the size of the last stream."""
 
     def __init__(self) -> None:
         self._buffer = np.empty(0, np.uint8)
 
     def unary(self, request: bytes, _: grpc.ServicerContext) -> bytes:
-        """Sends back what came."""
+        """Returns the request."""
         return request
 
     def calls(self, frames: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
-        """Sends back every frame as it comes."""
+        """Returns every frame as it comes."""
         yield from frames
 
     def stream(self, requests: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
-        """Sends back what came, once all of it has."""
+        """Returns the bytes of a stream once all of them have come."""
         size = int.from_bytes(next(requests), "little")
         if self._buffer.size != size:
             self._buffer = np.ones(size, np.uint8)
@@ -146,23 +146,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Asks a bare gRPC server on commands from standard input.")
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--load-seconds", type=float, default=2.0)
-    parser.add_argument("--addresses", help="of a server that runs, as another of these processes prints them")
-    parser.add_argument("--worker-devices", type=int, help="not an echo: a server before a process of so many devices")
+    parser.add_argument("--addresses", help="addresses of a running server, as another of these processes prints them")
+    parser.add_argument("--worker-devices", type=int, help="run a server with a worker of this many devices instead")
     arguments = parser.parse_args()
     if arguments.serve:
         serve()
         return
     devices = arguments.worker_devices
-    own = started("peers.grpc_worker", str(devices)) if devices else started("peers.grpc_echo", "--serve")
-    with nullcontext(arguments.addresses) if arguments.addresses else own as line:
+    server = started("peers.grpc_worker", str(devices)) if devices else started("peers.grpc_echo", "--serve")
+    with nullcontext(arguments.addresses) if arguments.addresses else server as line:
         handlers: dict[str, Handler] = {"addresses": lambda _: {"addresses": line}}
         for name, address in zip(("tcp", "uds"), line.split(), strict=True):
             channel = grpc.insecure_channel(address, options=OPTIONS)
             call: Unary = channel.unary_unary(_UNARY)
             stream = BareStream(channel)
             if not devices:
-                handlers[f"unary-{name}"] = Timed(_unary_job(channel), same)
-                handlers[f"stream-{name}"] = Timed(_stream_job(channel), same)
+                handlers[f"unary-{name}"] = TimedHandler(_unary_job(channel), same)
+                handlers[f"stream-{name}"] = TimedHandler(_stream_job(channel), same)
             else:
                 check_differences(call)
                 check_differences(stream.call)

@@ -1,11 +1,11 @@
-"""The floor under a server of two processes: a bare gRPC server that hands 64 bytes to a process which calls JAX.
+"""Floor of a server of two processes: a bare gRPC server that passes 64 bytes to a process which calls JAX.
 
-    python -m peers.grpc_worker DEVICES     is the front, and starts the worker
+    python -m peers.grpc_worker DEVICES     runs the front, which starts the worker
 
-It has our server's processes and nothing else of it: no messages, checks, deadlines, counts or names. A request's bytes
-go over a Unix socket to the worker, which runs the server's own program on them, gets the result and sends its bytes
-back; one thread of the front reads them and wakes the call's, or hands them to the stream of `peers.bare_stream` that
-the request came by. What waits is written, read and answered together. It is asked by `peers.grpc_echo`.
+It has the processes of the shardcall server, but no messages, checks, deadlines, counts or names. A request's bytes go
+over a Unix socket to the worker, which runs the server's program on them and sends the bytes of the result back. One
+thread of the front reads them and wakes the thread of the call, or passes them to the stream of `peers.bare_stream`
+by which the request came. Waiting items are written, read and answered together. `peers.grpc_echo` calls it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def batches(link: socket.socket) -> Iterator[list[tuple[int, bytes]]]:
 
 
 class Front:
-    """Hands requests to the worker, for as many threads as ask.
+    """Passes requests to the worker, for any number of threads.
 
     Args:
-        link: to the worker.
+        link: the socket to the worker.
     """
 
     def __init__(self, link: socket.socket) -> None:
@@ -56,14 +56,14 @@ class Front:
         threading.Thread(target=self._read, daemon=True).start()
 
     def unary(self, request: bytes, _: grpc.ServicerContext) -> bytes:
-        """The difference of what came.
+        """Returns the difference of the request.
 
         Raises:
             RuntimeError: the worker has ended.
         """
         caller, answers = self._caller()
         try:
-            if not self._ended:  # else waiters would not be notified again
+            if not self._ended:  # otherwise no thread would wake this one
                 self._send(pack(caller << _NUMBERS, request))
                 if (item := answers.get()) is not None:
                     return unpack(item)[0][0][1]
@@ -72,7 +72,7 @@ class Front:
         raise RuntimeError("the worker has ended; its error stands above")
 
     def calls(self, frames: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
-        """The differences of the items of a stream."""
+        """Returns the differences of the items of a stream."""
         caller, answers = self._caller()
 
         def forward() -> None:
@@ -125,7 +125,7 @@ def work(link: socket.socket, devices: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="A bare gRPC server before a process that calls JAX.")
     parser.add_argument("devices", type=int)
-    parser.add_argument("--link-fd", type=int, help="is the worker, not the front")
+    parser.add_argument("--link-fd", type=int, help="descriptor of the link, to run the worker instead of the front")
     arguments = parser.parse_args()
     if arguments.link_fd is not None:
         work(socket.socket(fileno=arguments.link_fd), arguments.devices)

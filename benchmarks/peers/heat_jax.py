@@ -17,7 +17,7 @@ from peers.heat_steps import handler, start, step
 
 @cache
 def put(size: int) -> jax.Array:
-    """The array before the first step, by rows over all devices."""
+    """Returns the array before the first step, sharded by rows over all devices."""
     array: jax.Array = jax.block_until_ready(jax.device_put(start(size), jax_job.row_sharding(jax_job.DEVICES)))
     return array
 
@@ -26,7 +26,7 @@ def main() -> None:
     """Answers until standard input ends."""
     jax_job.configure()
     jitted = jax.jit(lambda u: step(u, jnp.roll))
-    # Each step is waited for: of 40 steps in flight XLA:CPU's collectives wait for each other for ever (jaxlib 0.10.1).
+    # Each step is awaited: with 40 steps in flight, XLA:CPU's collectives deadlock (jaxlib 0.10.1).
     answer({"heat": handler(put, lambda u: jitted(u).block_until_ready(), lambda u: jnp.abs(u).max())})
 
 

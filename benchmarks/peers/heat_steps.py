@@ -20,13 +20,13 @@ _ELEMENTS = 40 << 20
 
 
 def step(u: Any, roll: Callable[..., Any] = np.roll) -> Any:
-    """A step, float64 [N, N]."""
+    """Returns the array after one step, float64[N, N]."""
     return u + 0.1 * (roll(u, 1, 0) + roll(u, -1, 0) + roll(u, 1, 1) + roll(u, -1, 1) - 4 * u)
 
 
 @cache
 def start(size: int) -> np.ndarray[Any, Any]:
-    """The array before the first step."""
+    """Returns the array before the first step."""
     return np.random.default_rng(0).normal(size=(size, size))
 
 

@@ -1,4 +1,4 @@
-"""The peer without a server: JAX in the caller's own process, ordinary NumPy arrays in and out.
+"""The peer without a server: JAX in the caller's process, with NumPy arrays as arguments and results.
 
     python -m peers.in_process_jax
 
@@ -15,7 +15,7 @@ from functools import cache, partial
 import jax
 import numpy as np
 
-from harness.answering import Answer, Handler, NDArray, Timed, answer, repeated
+from harness.answering import Answer, Handler, NDArray, TimedHandler, answer, repeated
 from peers import jax_job
 from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.program import compile_program
@@ -33,7 +33,7 @@ def halo(x: NDArray, devices: int) -> NDArray:
 
 
 def small(x: NDArray, devices: int) -> NDArray:
-    """Runs the server's program on arrays small enough to be passed without a copy, as the server's worker does."""
+    """Runs the server's program on small arrays, which are passed without a copy as in the server's worker."""
     return np.asarray(jax.tree.leaves(server_program(x.shape, x.dtype.name, devices)(x, x.dtype.type(0)))[0])
 
 
@@ -56,7 +56,7 @@ def server_program(shape: tuple[int, ...], dtype: str, devices: int) -> jax.stag
 
 
 def dependent(count: int) -> Answer:
-    """Adds 1 so many times, each time to the result of the time before, and gets the last result."""
+    """Adds 1 a number of times, each time to the previous result, and gets the last result."""
     step, last = jax.jit(lambda x: x + 1), jax.device_put(np.zeros((64, 64)))
     step(last).block_until_ready()
     began = time.perf_counter()
@@ -69,8 +69,8 @@ def dependent(count: int) -> Answer:
 def main() -> None:
     jax_job.configure()
     handlers: dict[str, Handler] = {
-        "diff": Timed(partial(jax_job.run, "diff")),
-        "halo": Timed(lambda x: halo(x, jax_job.devices_for(x))),
+        "diff": TimedHandler(partial(jax_job.run, "diff")),
+        "halo": TimedHandler(lambda x: halo(x, jax_job.devices_for(x))),
         "dependent": dependent,
     }
     answer(handlers | {f"calls-{devices}": repeated(partial(small, _SMALL, devices)) for devices in (1, 8)})

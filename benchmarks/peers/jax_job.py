@@ -1,4 +1,4 @@
-"""The job as one writes it in JAX without a server; peers run it on their side. Needs JAX and NumPy, nothing of ours.
+"""The job as a user of JAX writes it without a server, for the servers of peers. It needs only JAX and NumPy.
 
 ``diff`` is `jax.numpy.diff`, the array sharded by rows before and after. ``halo`` is what a careful author writes:
 every device takes its own differences and asks its neighbour for one row.
@@ -23,26 +23,26 @@ _ROWS = PartitionSpec("x", None)
 
 
 def configure() -> None:
-    """Sets JAX as the server's worker has it."""
+    """Configures JAX as in the server's worker."""
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", DEVICES)
 
 
 def run(name: str, x: NDArray) -> NDArray:
-    """Puts the array on the devices, takes its difference, gets the result."""
+    """Puts the array on the devices, computes its difference and gets the result."""
     sharding = row_sharding(devices_for(x))
     return np.asarray(_program(name, x.shape, x.dtype.name, sharding)(jax.device_put(x, sharding)))
 
 
 def devices_for(x: NDArray) -> int:
-    """On how many devices an array is computed."""
+    """Returns the number of devices for an array."""
     return DEVICES if x.nbytes >= SHARDED_FROM_BYTES else 1
 
 
 @cache
 def row_sharding(devices: int) -> NamedSharding:
-    """By rows over so many devices."""
+    """Returns a sharding by rows over a number of devices."""
     mesh = jax.make_mesh((devices,), ("x",), (AxisType.Auto,), devices=jax.devices()[:devices])
     return NamedSharding(mesh, _ROWS)
 

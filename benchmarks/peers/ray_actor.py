@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from harness.answering import NDArray, Timed, answer, same
+from harness.answering import NDArray, TimedHandler, answer, same
 from peers import jax_job
 
 _STORE_BYTES = 6 << 30
@@ -31,7 +31,7 @@ class Job:
 
 
 def call(actor: Any, name: str, x: NDArray) -> NDArray:
-    """Asks the actor."""
+    """Runs a job in the actor."""
     result: NDArray = ray.get(actor.run.remote(name, x))
     return result
 
@@ -42,8 +42,8 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.getcwd()
     ray.init(num_cpus=2, object_store_memory=_STORE_BYTES, include_dashboard=False, logging_level="ERROR")
     actor: Any = ray.remote(Job).remote()
-    handlers = {"echo": Timed(partial(call, actor, "echo"), same)}
-    answer(handlers | {name: Timed(partial(call, actor, name)) for name in jax_job.NAMES})
+    handlers = {"echo": TimedHandler(partial(call, actor, "echo"), same)}
+    answer(handlers | {name: TimedHandler(partial(call, actor, name)) for name in jax_job.NAMES})
     ray.shutdown()
 
 

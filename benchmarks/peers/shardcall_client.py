@@ -1,9 +1,9 @@
-"""Our own client, in a process of its own.
+"""The shardcall client, in a separate process.
 
     python -m peers.shardcall_client ADDRESS [--unix-address ADDRESS] [--load-seconds S]
 
-The transports of an array are ``tcp`` and ``uds`` (messages, as the client chooses by size), ``tcp-stream`` and
-``uds-stream`` (a stream whatever the size), ``segment-in-place`` (copied in, read in place), ``segment-copied``
+The transports of an array are ``tcp`` and ``uds`` (messages that the client selects by size), ``tcp-stream`` and
+``uds-stream`` (a stream for any size), ``segment-in-place`` (copied in, read in place), ``segment-copied``
 (copied in and out) and ``segment-empty`` (made in shared memory, read in place). ``calls-tcp-8`` makes small
 calls on 8 devices, by the client's call stream; ``calls-tcp-unary-8`` makes them as unary RPCs. Each of the dependent
 calls of ``submitted-tcp`` and ``kept-tcp`` has the result of the one before as its operand.
@@ -26,7 +26,7 @@ from harness.answering import (
     Answer,
     Handler,
     NDArray,
-    Timed,
+    TimedHandler,
     answer,
     operand,
     repeated,
@@ -41,25 +41,25 @@ _DEVICES = (1, 8)
 
 
 def streaming(client: sc.Client) -> sc.Client:
-    """The client, made to believe that its server takes nothing in one message."""
+    """Returns the client with the server limits changed, so that it sends all arrays as streams."""
     limits = dataclasses.replace(client._info.limits, max_inline_bytes=0)
     client._info = dataclasses.replace(client._info, limits=limits)
     return client
 
 
 def diff(client: sc.Client, x: NDArray, devices: int) -> sc.Result:
-    """The job, on so many devices."""
+    """Runs the job on a number of devices."""
     mesh = sc.Mesh(x=devices, y=1)
     return client.diff(x, axis=0, prepend=x.dtype.type(0), mesh=mesh, spec=P("x", None))
 
 
-class ArrayCall(Timed):
-    """A handler: an array goes in, its difference comes out.
+class ArrayHandler(TimedHandler):
+    """A handler that returns the difference of an array.
 
     Args:
-        client: to ask.
-        prepare: converts the caller's array to the array of the call; called once a size.
-        taken: converts a result to the array that the caller wants.
+        client: the client.
+        prepare: converts the caller's array to the operand; called once for each size.
+        taken: converts a result to the caller's array.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ArrayCall(Timed):
         return {**super().__call__(size_bytes), "execute": self._execute}
 
     def argument(self, size_bytes: int) -> NDArray:
-        """The array that the call gets."""
+        """Returns the operand of the call."""
         return self._argument(size_bytes)
 
     def _run(self, x: NDArray) -> NDArray:
@@ -102,7 +102,7 @@ def _built_in(client: sc.Client, x: NDArray) -> NDArray:
 
 
 def dependent(client: sc.Client, *, submitted: bool) -> Handler:
-    """A handler that makes the requested number of dependent calls on one device and reads the last result."""
+    """Returns a handler that makes dependent calls on one device and reads the last result."""
 
     def call(x: Any) -> Any:
         if submitted:
@@ -122,7 +122,7 @@ def dependent(client: sc.Client, *, submitted: bool) -> Handler:
 
 
 def call_handlers(name: str, client: sc.Client, load_seconds: float) -> dict[str, Handler]:
-    """The handlers that make small calls."""
+    """Returns the handlers that make small calls."""
     handlers: dict[str, Handler] = {f"plain-{name}": repeated(partial(client.diff, _PLAIN))}
     for devices in _DEVICES:
         call = partial(diff, client, _SMALL, devices)
@@ -135,22 +135,22 @@ def call_handlers(name: str, client: sc.Client, load_seconds: float) -> dict[str
 
 
 def message_handlers(name: str, address: str, load_seconds: float) -> dict[str, Handler]:
-    """The handlers that send messages to one address."""
+    """Returns the handlers that send messages to one address."""
     client = sc.connect(address, shared_memory=False)
-    handlers: dict[str, Handler] = {name: ArrayCall(client)}
-    handlers[f"{name}-stream"] = ArrayCall(streaming(sc.connect(address, shared_memory=False)))
+    handlers: dict[str, Handler] = {name: ArrayHandler(client)}
+    handlers[f"{name}-stream"] = ArrayHandler(streaming(sc.connect(address, shared_memory=False)))
     handlers |= call_handlers(name, client, load_seconds)
     unary = sc.connect(address, shared_memory=False, call_stream=False)
     return handlers | call_handlers(f"{name}-unary", unary, load_seconds)
 
 
 def segment_handlers(address: str) -> dict[str, Handler]:
-    """The handlers that use shared memory."""
+    """Returns the handlers that use shared memory."""
     client = sc.connect(address)
     return {
-        "segment-in-place": ArrayCall(client),
-        "segment-copied": ArrayCall(client, taken=_copied_out),
-        "segment-empty": ArrayCall(client, prepare=partial(_built_in, client)),
+        "segment-in-place": ArrayHandler(client),
+        "segment-copied": ArrayHandler(client, taken=_copied_out),
+        "segment-empty": ArrayHandler(client, prepare=partial(_built_in, client)),
     }
 
 

@@ -1,9 +1,10 @@
-"""Traced programs of a client, each waited for.
+"""Traced programs of a client that waits for each of them.
 
     python -m peers.traced_client ADDRESS
 
 The jobs are those of `peers.traced_jax`. ``round_trip`` is a call of the smallest program, ``bytes`` counts what such a
-call sends and receives, and ``many`` is a function of as many calls of kernels: traced, found and launched.
+call sends and receives, and ``many`` is a function with that many calls of kernels, which is traced, looked up and
+launched.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class CountingProxy:
 
 
 def _steps(name: str, client: sc.Client, size: int) -> Any:
-    """A function that runs a job once and waits for it."""
+    """Returns a function that runs a job once and waits for the result."""
     xp = client.xp
     if name == "chain":
         u = client.put(traced_jobs.start(size), mesh={"x": 8}, spec=("x", None))
@@ -76,10 +77,10 @@ def main() -> None:
     """Answers until standard input ends."""
     address = sys.argv[1]
     client = sc.connect(address)
-    made = cache(lambda name, size: _steps(name, client, size))
+    steps = cache(lambda name, size: _steps(name, client, size))
 
     def job(name: str) -> Any:
-        return lambda size: traced_jobs.timed(made(name, size))
+        return lambda size: traced_jobs.timed(steps(name, size))
 
     small = client.put(np.float64(1))
     negative = client.jit(lambda x: -x)

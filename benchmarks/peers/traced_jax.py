@@ -1,4 +1,4 @@
-"""The jobs of `peers.traced_client` by `jax.jit`, on the mesh of this process.
+"""The jobs of `peers.traced_client` with `jax.jit`, on the mesh of this process.
 
     python -m peers.traced_jax
 
@@ -19,7 +19,7 @@ from peers import jax_job, traced_jobs
 from shardcall_server.kernels.numerics import arithmetic
 
 
-class _AsAccurate:
+class _AccurateFunctions:
     """The functions of the chain, with the server's `tanh`, which errs by 1.4 units in the last place and not by 7."""
 
     diff = jnp.diff
@@ -33,10 +33,10 @@ def _put(array: Any, axes: dict[str, int], spec: tuple[str | None, ...]) -> jax.
 
 
 def _steps(name: str, size: int) -> Any:
-    """A function that runs a job once and waits for it."""
+    """Returns a function that runs a job once and waits for the result."""
     if name.startswith("chain"):
         u = _put(traced_jobs.start(size), {"x": 8}, ("x", None))
-        chain = jax.jit(lambda u: traced_jobs.chain(jnp if name == "chain" else _AsAccurate, u))
+        chain = jax.jit(lambda u: traced_jobs.chain(jnp if name == "chain" else _AccurateFunctions, u))
         return lambda: float(chain(u))
     if name.startswith("heat"):
         u = _put(traced_jobs.start(size).astype(name.removeprefix("heat_")), {"x": 8}, ("x", None))
@@ -57,10 +57,10 @@ def _steps(name: str, size: int) -> Any:
 def main() -> None:
     """Answers until standard input ends."""
     jax_job.configure()
-    made = cache(_steps)
+    compiled_steps = cache(_steps)
 
     def job(name: str) -> Any:
-        return lambda size: traced_jobs.timed(made(name, size))
+        return lambda size: traced_jobs.timed(compiled_steps(name, size))
 
     answer({name: job(name) for name in (*traced_jobs.JOBS, "chain_floor")})
 

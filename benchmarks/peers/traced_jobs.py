@@ -1,4 +1,4 @@
-"""The jobs of the benchmark of traced programs, of NumPy's arrays, `jax.numpy`'s and those on the mesh."""
+"""The jobs of the benchmark of traced programs, for arrays of NumPy, of `jax.numpy` and of the mesh."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ _RUNS = 5
 
 
 def start(size: int) -> np.ndarray[Any, Any]:
-    """An array of normal numbers, [size, size]."""
+    """Returns an array of normally distributed numbers, float64[size, size]."""
     return np.random.default_rng(0).normal(size=(size, size))
 
 
 def chain(xp: Any, u: Any) -> Any:
-    """Half the differences, their tangents and the sum."""
+    """Returns the sum of the hyperbolic tangents of half the differences."""
     return xp.tanh(xp.diff(u, axis=0) * 0.5).sum()
 
 
 def heat(xp: Any, u: Any) -> Any:
-    """A step of the heat equation."""
+    """Returns the array after a step of the heat equation."""
     return u + 0.1 * (xp.roll(u, 1, 0) + xp.roll(u, -1, 0) + xp.roll(u, 1, 1) + xp.roll(u, -1, 1) - 4 * u)
 
 
 def network(width: int) -> list[np.ndarray[Any, Any]]:
-    """x, targets, and W and b of two layers, float32."""
+    """Returns x, the targets, and W and b of two layers, float32."""
     random, batch = np.random.default_rng(0), width
     shapes = [(batch, width), (batch, 16), (width, width), (width,), (width, 16), (16,)]
     return [(random.normal(size=shape) / np.sqrt(shape[0])).astype(np.float32) for shape in shapes]
 
 
 def loss(xp: Any, params: Any, x: Any, targets: Any) -> Any:
-    """The mean square of the errors of a network."""
+    """Returns the mean squared error of a network."""
     first, first_bias, second, second_bias = params
     return xp.mean((xp.tanh(x @ first + first_bias) @ second + second_bias - targets) ** 2)
 
 
 def many(xp: Any, u: Any, nodes: int) -> Any:
-    """A function of so many calls of kernels."""
+    """Makes a number of calls of kernels."""
     for i in range(nodes // 2):
         u = xp.tanh(u) + u if i % 2 else xp.sin(u) * u
     return u
 
 
 def timed(run: Callable[[], object]) -> Answer:
-    """The seconds of some runs."""
+    """Returns the seconds of some runs."""
     seconds = []
     for _ in range(_RUNS):
         began = time.perf_counter()

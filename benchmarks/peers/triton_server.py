@@ -22,7 +22,7 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 from tritonclient.utils import np_to_triton_dtype, shared_memory
 
-from harness.answering import NDArray, Timed, answer, same
+from harness.answering import NDArray, TimedHandler, answer, same
 from peers import jax_job
 
 _TYPES = (np.float32, np.float64)
@@ -34,19 +34,19 @@ def infer(name: str, requests: Sequence[Any]) -> list[dict[str, NDArray]]:
 
 
 def bind(triton: Any, name: str, element: type[np.generic]) -> None:
-    """Makes a model of a job for an element type: Triton's models have one."""
+    """Makes a model of a job for one element type, since models of Triton are typed."""
     x, y = (Tensor(name=tensor, dtype=element, shape=(-1, -1)) for tensor in "xy")
     model = f"{name}-{np.dtype(element).name}"
     triton.bind(model, partial(infer, name), [x], [y], config=ModelConfig(batching=False))
 
 
 class Regions:
-    """A client with a region for the argument and one for the result, made anew for every size."""
+    """A client with a region for the argument and one for the result, which are made again for every size."""
 
     def __init__(self, address: str) -> None:
         self._client = tritonclient.grpc.InferenceServerClient(address)
         self._sized = lru_cache(maxsize=1)(self._make)
-        self._made: list[Any] = []
+        self._regions: list[Any] = []
 
     def _make(self, size: int) -> tuple[Any, Any]:
         self.close()
@@ -54,27 +54,27 @@ class Regions:
             key = f"/shardcall-benchmark-{os.getpid()}-{name}"
             region = shared_memory.create_shared_memory_region(name, key, size)
             self._client.register_system_shared_memory(name, key, size)
-            self._made.append(region)
-        return self._made[0], self._made[1]
+            self._regions.append(region)
+        return self._regions[0], self._regions[1]
 
     def call(self, name: str, x: NDArray) -> NDArray:
-        """Copies the array in, asks, and reads the result in place."""
+        """Copies the array in, runs the job and reads the result in place."""
         argument, result = self._sized(x.nbytes)
         shared_memory.set_shared_memory_region(argument, [x])
         tensor = tritonclient.grpc.InferInput("x", x.shape, np_to_triton_dtype(x.dtype))
         tensor.set_shared_memory("x", x.nbytes)
-        wanted = tritonclient.grpc.InferRequestedOutput("y")
-        wanted.set_shared_memory("y", x.nbytes)
-        self._client.infer(f"{name}-{x.dtype.name}", [tensor], outputs=[wanted])
+        requested_output = tritonclient.grpc.InferRequestedOutput("y")
+        requested_output.set_shared_memory("y", x.nbytes)
+        self._client.infer(f"{name}-{x.dtype.name}", [tensor], outputs=[requested_output])
         answer_view: NDArray = shared_memory.get_contents_as_numpy(result, x.dtype, x.shape)
         return answer_view
 
     def close(self) -> None:
-        """Lets go of the regions."""
+        """Frees the regions."""
         self._client.unregister_system_shared_memory()
-        for region in self._made:
+        for region in self._regions:
             shared_memory.destroy_shared_memory_region(region)
-        self._made.clear()
+        self._regions.clear()
 
 
 def _free_port() -> int:
@@ -102,8 +102,8 @@ def main() -> None:
                 bind(triton, name, element)
         triton.run()
         regions = Regions(f"127.0.0.1:{grpc_port}")
-        handlers = {"echo": Timed(partial(regions.call, "echo"), same)}
-        answer(handlers | {name: Timed(partial(regions.call, name)) for name in jax_job.NAMES})
+        handlers = {"echo": TimedHandler(partial(regions.call, "echo"), same)}
+        answer(handlers | {name: TimedHandler(partial(regions.call, name)) for name in jax_job.NAMES})
         regions.close()
 
 

@@ -109,8 +109,8 @@ def _issue(
     folder: Path, key: ec.EllipticCurvePrivateKey, authority: x509.Certificate, names: list[x509.GeneralName], days: int
 ) -> None:
     for role, purpose in ((SERVER, ExtendedKeyUsageOID.SERVER_AUTH), (CLIENT, ExtendedKeyUsageOID.CLIENT_AUTH)):
-        own = _new_key()
-        builder = _builder(_common_name(f"shardcall {role}"), authority.subject, own, days)
+        role_key = _new_key()
+        builder = _builder(_common_name(f"shardcall {role}"), authority.subject, role_key, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         builder = builder.add_extension(_usage(signs_certificates=False), True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), False)
@@ -118,7 +118,7 @@ def _issue(
         builder = builder.add_extension(issuer, False)
         if role == SERVER:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
-        _write(folder, role, own, builder.sign(key, hashes.SHA256()))
+        _write(folder, role, role_key, builder.sign(key, hashes.SHA256()))
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
@@ -190,7 +190,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (folder / f"{role}.{kind}" for role in (CA, SERVER, CLIENT) for kind in ("pem", "key"))
+    return (folder / f"{role}.{suffix}" for role in (CA, SERVER, CLIENT) for suffix in ("pem", "key"))
 
 
 def _write(folder: Path, role: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:

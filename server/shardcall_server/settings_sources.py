@@ -37,11 +37,11 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
             near = did_you_mean(name, Settings.model_fields, "shardcall config show")
             raise SettingsError(f"{config}: {name!r} is not a setting; {near}")
 
-    class FromFile(Settings):
+    class FileSettings(Settings):
         model_config = SettingsConfigDict(toml_file=config)
 
     try:
-        return FromFile(**flags)
+        return FileSettings(**flags)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
@@ -51,7 +51,7 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
 
 
 def sources_of(flags: Mapping[str, Any], config: Path | None = None) -> dict[str, tuple[str, str]]:
-    """Returns what gives each setting its value: ``flag``, ``environment``, ``file`` or ``default``, and its name.
+    """Returns the source of each setting: ``flag``, ``environment``, ``file`` or ``default``, and its name.
 
     Args:
         flags: as for `load_settings`.

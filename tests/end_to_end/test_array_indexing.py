@@ -68,8 +68,8 @@ def test_a_slice_stays_sharded(own):
     np.testing.assert_allclose(stencil.get(), v[1:-1] + 0.25 * (v[2:] - 2 * v[1:-1] + v[:-2]))
 
 
-def test_a_loop_over_an_index_compiles_once(own_server):
-    with sc.connect(own_server().address) as own:
+def test_a_loop_over_an_index_compiles_once(server_factory):
+    with sc.connect(server_factory().address) as own:
         h, before = own.put(X, mesh=sc.Mesh(x=2)), 0
         for k in range(13):
             assert float(h[k].sum()) == pytest.approx(X[k].sum())

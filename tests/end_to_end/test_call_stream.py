@@ -359,8 +359,8 @@ def test_a_repeated_request_gets_the_same_answer(stream, chain):
     stream.send(delete(handle))
 
 
-def test_neither_the_idle_limit_nor_the_call_limit_ends_a_stream(own_server):
-    server = own_server("--stream-idle-s", "1", "--max-call-s", "2", devices=1)
+def test_neither_the_idle_limit_nor_the_call_limit_ends_a_stream(server_factory):
+    server = server_factory("--stream-idle-s", "1", "--max-call-s", "2", devices=1)
     with opened(server) as stream:
         stream.send(prepare(), item(1, X))
         stream.answer(1)  # late, perhaps
@@ -369,8 +369,8 @@ def test_neither_the_idle_limit_nor_the_call_limit_ends_a_stream(own_server):
         np.testing.assert_array_equal(stream.result(2), np.diff(X))
 
 
-def test_a_draining_server_answers_the_calls_in_progress_and_ends_the_stream(own_server):
-    server = own_server(devices=1)
+def test_a_draining_server_answers_the_calls_in_progress_and_ends_the_stream(server_factory):
+    server = server_factory(devices=1)
     with opened(server) as stream:
         stream.send(prepare(), item(1, X))
         stream.answer(1)

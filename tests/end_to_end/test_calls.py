@@ -158,9 +158,9 @@ def test_values_are_not_part_of_the_key(client):
     assert [call.array[0, 0] for call in calls] == [1.0, 0.0, -1.5]
 
 
-def test_twenty_callers_with_one_new_key_compile_once(own_server, tmp_path):
+def test_twenty_callers_with_one_new_key_compile_once(server_factory, tmp_path):
     log = tmp_path / "log"
-    server = own_server(log=log)
+    server = server_factory(log=log)
     start = threading.Barrier(20)
     x = np.random.default_rng(3).standard_normal((123, 4))
 

@@ -142,8 +142,8 @@ def test_a_stopped_worker_costs_its_callers_their_deadline_and_causes_no_hang(ro
         np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
 
 
-def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(own_server):
-    server = own_server()
+def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(server_factory):
+    server = server_factory()
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         (worker,) = server.worker_pids()
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
@@ -157,8 +157,8 @@ def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(own_server):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_a_signal_to_all_processes_drains(own_server, number):
-    server = own_server("--drain-s", "120")
+def test_a_signal_to_all_processes_drains(server_factory, number):
+    server = server_factory("--drain-s", "120")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         (worker,) = server.worker_pids()
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
@@ -172,8 +172,8 @@ def test_a_signal_to_all_processes_drains(own_server, number):
     assert not alive(worker)
 
 
-def test_a_second_signal_ends_at_once(own_server):
-    server = own_server(devices=1)
+def test_a_second_signal_ends_at_once(server_factory):
+    server = server_factory(devices=1)
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         (worker,) = server.worker_pids()

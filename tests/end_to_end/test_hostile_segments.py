@@ -117,8 +117,8 @@ def test_a_ticket_gives_its_segment_once_and_a_wrong_one_nothing(segments):
 
 
 @pytest.mark.long  # a ticket is good for 5 s
-def test_a_late_ticket_yields_nothing(own_server):
-    server = own_server(devices=1)
+def test_a_late_ticket_yields_nothing(server_factory):
+    server = server_factory(devices=1)
     with sc.connect(server.address) as observer, open_channel(server.address) as own:
         stub = segment_service_pb2_grpc.SegmentServiceStub(own)
         answer = stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=2 * MIB), timeout=30)

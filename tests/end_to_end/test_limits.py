@@ -101,8 +101,8 @@ def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(poor):
 
 
 @pytest.mark.long
-def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_waits(own_server):
-    server = own_server("--max-device-bytes", str(24 << 20), devices=2)
+def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_waits(server_factory):
+    server = server_factory("--max-device-bytes", str(24 << 20), devices=2)
     mesh, spec = sc.Mesh(x=2), P("x", None)
     large, half = np.ones((2048, 1024)), np.ones((1024, 1024))  # 16 and 8 MiB
     with sc.connect(server.address) as client, ThreadPoolExecutor(3) as pool:
@@ -165,9 +165,9 @@ def test_a_claim_takes_nothing_of_the_budget_that_others_need(poor):
 
 
 @pytest.mark.parametrize("whose", ["server", "caller"])
-def test_a_stalled_upload_ends_in_time(own_server, server, whose):
+def test_a_stalled_upload_ends_in_time(server_factory, server, whose):
     if whose == "server":
-        server = own_server("--max-call-s", "1", devices=1)
+        server = server_factory("--max-call-s", "1", devices=1)
     metadata = [("shardcall-timeout", "1")] if whose == "caller" else []
     done = threading.Event()
 
@@ -186,8 +186,8 @@ def test_a_stalled_upload_ends_in_time(own_server, server, whose):
 
 
 @pytest.mark.long
-def test_abandoned_compilations_are_bounded(own_server):
-    server = own_server(log=Path(os.devnull))
+def test_abandoned_compilations_are_bounded(server_factory):
+    server = server_factory(log=Path(os.devnull))
     with sc.connect(server.address) as client:
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)

@@ -67,8 +67,8 @@ def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool, co
 
 @pytest.mark.long
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_idle_processes_give_their_memory_back(own_server, shared_memory: bool):
-    server = own_server("--trim-after-s", "0.2")
+def test_idle_processes_give_their_memory_back(server_factory, shared_memory: bool):
+    server = server_factory("--trim-after-s", "0.2")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
     with sc.connect(server.address, shared_memory=shared_memory) as client:
@@ -80,8 +80,8 @@ def test_idle_processes_give_their_memory_back(own_server, shared_memory: bool):
     until(lambda: pss(pids) <= before + SLACK)
 
 
-def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(own_server):
-    server = own_server("--trim-after-s", "0.2")
+def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(server_factory):
+    server = server_factory("--trim-after-s", "0.2")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
     with sc.connect(server.address, shared_memory=False) as client:
@@ -109,9 +109,9 @@ def test_arrays_that_are_computed_and_dropped_leave_memory_flat(keeping, count: 
     assert median(held[-5:]) <= median(held[5:10]) * 1.05 + SLACK
 
 
-def test_successive_calls_of_many_sizes_stay_within_the_budget(own_server):
+def test_successive_calls_of_many_sizes_stay_within_the_budget(server_factory):
     limit = 32 * MIB
-    server = own_server(
+    server = server_factory(
         *("--max-bytes-in-flight", str(limit), "--max-bytes-per-client", str(limit)),
         *("--max-call-bytes", str(24 * MIB), "--trim-after-s", "60"),
         devices=1,

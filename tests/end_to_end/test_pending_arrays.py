@@ -106,8 +106,8 @@ def test_a_synchronous_client_raises_in_the_line_that_submits(server):
             client.submit("power", x, -1)
 
 
-def test_a_client_whose_stream_is_refused_submits_by_other_methods(own_server):
-    server = own_server("--max-call-streams", "1", devices=1)
+def test_a_client_whose_stream_is_refused_submits_by_other_methods(server_factory):
+    server = server_factory("--max-call-streams", "1", devices=1)
     with opened(server) as other, sc.connect(server.address) as client:
         other.send(prepare(), item(1, np.arange(8.0)))
         other.result(1)

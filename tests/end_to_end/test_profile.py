@@ -209,8 +209,8 @@ def test_a_restart_of_the_mesh_throws_it_away(recording, tmp_path):
         assert events(again.path)
 
 
-def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_one_left(own_server, tmp_path):
-    killed = own_server(devices=1)
+def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_one_left(server_factory, tmp_path):
+    killed = server_factory(devices=1)
     with sc.connect(killed.address) as client:
         client.profile(tmp_path / "traces").start()
         killed.process.kill()
@@ -219,7 +219,7 @@ def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_on
     an_hour_ago = time.time() - 3600
     os.utime(Path(tempfile.gettempdir(), left), (an_hour_ago, an_hour_ago))
 
-    following = own_server(devices=1)
+    following = server_factory(devices=1)
     assert left_on_the_server() == []
     with sc.connect(following.address) as client:
         client.profile(tmp_path / "traces").start()
@@ -230,8 +230,8 @@ def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_on
 
 
 @pytest.mark.long
-def test_a_profile_over_the_limit_is_discarded_entirely(own_server, tmp_path):
-    with sc.connect(own_server("--max-profile-bytes", str(1 << 20)).address) as client:
+def test_a_profile_over_the_limit_is_discarded_entirely(server_factory, tmp_path):
+    with sc.connect(server_factory("--max-profile-bytes", str(1 << 20)).address) as client:
         profile = client.profile(tmp_path / "traces")
         profile.start()
         large = np.ones((64, 64), np.float32)

@@ -221,8 +221,8 @@ def test_an_array_that_is_made_repeatedly_needs_the_memory_of_few(client):
     h.delete()
 
 
-def test_an_array_of_another_server_is_refused_and_stays(client, own_server):
-    there = own_server(devices=1)
+def test_an_array_of_another_server_is_refused_and_stays(client, server_factory):
+    there = server_factory(devices=1)
     with sc.connect(there.address) as other, other.put(X) as array:
         for use in (client.delete, client.get, client.diff):
             with pytest.raises(sc.InvalidOperandError, match="is on the server at"):

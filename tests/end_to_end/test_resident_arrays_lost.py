@@ -126,9 +126,9 @@ def test_closing_a_client_deletes_its_arrays_at_once(server, client):
     assert kept.lost
 
 
-def test_arrays_beyond_the_limits_are_refused_until_others_are_deleted(own_server):
+def test_arrays_beyond_the_limits_are_refused_until_others_are_deleted(server_factory):
     half = np.ones((1024, 80))  # 640 KiB
-    server = own_server(
+    server = server_factory(
         "--max-resident-bytes-per-lease",
         str(1 << 20),
         "--max-resident-bytes",

@@ -81,8 +81,8 @@ def test_arrays_stay_valid_after_the_client_is_closed(tight: ServerProcess):
         result[...] = made[...] = 5
 
 
-def test_arrays_stay_valid_after_the_server_was_killed(own_server):
-    server = own_server(devices=1)
+def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
+    server = server_factory(devices=1)
     with sc.connect(server.address) as client:
         result, made = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
         assert shared(result)
@@ -106,8 +106,8 @@ def test_with_a_full_segment_results_come_as_streams(local: sc.Client):
     assert shared(local.diff(LARGE, axis=0, prepend=0.0).array)
 
 
-def test_an_array_made_by_empty_is_an_operand_without_a_copy(own_server):
-    server = own_server("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
+def test_an_array_made_by_empty_is_an_operand_without_a_copy(server_factory):
+    server = server_factory("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
     with sc.connect(server.address) as client:
         x = client.empty((20, 128, 1024))  # 20 MiB: there is no space for a copy or for the result
         x[...] = np.arange(x.size, dtype=np.float64).reshape(x.shape) ** 2
@@ -175,8 +175,8 @@ def streams_silently(client: sc.Client, capfd: pytest.CaptureFixture[str]) -> No
         assert not shared(result)
 
 
-def test_shared_memory_can_be_turned_off_by_the_server(own_server, capfd: pytest.CaptureFixture[str]):
-    server = own_server("--no-segments", "--log-level", "warning", devices=1)
+def test_shared_memory_can_be_turned_off_by_the_server(server_factory, capfd: pytest.CaptureFixture[str]):
+    server = server_factory("--no-segments", "--log-level", "warning", devices=1)
     with sc.connect(server.address) as client:
         streams_silently(client, capfd)
         assert client.usage().bytes_high_water < 3 * LARGE.nbytes
@@ -184,13 +184,13 @@ def test_shared_memory_can_be_turned_off_by_the_server(own_server, capfd: pytest
 
 
 def test_where_the_socket_cannot_be_reached_arrays_are_streamed(
-    own_server, monkeypatch: pytest.MonkeyPatch, tmp_path_factory, capfd: pytest.CaptureFixture[str]
+    server_factory, monkeypatch: pytest.MonkeyPatch, tmp_path_factory, capfd: pytest.CaptureFixture[str]
 ):
     """As in another container, where the path leads elsewhere."""
     theirs = tmp_path_factory.mktemp("theirs")  # its path is short enough for a socket's, unlike that of `tmp_path`
     monkeypatch.setenv("TMPDIR", str(theirs))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    server = own_server("--log-level", "warning", devices=1)
+    server = server_factory("--log-level", "warning", devices=1)
     assert list(theirs.glob("shardcall-*/segments"))
     theirs.rename(theirs.with_name("gone"))
     with sc.connect(server.address) as client:

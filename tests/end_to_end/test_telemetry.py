@@ -63,7 +63,7 @@ def test_metrics_count_calls_phases_bytes_and_programs(observed, call_stream):
     assert grown("shardcall_array_bytes_total", path="sent") == 3 * x.nbytes
     assert grown("shardcall_program_lookups_total", outcome="miss") == 1
     assert grown("shardcall_program_lookups_total", outcome="hit") == 2
-    assert grown("shardcall_programs_made_total") == grown("shardcall_programs") == 1
+    assert grown("shardcall_programs_prepared_total") == grown("shardcall_programs") == 1
     assert now.total("shardcall_ready") == 1
     assert now.total("shardcall_build_info", version=sc.__version__) == 1
 

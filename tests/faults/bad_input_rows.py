@@ -100,9 +100,9 @@ def call(kernel="diff", parameters=None, **fields):
 
 def planned(name, reason, field, asked=None, operands=None, method="Plan"):
     """A row that requests a plan: of two axes by default."""
-    kind = {"Plan": kernel_service_pb2.PlanRequest, "Compile": kernel_service_pb2.CompileRequest}[method]
+    request_class = {"Plan": kernel_service_pb2.PlanRequest, "Compile": kernel_service_pb2.CompileRequest}[method]
     operands = [tensor(8, 4)] if operands is None else operands
-    return Row(name, method, [kind(call=call() if asked is None else asked, operands=operands)], reason, field)
+    return Row(name, method, [request_class(call=call() if asked is None else asked, operands=operands)], reason, field)
 
 
 def inline_operand(shape, data, element_type=F64):

@@ -56,11 +56,11 @@ def _handles():
     for name, handle in _HANDLES:
         reason, field = ("ARRAY_LOST", "") if len(handle) == 16 else ("MALFORMED_REQUEST", "handle")
         for method in ("GetArray", "DescribeArray"):
-            kind = getattr(array_service_pb2, f"{method}Request")
-            yield Row(f"{method}: {name}", method, [kind(handle=handle)], reason, field)
+            request_class = getattr(array_service_pb2, f"{method}Request")
+            yield Row(f"{method}: {name}", method, [request_class(handle=handle)], reason, field)
         for method in ("Plan", "Compile") if handle else ():
-            kind = getattr(kernel_service_pb2, f"{method}Request")
-            request = kind(call=call(), operands=[tensor(8)], handles=[handle])
+            request_class = getattr(kernel_service_pb2, f"{method}Request")
+            request = request_class(call=call(), operands=[tensor(8)], handles=[handle])
             yield Row(f"{method}: {name}", method, [request], reason, field and "operand 0")
     request = kernel_service_pb2.PlanRequest(call=call(), operands=[tensor(8)], handles=[b"", b""])
     yield Row("more handles than operands", "Plan", [request], "MALFORMED_REQUEST", "handles")
@@ -76,8 +76,8 @@ def _leases():
         for method in ("ListArrays", "RenewLease"):
             if method == "ListArrays" and not lease_id:
                 continue  # lists the arrays of the principal
-            kind = getattr(array_service_pb2, f"{method}Request")
-            yield Row(f"{method}: {name}", method, [kind(lease_id=lease_id)], "MALFORMED_REQUEST", "lease_id")
+            request_class = getattr(array_service_pb2, f"{method}Request")
+            yield Row(f"{method}: {name}", method, [request_class(lease_id=lease_id)], "MALFORMED_REQUEST", "lease_id")
     for seconds in (-1.0, 1e9, float("inf"), float("nan")):
         request = array_service_pb2.RenewLeaseRequest(lease_id=bytes(16), min_seconds=seconds)
         yield Row(f"RenewLease: {seconds} seconds", "RenewLease", [request], "MALFORMED_REQUEST", "min_seconds")

@@ -14,7 +14,7 @@ _WRONG_AXES = [
     ("the largest axis", BIG),
     ("the least axis", MIN),
 ]
-_WRONG_KINDS = [("a string", "0"), ("a fraction", 0.5), ("a truth", True)]
+_WRONG_TYPES = [("a string", "0"), ("a fraction", 0.5), ("a truth", True)]
 _ONE_AXIS = {
     "diff": {},
     "cumsum": {},
@@ -155,7 +155,7 @@ _SIZES = [
 _NAMES = ["dif", "DIFF", "", " diff", "diff\0", "../diff", "__class__", "d" * 100_000, "💥"]
 
 ROWS = [
-    *(planned(n, reason, field, call(k, p, mesh=X8), kinds) for n, k, p, kinds, reason, field in _PARAMETERS),
+    *(planned(n, reason, field, call(k, p, mesh=X8), types) for n, k, p, types, reason, field in _PARAMETERS),
     *(
         planned(f"{kernel}: {name}", "AXIS_OUT_OF_RANGE", "axis", call(kernel, {**needed, "axis": axis}), _X)
         for kernel, needed in _ONE_AXIS.items()
@@ -164,14 +164,14 @@ ROWS = [
     *(
         planned(f"{kernel}: axis of {name}", "PARAMETER_TYPE", "axis", call(kernel, {**needed, "axis": axis}), _X)
         for kernel, needed in _ONE_AXIS.items()
-        for name, axis in _WRONG_KINDS
+        for name, axis in _WRONG_TYPES
     ),
     *(
         planned(f"{kernel}: no such parameter", "UNKNOWN_PARAMETER", "axle", call(kernel, {"axle": 0}), _X)
         for kernel in _OF_ONE
     ),
-    *(planned(n, reason, field, call(k, p), kinds) for n, k, p, kinds, reason, field in _OPERANDS),
-    *(planned(n, "CALL_TOO_LARGE", "", call(k, p), kinds) for n, k, p, kinds in _SIZES),
+    *(planned(n, reason, field, call(k, p), types) for n, k, p, types, reason, field in _OPERANDS),
+    *(planned(n, "CALL_TOO_LARGE", "", call(k, p), types) for n, k, p, types in _SIZES),
     *(planned(f"kernel {i}", "KERNEL_NOT_FOUND", "", call(name)) for i, name in enumerate(_NAMES)),
     planned("65 parameters", "MALFORMED_REQUEST", "parameters", call(parameters={f"p{i}": 1 for i in range(65)})),
     planned("65 integers", "MALFORMED_REQUEST", "parameters", call(parameters={"axis": (1,) * 65})),

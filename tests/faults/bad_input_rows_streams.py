@@ -11,21 +11,21 @@ from faults.bad_input_rows import BOOL, INT4, LEASE, METHODS, Row, call
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
 
 _MAX_CHUNK_BYTES = 1 << 20
-_KINDS = {
+_REQUESTS = {
     "ExecuteStream": kernel_service_pb2.ExecuteStreamRequest,
     "PutArray": array_service_pb2.PutArrayRequest,
 }
 
 
 def _header(method, *types):
-    operands = [kernel_service_pb2.Operand(type=kind, streamed={}) for kind in types]
+    operands = [kernel_service_pb2.Operand(type=array_type, streamed={}) for array_type in types]
     if method == "PutArray":
-        return _KINDS[method](header=array_service_pb2.PutArrayHeader(array=operands[0], lease_id=LEASE))
-    return _KINDS[method](header=kernel_service_pb2.ExecuteRequest(call=call(), operands=operands))
+        return _REQUESTS[method](header=array_service_pb2.PutArrayHeader(array=operands[0], lease_id=LEASE))
+    return _REQUESTS[method](header=kernel_service_pb2.ExecuteRequest(call=call(), operands=operands))
 
 
 def _chunk(method, index=0, offset=0, data=bytes(8)):
-    return _KINDS[method](chunk=array_pb2.TensorChunk(index=index, offset=offset, data=data))
+    return _REQUESTS[method](chunk=array_pb2.TensorChunk(index=index, offset=offset, data=data))
 
 
 _EIGHT = tensor(8)
@@ -67,13 +67,13 @@ _STREAMS = [
 
 
 def _streams(method):
-    for name, kind, chunks, reason, field in _STREAMS:
-        opening = [] if kind is None else [_header(method, kind)]
+    for name, array_type, chunks, reason, field in _STREAMS:
+        opening = [] if array_type is None else [_header(method, array_type)]
         yield Row(f"{method}: {name}", method, [*opening, *(_chunk(method, *c) for c in chunks)], reason, field)
     complete = _chunk(method, data=bytes(64))
     for name, messages, field in (
-        ("a message of nothing first", [_KINDS[method]()], "header"),
-        ("a message of nothing", [_header(method, _EIGHT), _KINDS[method]()], "header"),
+        ("a message of nothing first", [_REQUESTS[method]()], "header"),
+        ("a message of nothing", [_header(method, _EIGHT), _REQUESTS[method]()], "header"),
         ("two headers", [_header(method, _EIGHT)] * 2, "header"),
         ("a header between", [_header(method, _EIGHT), _chunk(method), _header(method, _EIGHT)], "header"),
     ):
@@ -92,7 +92,7 @@ def _of_two():
         ("no second", [*pair, first], "SIZE_MISMATCH", "operand 1"),
         ("the first goes on", [*pair, first, _chunk("ExecuteStream", 0, 64)], "MALFORMED_REQUEST", "chunk"),
         ("a third", [*pair, first, second, _chunk("ExecuteStream", 2)], "SIZE_MISMATCH", "chunk"),
-        ("a chunk of an inline operand", [_KINDS["ExecuteStream"](header=inline), first], "SIZE_MISMATCH", "chunk"),
+        ("a chunk of an inline operand", [_REQUESTS["ExecuteStream"](header=inline), first], "SIZE_MISMATCH", "chunk"),
     ):
         yield Row(f"two operands: {name}", "ExecuteStream", messages, reason, field)
 

@@ -72,23 +72,27 @@ def _opening(name, operand, reason, field="operand 0"):
 
 def _sources():
     """Operands whose type and bytes do not match."""
-    kind, inline = tensor(8), kernel_service_pb2.InlineTensor(data=bytes(64))
+    array_type, inline = tensor(8), kernel_service_pb2.InlineTensor(data=bytes(64))
     operand = kernel_service_pb2.Operand
     return [
         ("nothing but an unset type's bytes", operand(inline=inline), "MALFORMED_REQUEST"),
         ("streamed without a type", operand(streamed={}), "MALFORMED_REQUEST"),
         ("a segment without a type", operand(segment={"segment_id": bytes(16)}), "MALFORMED_REQUEST"),
-        ("a type without a source", operand(type=kind), "MALFORMED_REQUEST"),
+        ("a type without a source", operand(type=array_type), "MALFORMED_REQUEST"),
         ("an empty type with bytes", operand(type={}, inline=inline), "UNSUPPORTED_ELEMENT_TYPE"),
-        ("an empty segment", operand(type=kind, segment={}), "MALFORMED_REQUEST"),
-        ("a segment id of 15 bytes", operand(type=kind, segment={"segment_id": bytes(15)}), "MALFORMED_REQUEST"),
-        ("a segment id of 1 MiB", operand(type=kind, segment={"segment_id": bytes(1 << 20)}), "MALFORMED_REQUEST"),
+        ("an empty segment", operand(type=array_type, segment={}), "MALFORMED_REQUEST"),
+        ("a segment id of 15 bytes", operand(type=array_type, segment={"segment_id": bytes(15)}), "MALFORMED_REQUEST"),
+        (
+            "a segment id of 1 MiB",
+            operand(type=array_type, segment={"segment_id": bytes(1 << 20)}),
+            "MALFORMED_REQUEST",
+        ),
         ("int4 in a segment", operand(type=tensor(8, element_type=INT4), segment={}), "INVALID_OPERAND"),
         ("an empty handle", operand(resident={}), "MALFORMED_REQUEST"),
         ("a handle of 15 bytes", operand(resident={"handle": bytes(15)}), "MALFORMED_REQUEST"),
         ("a handle of 17 bytes", operand(resident={"handle": bytes(17)}), "MALFORMED_REQUEST"),
         ("a handle of 100 KiB", operand(resident={"handle": bytes(100 << 10)}), "MALFORMED_REQUEST"),
-        ("an unknown handle with a type", operand(type=kind, resident={"handle": b"x" * 16}), "ARRAY_LOST"),
+        ("an unknown handle with a type", operand(type=array_type, resident={"handle": b"x" * 16}), "ARRAY_LOST"),
     ]
 
 

@@ -55,7 +55,7 @@ def slope(times: Sequence[float], values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Allowed:
+class AllowedGrowth:
     """The growth of a process that counts as noise; a leak grows with the calls, and exceeds it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Allowed:
     threads: float = 12
 
 
-def growth(samples: Sequence[Gauges], allowed: Allowed) -> list[str]:
+def growth(samples: Sequence[Gauges], allowed: AllowedGrowth) -> list[str]:
     """Describes the resources of a process that grow; empty where none does.
 
     The first third is left out: caches, pools and the allocator fill up in it.

@@ -26,7 +26,7 @@ _ONE = np.float64(1)
 
 
 @dataclass(frozen=True)
-class GraphCall:
+class GraphRequest:
     """A call of the kernel ``graph``.
 
     Attributes:
@@ -57,21 +57,21 @@ class GraphCall:
         return kernel_service_pb2.ExecuteRequest(call=asked, operands=operands)
 
 
-def valid_call(chance: random.Random) -> GraphCall:
+def valid_call(chance: random.Random) -> GraphRequest:
     """Draws a call that the server would serve."""
-    return chance.choice(_KINDS)(chance)
+    return chance.choice(_GENERATORS)(chance)
 
 
-def _drawn(chance: random.Random) -> GraphCall:
+def _drawn(chance: random.Random) -> GraphRequest:
     """A random graph of several nodes."""
     drawn = RandomGraph(chance.random(), max_nodes=chance.choice((3, 8)))
-    made = [value for value in drawn.arrays if value.node >= 0] or [drawn.write.x(0)]
-    graph, used = drawn.write.call(made[-_MAX_RESULTS:])
+    computed = [value for value in drawn.arrays if value.node >= 0] or [drawn.write.x(0)]
+    graph, used = drawn.write.call(computed[-_MAX_RESULTS:])
     operands, specs = [drawn.inputs[i] for i in used], [drawn.in_specs[i] for i in used]
-    return GraphCall(to_text(graph), tuple(operands), {}, drawn.mesh, tuple(specs))
+    return GraphRequest(to_text(graph), tuple(operands), {}, drawn.mesh, tuple(specs))
 
 
-def _differentiated(chance: random.Random) -> GraphCall:
+def _differentiated(chance: random.Random) -> GraphRequest:
     """A transformation of a random graph; as a node of another graph, or as the call itself."""
     drawn = RandomGraph(chance.random(), is_smooth=True, max_nodes=4)
     last = list(drawn.arrays)[-1]
@@ -87,28 +87,28 @@ def _differentiated(chance: random.Random) -> GraphCall:
     operands = (*inputs, *duals)
     if chance.random() < 0.5:
         specs = (*(drawn.in_specs[i] for i in used), *(drawn.spec(x.ndim) for x in duals))
-        return GraphCall(to_text(graph), operands, how, drawn.mesh, specs)
+        return GraphRequest(to_text(graph), operands, how, drawn.mesh, specs)
     return _of_node("graph", operands, {"graph": to_text(graph), **how}, chance)
 
 
-def _of_one_kernel(chance: random.Random) -> GraphCall:
+def _of_one_kernel(chance: random.Random) -> GraphRequest:
     """A call of one kernel with arguments of every kind."""
     name = chance.choice(sorted(CASES))
     operands, parameters = chance.choice(CASES[name])
     write, numbers = GraphWriter(), iter(range(len(operands)))
     present = tuple(np.asarray(x) for x in operands if x is not None)
     node = write(name, *(None if x is None else write.x(next(numbers)) for x in operands), **parameters)
-    return GraphCall(write.text(node), present, {}, chance.choice(_MESHES))
+    return GraphRequest(write.text(node), present, {}, chance.choice(_MESHES))
 
 
-def _outermost_loop(chance: random.Random) -> GraphCall:
+def _outermost_loop(chance: random.Random) -> GraphRequest:
     """A loop whose number of iterations is an operand; it runs in slices."""
     write = GraphWriter()
     operands = (_U, np.float64(0.1), np.float64(4), np.int64(3))
-    return GraphCall(write.text(heat_step(write)), operands, {"carried": (0,)}, chance.choice(_MESHES))
+    return GraphRequest(write.text(heat_step(write)), operands, {"carried": (0,)}, chance.choice(_MESHES))
 
 
-def _loop(chance: random.Random) -> GraphCall:
+def _loop(chance: random.Random) -> GraphRequest:
     if chance.random() < 0.5:
         return _of_node("graph", (_U, _ONE), {"graph": _doubled(), "carried": (0,), "count": 3}, chance)
     body = GraphWriter()
@@ -117,7 +117,7 @@ def _loop(chance: random.Random) -> GraphCall:
     return _of_node("graph", (_U, np.float64(100), np.bool_(True), np.int64(9)), how, chance, results=2)
 
 
-def _scan(chance: random.Random) -> GraphCall:
+def _scan(chance: random.Random) -> GraphRequest:
     body = GraphWriter()
     total = body("add", body.x(0), body.x(1))
     text = body.text(total, body("multiply", total, body.x(2)))
@@ -125,7 +125,7 @@ def _scan(chance: random.Random) -> GraphCall:
     return _of_node("scan", (_U[0], _U, _ONE), how, chance, results=2)
 
 
-def _cond(chance: random.Random) -> GraphCall:
+def _cond(chance: random.Random) -> GraphRequest:
     other = GraphWriter()
     how = {"then": _doubled(), "otherwise": other.text(other("negative", other.x(0)))}
     return _of_node(
@@ -133,14 +133,14 @@ def _cond(chance: random.Random) -> GraphCall:
     )
 
 
-def _vmap(chance: random.Random) -> GraphCall:
+def _vmap(chance: random.Random) -> GraphRequest:
     inner = chance.choice((_loop, _scan, _cond, _of_one_kernel))(chance)
     stacked, count = tuple(np.stack([x, x]) for x in inner.operands), len(from_text(inner.text).results)
     how = {"graph": inner.text, "in_axes": (0,) * len(stacked), "out_axes": (0,) * count, "size": 2}
     return _of_node("vmap", stacked, how, chance, results=count)
 
 
-def _checkpointed(chance: random.Random) -> GraphCall:
+def _checkpointed(chance: random.Random) -> GraphRequest:
     inner = chance.choice((_loop, _scan, _cond, _vmap))(chance)
     return _of_node("graph", inner.operands, {"graph": inner.text, "transform": "checkpoint"}, chance)
 
@@ -152,15 +152,15 @@ def _doubled() -> str:
 
 def _of_node(
     kernel: str, operands: Sequence[Any], parameters: dict[str, Any], chance: random.Random, results: int = 1
-) -> GraphCall:
+) -> GraphRequest:
     """A graph of one node that runs graphs."""
     write = GraphWriter()
     node = write(kernel, *map(write.x, range(len(operands))), **parameters)
     values = [Value(node.node, i) for i in range(results)]
-    return GraphCall(write.text(*values), tuple(map(np.asarray, operands)), {}, chance.choice(_MESHES))
+    return GraphRequest(write.text(*values), tuple(map(np.asarray, operands)), {}, chance.choice(_MESHES))
 
 
-_KINDS: tuple[Callable[[random.Random], GraphCall], ...] = (
+_GENERATORS: tuple[Callable[[random.Random], GraphRequest], ...] = (
     *(_drawn, _drawn, _differentiated, _of_one_kernel, _of_one_kernel, _outermost_loop),
     *(_loop, _scan, _cond, _vmap, _checkpointed),
 )

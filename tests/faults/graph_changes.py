@@ -112,11 +112,11 @@ def _value(chance: random.Random, graph: Graph, before: int) -> Value:
 
 def _parameter_value(chance: random.Random, kernel: str, name: str) -> Any:
     """Draws a value of a parameter, mostly one of its type."""
-    own = [p.default for p in KERNELS[kernel].parameters if p.name == name] if kernel in KERNELS else []
+    defaults = [p.default for p in KERNELS[kernel].parameters if p.name == name] if kernel in KERNELS else []
     usual = [p[name] for _, p in CASES.get(kernel, ()) if name in p]
     if usual and chance.random() < 0.5:
         return chance.choice(usual)
-    match [*usual, *own, 0 if name in _INTEGER_NAMES else ()][0]:
+    match [*usual, *defaults, 0 if name in _INTEGER_NAMES else ()][0]:
         case bool() if chance.random() < 0.8:
             return chance.random() < 0.5
         case int() if chance.random() < 0.8:
@@ -155,10 +155,10 @@ def _kernel(chance: random.Random, graph: Graph, i: int) -> Graph:
 def _parameter(chance: random.Random, graph: Graph, i: int) -> Graph:
     node = graph.nodes[i]
     kernel = KERNELS.get(node.kernel)
-    own = _CONTROL.get(node.kernel) or [p.name for p in (kernel.parameters if kernel else ())]
-    if not own and chance.random() < 0.9:
+    names = _CONTROL.get(node.kernel) or [p.name for p in (kernel.parameters if kernel else ())]
+    if not names and chance.random() < 0.9:
         return _operand(chance, graph)
-    name = chance.choice((*own, *own, "nope", "x" * 5000) if chance.random() < 0.1 or not own else own)
+    name = chance.choice((*names, *names, "nope", "x" * 5000) if chance.random() < 0.1 or not names else names)
     values = dict(node.parameters)
     if name in values and chance.random() < 0.15:
         del values[name]
@@ -176,8 +176,8 @@ def _layout(chance: random.Random, graph: Graph, i: int) -> Graph:
     node = graph.nodes[i]
     specs = tuple(chance.choices((None, *_SPECS), k=chance.choice((1, 1, 2, 3, 64))))
     kernel = KERNELS.get(node.kernel)
-    own = [strategy.name for strategy in kernel.strategies] if kernel else []
-    strategy = chance.choice((*own, *own, *own, *_STRATEGIES))
+    supported = [strategy.name for strategy in kernel.strategies] if kernel else []
+    strategy = chance.choice((*supported, *supported, *supported, *_STRATEGIES))
     return _with_node(
         graph, i, node._replace(**chance.choice(({"strategy": strategy}, {"in_specs": specs}, {"out_specs": specs})))
     )

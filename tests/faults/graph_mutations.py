@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from faults.graph_calls import GraphCall, valid_call
+from faults.graph_calls import GraphRequest, valid_call
 from faults.graph_changes import CHANGES, VALUES, changed, names_of_control, written
 
 from shardcall_core.graphs.graph import from_text
@@ -53,7 +53,7 @@ _TYPES = ("bool", "int8", "int64", "uint8", "float16", "bfloat16", "float32", "f
 _SHAPES = ((), (0,), (1,), (4, 3), (3, 4), (13,), (0, 3), (2, 2, 2), (1,) * 9, (4097,))
 
 
-def mutated_call(seed: str, number: int) -> GraphCall:
+def mutated_call(seed: str, number: int) -> GraphRequest:
     """Returns a changed call.
 
     Args:
@@ -61,33 +61,33 @@ def mutated_call(seed: str, number: int) -> GraphCall:
         number: the number of the change.
     """
     chance = random.Random(f"{seed}:{number}")
-    made = valid_call(chance)
+    call = valid_call(chance)
     for _ in range(chance.choice((1, 1, 1, 1, 2))):
-        made = chance.choice(_MUTATIONS)(chance, made)
-    return made
+        call = chance.choice(_MUTATIONS)(chance, call)
+    return call
 
 
-def _of_text(chance: random.Random, made: GraphCall) -> GraphCall:
+def _of_text(chance: random.Random, call: GraphRequest) -> GraphRequest:
     """Changes characters."""
-    text, begin = made.text, chance.randrange(len(made.text) + 1)
+    text, begin = call.text, chance.randrange(len(call.text) + 1)
     end = min(len(text), begin + chance.choice((1, 1, 2, 9, 99)))
     piece = chance.choice((*_PIECES, text[begin:end], text[: end // 2], "[" * 3000, "9" * 5000))
     if end > begin and chance.random() < 0.3:
         piece = chr(ord(text[begin]) ^ 1 << chance.randrange(7))
-    kind = chance.randrange(4)
-    kept = text[begin:] if kind == 0 else text[end:] if kind < 3 else ""
-    return replace(made, text=text[:begin] + ("" if kind == 2 else piece) + kept)
+    variant = chance.randrange(4)
+    kept = text[begin:] if variant == 0 else text[end:] if variant < 3 else ""
+    return replace(call, text=text[:begin] + ("" if variant == 2 else piece) + kept)
 
 
-def _of_json(chance: random.Random, made: GraphCall) -> GraphCall:
+def _of_json(chance: random.Random, call: GraphRequest) -> GraphRequest:
     """Changes a part of the JSON, or how it is written."""
     try:
-        data = json.loads(made.text)
+        data = json.loads(call.text)
     except (ValueError, RecursionError):
-        return _of_text(chance, made)
+        return _of_text(chance, call)
     parts = list(_containers(data))
     if not parts:
-        return made
+        return call
     for _ in range(chance.choice((1, 1, 2))):
         container, key = chance.choice(parts)
         _change_json(chance, container, key)
@@ -100,7 +100,7 @@ def _of_json(chance: random.Random, made: GraphCall) -> GraphCall:
         text = "[" * 3000
     if chance.random() < 0.1:
         text = text[:-1] + "," + text[1:]  # every name twice
-    return replace(made, text=text)
+    return replace(call, text=text)
 
 
 def _containers(data: Any) -> Iterator[tuple[Any, Any]]:
@@ -130,30 +130,30 @@ def _change_json(chance: random.Random, container: Any, key: Any) -> None:
             container[key] = value
 
 
-def _of_meaning(chance: random.Random, made: GraphCall) -> GraphCall:
+def _of_meaning(chance: random.Random, call: GraphRequest) -> GraphRequest:
     """Changes nodes, operands, parameters, specs or results, of the graph or of one in it."""
     try:
-        graph = from_text(made.text)
+        graph = from_text(call.text)
     except ValueError:
-        return _of_text(chance, made)
+        return _of_text(chance, call)
     for _ in range(chance.choice((1, 1, 2, 3))):
         graph = changed(chance, graph, chance.choice(CHANGES))
     text, used = written(chance, graph)
-    if not used or max(used) >= len(made.operands):
-        return replace(made, text=text)
-    others = made.operands[max(used) + 1 :]  # first values, tangents and numbers of iterations
-    return replace(made, text=text, operands=(*(made.operands[i] for i in used), *others), in_specs=())
+    if not used or max(used) >= len(call.operands):
+        return replace(call, text=text)
+    others = call.operands[max(used) + 1 :]  # first values, tangents and numbers of iterations
+    return replace(call, text=text, operands=(*(call.operands[i] for i in used), *others), in_specs=())
 
 
-def _of_parameters(chance: random.Random, made: GraphCall) -> GraphCall:
+def _of_parameters(chance: random.Random, call: GraphRequest) -> GraphRequest:
     """Changes the other parameters of the call."""
     name = chance.choice(names_of_control("graph"))
-    return replace(made, parameters={**made.parameters, name: chance.choice(VALUES)})
+    return replace(call, parameters={**call.parameters, name: chance.choice(VALUES)})
 
 
-def _of_operands(chance: random.Random, made: GraphCall) -> GraphCall:
+def _of_operands(chance: random.Random, call: GraphRequest) -> GraphRequest:
     """Changes the operands, the mesh or the specs."""
-    operands = list(made.operands)
+    operands = list(call.operands)
     i = chance.randrange(len(operands) + 1)
     dtype = np.dtype(getattr(ml_dtypes, (name := chance.choice(_TYPES)), name))
     match chance.randrange(6):
@@ -167,13 +167,13 @@ def _of_operands(chance: random.Random, made: GraphCall) -> GraphCall:
             operands[i] = np.ones(chance.choice(_SHAPES), operands[i].dtype)
         case 4:
             specs = chance.choice(((None,), (("x",),), (("x", "x"),), (("nope",),), ((None, "x"),), (("x",),) * 65))
-            return replace(made, in_specs=specs)
+            return replace(call, in_specs=specs)
         case _:
-            return replace(made, mesh=chance.choice(({"x": 2}, {"x": 2, "y": 2}, {"b": 8}, {"x": 5})))
-    return replace(made, operands=tuple(operands))
+            return replace(call, mesh=chance.choice(({"x": 2}, {"x": 2, "y": 2}, {"b": 8}, {"x": 5})))
+    return replace(call, operands=tuple(operands))
 
 
-_Mutation = Callable[[random.Random, GraphCall], GraphCall]
+_Mutation = Callable[[random.Random, GraphRequest], GraphRequest]
 _MUTATIONS: tuple[_Mutation, ...] = (
     *(_of_text, _of_json, _of_parameters, _of_operands),
     *(_of_meaning,) * 12,

@@ -21,7 +21,7 @@ _ALL = sc.Mesh(x=4)
 
 
 @dataclass
-class Ended:
+class AnsweredCall:
     """A call that has its answer.
 
     Attributes:
@@ -44,7 +44,7 @@ class Callers:
         wrong: descriptions of wrong answers and of errors without a named reason.
     """
 
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[AnsweredCall] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     _pending: dict[int, float] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -86,7 +86,7 @@ class Callers:
             except Exception as error:  # noqa: BLE001  # it is reported as wrong, whatever it is
                 self.wrong.append(f"{body.__name__}: {error!r}")
             del self._pending[number]
-            self.ended.append(Ended(began, time.monotonic(), reason))
+            self.ended.append(AnsweredCall(began, time.monotonic(), reason))
 
     def all_answered(self, since: float) -> bool:
         """True if every call that began before a moment has ended."""

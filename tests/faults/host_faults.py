@@ -50,11 +50,11 @@ class Hosts:
 
 
 @contextmanager
-def proxied_cluster(devices_each: int, *server_options: str, **hosts: tuple[str, ...]) -> Iterator[Hosts]:
+def proxied_cluster(devices_per_host: int, *server_options: str, **hosts: tuple[str, ...]) -> Iterator[Hosts]:
     """A cluster that is ready, and gone afterwards.
 
     Args:
-        devices_each: virtual CPU devices of each host.
+        devices_per_host: virtual CPU devices of each host.
         *server_options: for ``shardcall serve``.
         **hosts: the options of each agent, by the host's name.
     """
@@ -65,14 +65,14 @@ def proxied_cluster(devices_each: int, *server_options: str, **hosts: tuple[str,
         running = Hosts(cluster)
         for name, options in hosts.items():
             running.proxies[name] = stack.enter_context(CuttingProxy(address))
-            running.options[name] = ("--devices", str(devices_each), *options)
+            running.options[name] = ("--devices", str(devices_per_host), *options)
             running.start(name)
         cluster.wait_ready()
         yield running
 
 
 @dataclass
-class Struck:
+class ActiveFault:
     """A fault in progress.
 
     Attributes:
@@ -84,12 +84,12 @@ class Struck:
     is_gone: bool = False
 
 
-def kill_worker(hosts: Hosts, name: str) -> Struck:
+def kill_worker(hosts: Hosts, name: str) -> ActiveFault:
     os.kill(hosts.worker(name), signal.SIGKILL)
-    return Struck()
+    return ActiveFault()
 
 
-def kill_agent(hosts: Hosts, name: str) -> Struck:
+def kill_agent(hosts: Hosts, name: str) -> ActiveFault:
     """Kills an agent; it is started again as by a service manager."""
     agent = hosts.agent(name)
     agent.process.kill()
@@ -98,15 +98,15 @@ def kill_agent(hosts: Hosts, name: str) -> Struck:
         agent.process.wait()
         hosts.start(name)
 
-    return Struck(start_again, is_gone=True)
+    return ActiveFault(start_again, is_gone=True)
 
 
-def freeze_worker(hosts: Hosts, name: str) -> Struck:
+def freeze_worker(hosts: Hosts, name: str) -> ActiveFault:
     os.kill(hosts.worker(name), signal.SIGSTOP)
-    return Struck()
+    return ActiveFault()
 
 
-def freeze_host(hosts: Hosts, name: str) -> Struck:
+def freeze_host(hosts: Hosts, name: str) -> ActiveFault:
     """Stops an agent and its worker, like a machine or a container that is paused."""
     pids = [hosts.agent(name).process.pid, hosts.worker(name)]
     for pid in pids:
@@ -117,17 +117,17 @@ def freeze_host(hosts: Hosts, name: str) -> Struck:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    return Struck(thaw, is_gone=True)
+    return ActiveFault(thaw, is_gone=True)
 
 
-def lose_host(hosts: Hosts, name: str) -> Struck:
+def lose_host(hosts: Hosts, name: str) -> ActiveFault:
     """Blocks all traffic between an agent and the front end."""
     proxy = hosts.proxies[name]
     proxy.swallow()
-    return Struck(proxy.heal, is_gone=True)
+    return ActiveFault(proxy.heal, is_gone=True)
 
 
-def slow_worker(hosts: Hosts, name: str) -> Struck:
+def slow_worker(hosts: Hosts, name: str) -> ActiveFault:
     """Leaves a worker almost no processor time until it exits."""
     pid = hosts.worker(name)
 
@@ -140,4 +140,4 @@ def slow_worker(hosts: Hosts, name: str) -> Struck:
                 time.sleep(_RUNS_S)
 
     threading.Thread(target=stop_and_go, name="slow", daemon=True).start()
-    return Struck()
+    return ActiveFault()

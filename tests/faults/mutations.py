@@ -34,7 +34,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class Valid:
+class ValidRequest:
     """A request that the server would serve: the method, and its messages."""
 
     method: str
@@ -42,7 +42,7 @@ class Valid:
 
 
 @dataclass(frozen=True)
-class Mutated:
+class MutatedRequest:
     """A changed request."""
 
     method: str
@@ -60,7 +60,7 @@ class Mutations:
         seed: the seed of the changes.
     """
 
-    def __init__(self, valid: Sequence[Valid], seed: str) -> None:
+    def __init__(self, valid: Sequence[ValidRequest], seed: str) -> None:
         self._valid = valid
         self._seed = seed
         parts = [part for request in valid for message in request.messages for part in _parts(message)]
@@ -68,22 +68,22 @@ class Mutations:
         for part in parts:
             self._donors.setdefault(part.DESCRIPTOR.full_name, []).append(part)
 
-    def __getitem__(self, number: int) -> Mutated:
+    def __getitem__(self, number: int) -> MutatedRequest:
         chance = random.Random(f"{self._seed}:{number}")
         request = chance.choice(self._valid)
         messages = [_copy(message) for message in request.messages]
-        kind = chance.random()
-        if kind < 0.75 and messages:
+        draw = chance.random()
+        if draw < 0.75 and messages:
             for _ in range(chance.choice([1, 1, 1, 2, 3])):
                 self._change(chance, chance.choice([*_parts(chance.choice(messages))]))
         data = [message.SerializeToString() for message in messages]
-        if kind >= 0.7 and data:
+        if draw >= 0.7 and data:
             for _ in range(chance.choice([1, 1, 2, 5])):
                 i = chance.randrange(len(data))
                 data[i] = chance.choice(_TEARS)(chance, data[i], self._bytes(chance))
         if len(data) > 1 and chance.random() < 0.2:
             data = _reordered(chance, data)
-        return Mutated(request.method, tuple(data))
+        return MutatedRequest(request.method, tuple(data))
 
     def _bytes(self, chance: random.Random) -> bytes:
         """A piece of another request."""
@@ -121,12 +121,12 @@ class Mutations:
                 items.append(self._donor(chance, field) if field.message_type else _scalar(chance, field))
 
     def _change_map(self, chance: random.Random, entries, field: FieldDescriptor) -> None:
-        kind = field.message_type.fields_by_name["value"]
+        value_field = field.message_type.fields_by_name["value"]
         key = chance.choice([*entries, *_TEXTS])
         if key in entries and chance.random() < 0.2:
             del entries[key]
         else:
-            entries[key].CopyFrom(self._donor(chance, kind))
+            entries[key].CopyFrom(self._donor(chance, value_field))
 
     def _donor(self, chance: random.Random, field: FieldDescriptor) -> Message:
         """A part of the same kind of another request, sometimes changed once more."""

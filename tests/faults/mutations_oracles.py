@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import grpc
 import numpy as np
-from faults.mutations import Mutated
+from faults.mutations import MutatedRequest
 
 from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2
 from shardcall_core.types.element_types import to_dtype
 
 
-def wrong(channel: grpc.Channel, request: Mutated, answers: list[bytes]) -> str | None:
+def wrong(channel: grpc.Channel, request: MutatedRequest, answers: list[bytes]) -> str | None:
     """Describes the fault of an answer; empty for none, None where the right answer is not known.
 
     Known are differences of arrays in the message, which NumPy takes too, and arrays that were put: they come back.
@@ -24,7 +24,7 @@ def wrong(channel: grpc.Channel, request: Mutated, answers: list[bytes]) -> str 
     return None
 
 
-def _put(channel: grpc.Channel, request: Mutated, answer: array_service_pb2.PutArrayResponse) -> str:
+def _put(channel: grpc.Channel, request: MutatedRequest, answer: array_service_pb2.PutArrayResponse) -> str:
     messages = [array_service_pb2.PutArrayRequest.FromString(data) for data in request.messages]
     sent = messages[0].header.array.inline.data + b"".join(message.chunk.data for message in messages[1:])
     stub = array_service_pb2_grpc.ArrayServiceStub(channel)
@@ -36,7 +36,7 @@ def _put(channel: grpc.Channel, request: Mutated, answer: array_service_pb2.PutA
     return "" if data == sent else f"put {sent[:100]!r} and got {data[:100]!r}"
 
 
-def _difference(sent: kernel_service_pb2.ExecuteRequest, kind, data: bytes, source: str) -> str | None:
+def _difference(sent: kernel_service_pb2.ExecuteRequest, array_type, data: bytes, source: str) -> str | None:
     if sent.call.kernel != "diff" or source != "inline":
         return None
     arrays = [_array(operand) for operand in sent.operands]
@@ -50,7 +50,7 @@ def _difference(sent: kernel_service_pb2.ExecuteRequest, kind, data: bytes, sour
         options["n"] = min(options["n"], 1 + sum(array.size for array in arrays))
     with np.errstate(all="ignore"):
         expected = np.diff(arrays[0], **options, **edges)
-    result = np.frombuffer(data, to_dtype(kind.element_type)).reshape(kind.shape)
+    result = np.frombuffer(data, to_dtype(array_type.element_type)).reshape(array_type.shape)
     return "" if _equal(result, expected) else f"answered {result.tolist()} where NumPy has {expected.tolist()}"
 
 

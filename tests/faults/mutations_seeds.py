@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from end_to_end.messages import mesh, operand, spec, tensor
 from faults.bad_input_rows import F32, I32, X8, call, inline_operand
-from faults.mutations import Valid
+from faults.mutations import ValidRequest
 
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_pb2, kernel_service_pb2
 from shardcall.v1 import segment_service_pb2 as segment_pb2
@@ -44,58 +44,60 @@ def _calls() -> _Calls:
     ]
 
 
-def _filled(kind: array_pb2.ArrayType) -> kernel_service_pb2.Operand:
+def _filled(array_type: array_pb2.ArrayType) -> kernel_service_pb2.Operand:
     sizes = {1: 1, I32: 4}
-    count = int(np.prod(kind.shape))
-    return inline_operand(kind.shape, bytes(count * sizes.get(kind.element_type, 8)), kind.element_type)
+    count = int(np.prod(array_type.shape))
+    return inline_operand(
+        array_type.shape, bytes(count * sizes.get(array_type.element_type, 8)), array_type.element_type
+    )
 
 
-def _chunk(kind, data: bytes, offset: int = 0):
-    return kind(chunk=array_pb2.TensorChunk(index=0, offset=offset, data=data))
+def _chunk(request_class, data: bytes, offset: int = 0):
+    return request_class(chunk=array_pb2.TensorChunk(index=0, offset=offset, data=data))
 
 
-def _executions(handle: bytes, lease_id: bytes) -> Iterator[Valid]:
-    for asked, kinds in _calls():
-        operands = [_filled(kind) for kind in kinds]
-        yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=operands),))
+def _executions(handle: bytes, lease_id: bytes) -> Iterator[ValidRequest]:
+    for asked, array_types in _calls():
+        operands = [_filled(array_type) for array_type in array_types]
+        yield ValidRequest("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=operands),))
     plain = operand(_X)
     resident = kernel_service_pb2.Operand(resident={"handle": handle})
     for asked in (call(), call("diff", {"axis": 0}, mesh=X8), call("diff", {"n": 3})):
-        yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[plain]),))
-        yield Valid(
+        yield ValidRequest("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[plain]),))
+        yield ValidRequest(
             "Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[plain, inline_operand((), bytes(8))]),)
         )
-        yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[resident]),))
+        yield ValidRequest("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[resident]),))
     staying = kernel_service_pb2.ExecuteRequest(call=call(), operands=[resident], refuse_transfers=True)
-    yield Valid("Execute", (staying,))
+    yield ValidRequest("Execute", (staying,))
     planned = kernel_service_pb2.PlanRequest(call=call(), operands=[tensor(6, 4)], handles=[handle])
-    yield Valid("Plan", (planned,))
+    yield ValidRequest("Plan", (planned,))
     narrow = inline_operand((6, 4), _X.astype(np.float32).tobytes(), F32)
     kept = kernel_service_pb2.ExecuteRequest(call=call(), operands=[narrow], keep_results=True, lease_id=lease_id)
-    yield Valid("Execute", (kept,))
+    yield ValidRequest("Execute", (kept,))
     request = kernel_service_pb2.ExecuteStreamRequest
     streamed = kernel_service_pb2.Operand(type=tensor(6, 4), streamed={})
     opening = request(header=kernel_service_pb2.ExecuteRequest(call=call(), operands=[streamed]))
     data = _X.tobytes()
-    yield Valid("ExecuteStream", (opening, _chunk(request, data)))
-    yield Valid("ExecuteStream", (opening, _chunk(request, data[:64]), _chunk(request, data[64:], 64)))
+    yield ValidRequest("ExecuteStream", (opening, _chunk(request, data)))
+    yield ValidRequest("ExecuteStream", (opening, _chunk(request, data[:64]), _chunk(request, data[64:], 64)))
 
 
-def _arrays(handle: bytes, lease_id: bytes) -> Iterator[Valid]:
+def _arrays(handle: bytes, lease_id: bytes) -> Iterator[ValidRequest]:
     request = array_service_pb2.PutArrayRequest
     inline = array_service_pb2.PutArrayHeader(array=operand(_X), mesh=X8, spec=spec("x", None), lease_id=lease_id)
-    yield Valid("PutArray", (request(header=inline),))
+    yield ValidRequest("PutArray", (request(header=inline),))
     streamed = kernel_service_pb2.Operand(type=tensor(6, 4), streamed={})
     opening = request(header=array_service_pb2.PutArrayHeader(array=streamed, lease_id=lease_id))
-    yield Valid("PutArray", (opening, _chunk(request, _X.tobytes())))
+    yield ValidRequest("PutArray", (opening, _chunk(request, _X.tobytes())))
     for method in ("GetArray", "DescribeArray"):
-        yield Valid(method, (getattr(array_service_pb2, f"{method}Request")(handle=handle),))
+        yield ValidRequest(method, (getattr(array_service_pb2, f"{method}Request")(handle=handle),))
     for method in ("ListArrays", "RenewLease"):
-        yield Valid(method, (getattr(array_service_pb2, f"{method}Request")(lease_id=lease_id),))
-    yield Valid("DeleteArrays", (array_service_pb2.DeleteArraysRequest(handles=[bytes(16), b"x" * 16]),))
+        yield ValidRequest(method, (getattr(array_service_pb2, f"{method}Request")(lease_id=lease_id),))
+    yield ValidRequest("DeleteArrays", (array_service_pb2.DeleteArraysRequest(handles=[bytes(16), b"x" * 16]),))
 
 
-def valid_requests(handle: bytes, lease_id: bytes) -> list[Valid]:
+def valid_requests(handle: bytes, lease_id: bytes) -> list[ValidRequest]:
     """Requests of every method that anybody may call.
 
     Args:
@@ -103,17 +105,20 @@ def valid_requests(handle: bytes, lease_id: bytes) -> list[Valid]:
         lease_id: the lease for those that are made.
     """
     planned = [
-        Valid(method, (kind(call=asked, operands=kinds),))
-        for method, kind in (("Plan", kernel_service_pb2.PlanRequest), ("Compile", kernel_service_pb2.CompileRequest))
-        for asked, kinds in _calls()
+        ValidRequest(method, (request(call=asked, operands=types),))
+        for method, request in (
+            ("Plan", kernel_service_pb2.PlanRequest),
+            ("Compile", kernel_service_pb2.CompileRequest),
+        )
+        for asked, types in _calls()
     ]
     return [
         *planned,
         *_executions(handle, lease_id),
         *_arrays(handle, lease_id),
-        Valid("ListKernels", (kernel_service_pb2.ListKernelsRequest(),)),
-        Valid("DescribeKernel", (kernel_service_pb2.DescribeKernelRequest(kernel="diff"),)),
-        Valid("OpenSegment", (segment_pb2.OpenSegmentRequest(size_bytes=1 << 21),)),
-        Valid("GetServerInfo", (info_pb2.GetServerInfoRequest(),)),
-        Valid("GetUsage", (info_pb2.GetUsageRequest(),)),
+        ValidRequest("ListKernels", (kernel_service_pb2.ListKernelsRequest(),)),
+        ValidRequest("DescribeKernel", (kernel_service_pb2.DescribeKernelRequest(kernel="diff"),)),
+        ValidRequest("OpenSegment", (segment_pb2.OpenSegmentRequest(size_bytes=1 << 21),)),
+        ValidRequest("GetServerInfo", (info_pb2.GetServerInfoRequest(),)),
+        ValidRequest("GetUsage", (info_pb2.GetUsageRequest(),)),
     ]

@@ -38,7 +38,7 @@ def connect(address: str) -> None:
         write(type(error).__name__, error.message)
 
 
-def connect_with_a_file_of_its_own(address: str) -> None:
+def connect_with_another_file(address: str) -> None:
     """The same, with a token file as a server of this user would have made it."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # none of the test's may be entered
         os.environ[token_file.FILE_VARIABLE] = f"{folder}/token"
@@ -75,7 +75,7 @@ def squat(_: str) -> None:
     server.stop(0).wait()
 
 
-DEEDS = {deed.__name__: deed for deed in (connect, connect_with_a_file_of_its_own, serve, squat)}
+DEEDS = {deed.__name__: deed for deed in (connect, connect_with_another_file, serve, squat)}
 
 if __name__ == "__main__":
     _, uid, deed, where = sys.argv

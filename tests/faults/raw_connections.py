@@ -60,7 +60,7 @@ def garbage() -> bytes:
     return _GARBAGE.randbytes(_GARBAGE.randrange(1, 4096))
 
 
-def reset_until_closed(connection: socket.socket) -> int:
+def reset_streams(connection: socket.socket) -> int:
     """Begins calls without a token and resets each at once, until the server closes the connection; counts them.
 
     It sends some 600 KB a second at most, so that a limit of more than some 60 MB is too large.
@@ -80,8 +80,8 @@ def _begun_and_reset(stream: int) -> bytes:
     return _frame(1, 4, stream, _CALL) + _frame(3, 0, stream, struct.pack(">I", 8))
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+def _frame(frame_type: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([frame_type, flags]) + struct.pack(">I", stream) + payload
 
 
 def settings_of(address: str) -> dict[int, int]:
@@ -97,7 +97,7 @@ def count_open(sockets: Sequence[socket.socket]) -> int:
     return sum(not _has_ended(one, wait_s=0.0) for one in sockets)
 
 
-def wait_until_closed(sockets: Sequence[socket.socket]) -> float:
+def wait_closed(sockets: Sequence[socket.socket]) -> float:
     """Seconds until the server has closed them all."""
     began = time.monotonic()
     for one in sockets:

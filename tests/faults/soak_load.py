@@ -83,9 +83,9 @@ class Load:
                 self._compute(near, far, chance)
 
     def _compute(self, near: sc.Client, far: sc.Client, chance: np.random.Generator) -> None:
-        kind, name = _KINDS[chance.integers(len(_KINDS))]
+        operation, name = _OPERATIONS[chance.integers(len(_OPERATIONS))]
         try:
-            right = kind(near, far, chance)
+            right = operation(near, far, chance)
         except sc.ShardcallError as error:
             self._count(error.reason, error.reason not in _BEARABLE and f"{name}: {error.reason}: {error}")
         else:
@@ -170,7 +170,7 @@ def _planned(near: sc.Client, far: sc.Client, chance: np.random.Generator) -> bo
     return near.plan("sum", sc.Array((rows, 8), "float32"), axis=0).kernel == "sum"
 
 
-_KINDS = [
+_OPERATIONS = [
     (_small, "small"),
     (_small, "small"),
     (_streamed, "streamed"),

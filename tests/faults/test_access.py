@@ -132,7 +132,7 @@ def test_health_needs_no_token(server):
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_each_scope_opens_its_own(server):
+def test_every_scope_opens_its_methods(server):
     x = np.arange(6.0)
     with sc.connect(server.address, token=token_of("runner")) as runner:
         np.testing.assert_array_equal(runner.diff(x).array, np.ones(5))
@@ -172,8 +172,8 @@ def test_results_stay_for_those_alone_who_may_keep_arrays(server, streamed):
     check(caught.value, DENIED, "SCOPE_MISSING", "", "keep_results needs the scope arrays")
 
 
-def test_who_is_not_asked_is_let_in_on_loopback_only(own_server):
-    server = own_server("--no-auth", devices=1)
+def test_who_is_not_asked_is_let_in_on_loopback_only(server_factory):
+    server = server_factory("--no-auth", devices=1)
     with open_channel(server.address, token="") as channel:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         assert stub.Plan(kernel_service_pb2.PlanRequest(call=call(), operands=[operand(np.ones(4)).type]), timeout=60)
@@ -190,8 +190,8 @@ def test_a_private_server_knows_its_owner_alone():
     assert "no server of this user on this machine listens at" in caught.value.message
 
 
-def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(own_server, tmp_path, full, figure):
-    server, attempts = own_server(devices=1, log=tmp_path / "log"), 10_000 if full else 300
+def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(server_factory, tmp_path, full, figure):
+    server, attempts = server_factory(devices=1, log=tmp_path / "log"), 10_000 if full else 300
     with sc.connect(server.address) as client, open_channel(server.address, token=WRONG) as channel:
         client.diff([1.0, 4.0])
         begin = channel.unary_unary("/shardcall.v1.KernelService/Execute")
@@ -211,13 +211,13 @@ def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(own_server, tmp_
 
 def test_the_gate_costs_a_call_next_to_nothing(figure):
     names = ("shardcall-timeout", "shardcall-request-id", "user-agent", "x-other")
-    own = token_file.own_name()
+    user = token_file.own_name()
     with closing(FileTokens(os.environ[token_file.FILE_VARIABLE])) as tokens:
         gate = Gate(tokens)
-        metadata = (*((name, "1.0") for name in names), bearer(token_of(own)))
+        metadata = (*((name, "1.0") for name in names), bearer(token_of(user)))
         admit = lambda: gate.admit("/shardcall.v1.KernelService/Execute", metadata)  # noqa: E731
         principal = admit()
         assert principal is not None
-        assert principal.name == own
+        assert principal.name == user
         best = min(timeit.repeat(admit, number=1000, repeat=20)) / 1000
     figure(f"{best * 1e6:.2f} µs a look; each call is looked at twice")

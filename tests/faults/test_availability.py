@@ -72,8 +72,8 @@ def test_every_method_of_the_contract_has_an_availability():
     assert all(rules(method).availability for method in METHODS)
 
 
-def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(own_server):
-    server = own_server()
+def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(server_factory):
+    server = server_factory()
     with sc.connect(server.address, shared_memory=False) as client, open_channel(server.address) as channel:
         (killed,) = server.worker_pids()
         os.kill(killed, signal.SIGKILL)

@@ -32,7 +32,7 @@ TABLES = {
     "arrays": bad_input_rows_arrays.ROWS,
 }
 _LIMIT_BYTES = 4096
-SERVERS_OWN = re.compile(
+SERVER_DETAILS = re.compile(
     r"Traceback|File \"|\.py\b|site-packages|/(?:usr|home|root|tmp|proc|dev|var)/|\bjaxlib?\b|\bxla\b|protobuf"
     r"|0x[0-9a-f]{8}|<class|<[a-z_.]+ object|object at|dtype\(|np\.int|np\.float|\w+Error\b|None of type",
     re.IGNORECASE,
@@ -89,7 +89,7 @@ def check(row: Row, error: grpc.RpcError) -> None:
     metadata = error.trailing_metadata()
     assert sum(len(key) + len(value) for key, value in metadata) + len(text.encode()) < _LIMIT_BYTES
     assert "shardcall-timing-bin" in dict(metadata)
-    assert not (leak := SERVERS_OWN.search(text)), f"{leak} in {text}"
+    assert not (leak := SERVER_DETAILS.search(text)), f"{leak} in {text}"
     assert all(c.isprintable() for c in text), text
 
 

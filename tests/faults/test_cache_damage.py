@@ -185,18 +185,18 @@ KILLS = {open_them_to_others.__name__, damage_the_index.__name__}
 
 
 @pytest.mark.parametrize(
-    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.long) for kind in DAMAGE]
+    "damage", [damage if damage in QUICK else pytest.param(damage, marks=pytest.mark.long) for damage in DAMAGE]
 )
-def test_damaged_programs_are_compiled_anew_and_repaired(folder, kind, times, full, figure):
+def test_damaged_programs_are_compiled_anew_and_repaired(folder, damage, times, full, figure):
     folder.call()
     again = 0
     for attempt in range(times(20)):
         assert all(folder.call().values())
-        DAMAGE[kind](folder, attempt)
+        DAMAGE[damage](folder, attempt)
         again += sum(not from_disk for from_disk in folder.call().values())
         assert all(folder.call().values())
     assert again >= times(20)
-    if full or kind in KILLS:
+    if full or damage in KILLS:
         folder.kill_worker()
         assert all(folder.call().values()), "the next worker does not find them"
     warnings = [json.loads(line) for line in folder.log.read_text().splitlines() if '"warning"' in line]
@@ -243,7 +243,7 @@ def remove_what_is_there(folder: Folder) -> None:
 
 
 @pytest.mark.long
-def test_servers_that_share_a_folder_disturb_each_other_in_nothing(tmp_path):
+def test_servers_that_share_a_folder_do_not_disturb_one_another(tmp_path):
     flags = ("--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1", "--warm-up-s", "0")
     logs = [tmp_path / f"{number}.log" for number in range(2)]
     with ExitStack() as stack:

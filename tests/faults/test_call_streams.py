@@ -20,7 +20,7 @@ from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
 from end_to_end.processes import holds_nothing, left_empty, until
 from faults import slow_kernel
-from faults.gauges import MIB, Allowed, Gauges, drift_report, growth
+from faults.gauges import MIB, AllowedGrowth, Gauges, drift_report, growth
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 
 import shardcall as sc
@@ -46,7 +46,7 @@ def streaming(streaming_server: ServerProcess) -> Iterator[ServerProcess]:
 
 
 @dataclass(frozen=True)
-class Own:
+class PrivateServer:
     """A server of one device which tests in turn change, and what they change it by.
 
     Attributes:
@@ -80,7 +80,7 @@ class Own:
 
 
 @pytest.fixture(scope="module")
-def own_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
+def module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServer]:
     folder = tmp_path_factory.mktemp("own")
     tokens = folder / "state" / "token"
     token_file.create(str(tokens), token_file.read(os.environ[token_file.FILE_VARIABLE]))
@@ -88,13 +88,13 @@ def own_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
     with pytest.MonkeyPatch.context() as environment:
         compile_now = slow_kernel.install(folder, environment)
         with running_server(*flags, devices=1) as running:
-            yield Own(running, tokens, compile_now)
+            yield PrivateServer(running, tokens, compile_now)
 
 
 @pytest.fixture
-def own(own_for_all: Own) -> Iterator[Own]:
-    with left_empty(own_for_all.server):
-        yield own_for_all
+def private(module_server: PrivateServer) -> Iterator[PrivateServer]:
+    with left_empty(module_server.server):
+        yield module_server
 
 
 @pytest.fixture
@@ -149,8 +149,8 @@ def test_a_reader_that_stalls_uses_bounded_memory_and_blocks_no_other_stream(str
     assert grown < 512 * MIB
 
 
-def test_operands_beyond_the_limit_of_bytes_are_refused_by_its_name(own):
-    server = own.server
+def test_operands_beyond_the_limit_of_bytes_are_refused_by_its_name(private):
+    server = private.server
     (worker,) = server.worker_pids()
     x = np.arange(64.0 * 1024)
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
@@ -186,9 +186,9 @@ def test_calls_cancelled_at_any_moment_are_answered_once_and_leave_nothing(strea
     assert set(met) <= {"CANCELLED", "OK"}
 
 
-def test_streams_that_end_at_any_moment_leave_nothing(own, times):
+def test_streams_that_end_at_any_moment_leave_nothing(private, times):
     """Their calls keep arrays under handles that the client chose."""
-    server, chance = own.server, random.Random(18)
+    server, chance = private.server, random.Random(18)
     with open_channel(server.address) as channel, sc.connect(server.address) as client:
         _leave_streams(channel, chance, times(200))
         until(lambda: holds_nothing(client) and not client.usage().calls)
@@ -210,8 +210,8 @@ def _leave_streams(channel: grpc.Channel, chance: random.Random, count: int) -> 
                 stream.half_close()
 
 
-def test_a_compilation_delays_no_other_call_of_its_stream(own):
-    with open_channel(own.server.address) as channel, RawCallStream(channel) as stream:
+def test_a_compilation_delays_no_other_call_of_its_stream(private):
+    with open_channel(private.server.address) as channel, RawCallStream(channel) as stream:
         stream.send(diff_of(8), run(0, X))
         stream.answer(0)
         stream.send(prepare(1, call("slow_to_compile"), (8,)), run(1, X, slot=1))
@@ -221,23 +221,23 @@ def test_a_compilation_delays_no_other_call_of_its_stream(own):
                 assert result(stream.answer(number)).tolist() == DIFFERENCE
             assert 1 not in stream.answers
         finally:
-            own.compile_now.touch()
+            private.compile_now.touch()
         assert result(stream.answer(1)).tolist() == X.tolist()
 
 
 def test_slots_are_assigned_again_and_earlier_calls_keep_theirs(streaming, channel, times, full):
     """600 kinds of calls in 250 slots; sent together, so that assignments overtake the calls before them."""
-    kinds, slots = times(600), times(250)
-    sizes = [2 + kind % (50 if full else 6) for kind in range(kinds)]  # each is compiled
+    calls, slots = times(600), times(250)
+    sizes = [2 + i % (50 if full else 6) for i in range(calls)]  # each is compiled
     with RawCallStream(channel) as stream:
-        for kind, size in enumerate(sizes):
-            axis = call("diff", {"axis": 0, "n": 1 + kind % 2})
-            stream.send(prepare(kind % slots, axis, (size,)), run(kind, np.arange(size) ** 2.0, slot=kind % slots))
-        for kind, size in enumerate(sizes):
-            expected = np.diff(np.arange(size) ** 2.0, n=1 + kind % 2)
-            assert result(stream.answer(kind)).tolist() == expected.tolist()
-        stream.send(run(kinds, X, slot=slots - 1, timeout_seconds=-1.0))
-        assert reason(stream.answer(kinds)) == "MALFORMED_REQUEST"
+        for i, size in enumerate(sizes):
+            axis = call("diff", {"axis": 0, "n": 1 + i % 2})
+            stream.send(prepare(i % slots, axis, (size,)), run(i, np.arange(size) ** 2.0, slot=i % slots))
+        for i, size in enumerate(sizes):
+            expected = np.diff(np.arange(size) ** 2.0, n=1 + i % 2)
+            assert result(stream.answer(i)).tolist() == expected.tolist()
+        stream.send(run(calls, X, slot=slots - 1, timeout_seconds=-1.0))
+        assert reason(stream.answer(calls)) == "MALFORMED_REQUEST"
 
 
 def test_handles_for_results_that_do_not_stay_are_refused_and_nothing_waits_for_them(channel):
@@ -249,11 +249,11 @@ def test_handles_for_results_that_do_not_stay_are_refused_and_nothing_waits_for_
         assert reason(stream.answer(1)) == "ARRAY_LOST"
 
 
-def test_a_removed_token_ends_its_streams_and_no_other(own, figure):
-    bob = own.add_bob()
+def test_a_removed_token_ends_its_streams_and_no_other(private, figure):
+    bob = private.add_bob()
     with (
-        open_channel(own.server.address, token=bob.token) as removed,
-        open_channel(own.server.address) as kept,
+        open_channel(private.server.address, token=bob.token) as removed,
+        open_channel(private.server.address) as kept,
         RawCallStream(removed) as busy,
         RawCallStream(removed) as idle,
         RawCallStream(kept) as other,
@@ -261,7 +261,7 @@ def test_a_removed_token_ends_its_streams_and_no_other(own, figure):
         for stream in (busy, idle, other):
             stream.send(diff_of(8), run(0, X))
             stream.answer(0)
-        own.remove_bob()
+        private.remove_bob()
         began = time.monotonic()
         for number in itertools.count(1):
             if busy.rpc.done():
@@ -275,18 +275,18 @@ def test_a_removed_token_ends_its_streams_and_no_other(own, figure):
         assert result(other.answer(1)).tolist() == DIFFERENCE
 
 
-def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_path, own_server):
+def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_path, server_factory):
     """The thread that sends a stream's answers waits for the client, and holds one of the server's two streams."""
     path = tmp_path / "state" / "token"
-    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    user = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
     bob, carol = (token_file.Entry.make(name, ["run"]) for name in ("bob", "carol"))
-    token_file.create(str(path), [own, bob, carol])
-    server = own_server("--token-file", str(path), "--max-call-streams", "2", devices=1)
+    token_file.create(str(path), [user, bob, carol])
+    server = server_factory("--token-file", str(path), "--max-call-streams", "2", devices=1)
     large = np.zeros(64 << 10)
     with (
         open_channel(server.address, SMALL_WINDOW, token=bob.token) as removed,
         open_channel(server.address, token=carol.token) as kept,
-        open_channel(server.address, token=own.token) as owners,
+        open_channel(server.address, token=user.token) as owners,
         RawCallStream(removed) as stalled,
         RawCallStream(owners) as idle,
     ):
@@ -311,11 +311,11 @@ def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_pa
             return bool(served)
 
         assert not is_served()
-        token_file.replace(str(path), [own, carol])
+        token_file.replace(str(path), [user, carol])
         until(is_served)
         stalled.reads.set()
         assert stalled.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
-        with served[0] as busy, sc.connect(server.address, token=own.token, call_stream=False) as client:
+        with served[0] as busy, sc.connect(server.address, token=user.token, call_stream=False) as client:
             _drain(server, client, idle, busy)
 
 
@@ -362,7 +362,7 @@ def test_clients_share_no_numbers_slots_or_windows(streaming):
 
 
 @pytest.mark.long
-def test_memory_stays_flat_over_two_hundred_thousand_calls(streaming, channel, times, figure):
+def test_memory_stays_flat_during_two_hundred_thousand_calls(streaming, channel, times, figure):
     calls, frame = times(200_000), 100
     samples: dict[int, list[Gauges]] = {pid: [] for pid in (streaming.process.pid, *streaming.worker_pids())}
     began = time.monotonic()
@@ -378,11 +378,11 @@ def test_memory_stays_flat_over_two_hundred_thousand_calls(streaming, channel, t
     figure(f"{calls / (time.monotonic() - began):.0f} calls per second by one stream")
     for pid, taken in samples.items():
         figure(f"{'front end' if pid == streaming.process.pid else 'worker'}: {drift_report(taken)}")
-        assert growth(taken, Allowed()) == []
+        assert growth(taken, AllowedGrowth()) == []
 
 
-def test_calls_of_a_stream_wait_for_the_mesh(own):
-    server = own.server
+def test_calls_of_a_stream_wait_for_the_mesh(private):
+    server = private.server
     (killed,) = server.worker_pids()
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
         stream.send(diff_of(8), run(0, X))

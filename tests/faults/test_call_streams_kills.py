@@ -93,8 +93,8 @@ def both(address: str, count: int) -> Iterator[list[Callers]]:
         assert [one.wrong for one in callers] == [[], []]
 
 
-def test_workers_killed_under_callers(own_server, full, figure):
-    server = own_server("--spare-worker", devices=1)
+def test_workers_killed_under_callers(server_factory, full, figure):
+    server = server_factory("--spare-worker", devices=1)
     kills, count = (20, CALLERS) if full else (1, FEW_CALLERS)
     with both(server.address, count) as callers, sc.connect(server.address) as client:
         streaming, unary = callers

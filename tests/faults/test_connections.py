@@ -65,7 +65,7 @@ def unharmed(request: pytest.FixtureRequest, figure: Callable[[str], None]) -> I
     figure(str(canary))
 
 
-def own_metadata() -> tuple[tuple[str, str], ...]:
+def user_metadata() -> tuple[tuple[str, str], ...]:
     token = token_file.read(os.environ[token_file.FILE_VARIABLE])[0].token
     return (("authorization", f"Bearer {token}"),)
 
@@ -95,7 +95,7 @@ def test_a_compressed_bomb_is_refused_before_it_fills_memory(unharmed, full, fig
         plan = channel.unary_unary(PLAN)
 
         def send(count: int) -> grpc.StatusCode:
-            return status_of(lambda: plan(bytes(count), compression=compression, metadata=own_metadata(), timeout=300))
+            return status_of(lambda: plan(bytes(count), compression=compression, metadata=user_metadata(), timeout=300))
 
         largest = 128 if full else 64
         send(5 * MIB)
@@ -120,7 +120,7 @@ def test_a_compressed_bomb_is_refused_before_it_fills_memory(unharmed, full, fig
 def test_huge_metadata_is_refused(unharmed, full, metadata):
     with channel_to(unharmed.address) as channel:
         plan = channel.unary_unary(PLAN)
-        status_of(lambda: plan(b"", metadata=own_metadata(), timeout=60))  # from now on it is exempt from the limits
+        status_of(lambda: plan(b"", metadata=user_metadata(), timeout=60))  # from now on it is exempt from the limits
         for _ in range(100 if full else 3):
             assert status_of(lambda: plan(b"", metadata=metadata, timeout=60)) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -135,7 +135,7 @@ def test_idle_connections_block_no_others(unharmed):
 def test_garbage_blocks_no_others(unharmed, times):
     for _ in range(times(1000)):
         with raw.connections(unharmed.address, 1, raw.garbage()) as sockets:
-            raw.wait_until_closed(sockets)
+            raw.wait_closed(sockets)
 
 
 def test_handshakes_that_never_end_are_ended(strict, unharmed, figure):
@@ -146,16 +146,16 @@ def test_handshakes_that_never_end_are_ended(strict, unharmed, figure):
     ):
         with sc.connect(strict.address) as client:
             assert client.kernels()
-        took_s = raw.wait_until_closed([*silent, *begun])
+        took_s = raw.wait_closed([*silent, *begun])
         figure(f"100 handshakes that said no more were closed within {took_s:.1f} s, limit 2 s")
 
 
 def test_more_connections_than_allowed_are_closed_at_once(strict, unharmed):
     with raw.connections(strict.address, 200, raw.half_hello()) as sockets:
-        raw.wait_until_closed(sockets[180:])
+        raw.wait_closed(sockets[180:])
         with pytest.raises(sc.ServerUnavailableError, match="closed the connection at once"):
             sc.connect(strict.address)
-        raw.wait_until_closed(sockets)
+        raw.wait_closed(sockets)
     with sc.connect(strict.address) as client:
         assert client.kernels()
 
@@ -174,7 +174,7 @@ def test_calls_above_those_of_a_connection_wait_at_the_client(strict):
 
 
 def test_calls_that_are_cancelled_at_once_block_no_others(unharmed, times, figure):
-    count, metadata = times(10_000), own_metadata()
+    count, metadata = times(10_000), user_metadata()
     with channel_to(unharmed.address) as channel:
         plan = channel.unary_unary(PLAN)
         for _ in range(count):
@@ -188,7 +188,7 @@ def test_connections_that_reset_their_calls_at_once_are_closed(unharmed, figure)
     """Rapid resets (CVE-2023-44487), from clients without a token."""
     with raw.connections(unharmed.address, 4, raw.idle_http2()) as sockets:
         with ThreadPoolExecutor(len(sockets)) as pool:
-            counts = list(pool.map(raw.reset_until_closed, sockets))
+            counts = list(pool.map(raw.reset_streams, sockets))
         with sc.connect(unharmed.address) as client:
             assert client.kernels()
     figure(f"closed after {sum(counts)} resets on {len(counts)} connections")
@@ -203,7 +203,7 @@ def test_calls_of_a_connection_leave_nothing_behind(strict):
 def test_an_idle_connection_ends_and_its_client_goes_on(strict, idle_connection):
     with sc.connect(strict.address) as client:
         assert client.kernels()
-        raw.wait_until_closed([idle_connection])  # idle as long as the client's own
+        raw.wait_closed([idle_connection])  # idle as long as the client's own
         assert client.kernels()
 
 
@@ -220,7 +220,7 @@ def idle_connection(strict: ServerProcess) -> Iterator[ssl.SSLSocket]:
 
 
 def _lists_services(channel, asked):
-    answers = channel.stream_stream(REFLECT)(iter([asked]), metadata=own_metadata(), timeout=120)
+    answers = channel.stream_stream(REFLECT)(iter([asked]), metadata=user_metadata(), timeout=120)
     try:
         (answer,) = map(reflection_pb2.ServerReflectionResponse.FromString, answers)
     except grpc.RpcError as error:
@@ -237,8 +237,8 @@ def test_questions_that_never_end_take_no_call_s_thread(unharmed, silence, figur
     with channel_to(unharmed.address) as dialogues, channel_to(unharmed.address) as checks:
         reflect = dialogues.stream_stream(REFLECT)
         half_sent = checks.stream_unary(CHECK)
-        calls = [reflect(silence(), metadata=own_metadata()) for _ in range(60)]
-        calls += [half_sent.future(silence(), metadata=own_metadata()) for _ in range(60)]
+        calls = [reflect(silence(), metadata=user_metadata()) for _ in range(60)]
+        calls += [half_sent.future(silence(), metadata=user_metadata()) for _ in range(60)]
         with sc.connect(unharmed.address) as client:
             assert client.kernels()
         statuses = [call.code() for call in calls]  # all of them end by themselves
@@ -263,11 +263,11 @@ def test_stalled_health_checks_block_no_others(unharmed, silence, figure):
 
 def test_watches_of_the_health_are_limited_by_connection(unharmed):
     with channel_to(unharmed.address) as one, channel_to(unharmed.address) as two:
-        watches = [one.unary_stream(WATCH)(b"", metadata=own_metadata()) for _ in range(32)]
+        watches = [one.unary_stream(WATCH)(b"", metadata=user_metadata()) for _ in range(32)]
         assert {next(watch) for watch in watches} == {b"\x08\x01"}
-        more = one.unary_stream(WATCH)(b"", metadata=own_metadata())
+        more = one.unary_stream(WATCH)(b"", metadata=user_metadata())
         assert status_of(lambda: next(more)) is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert next(two.unary_stream(WATCH)(b"", metadata=own_metadata())) == b"\x08\x01"
+        assert next(two.unary_stream(WATCH)(b"", metadata=user_metadata())) == b"\x08\x01"
 
 
 @pytest.fixture

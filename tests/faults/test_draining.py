@@ -77,9 +77,9 @@ def is_refused(client: sc.Client) -> bool:
     return False
 
 
-def test_two_hundred_calls_in_flight_are_answered_and_new_ones_refused(own_server, monkeypatch, figure):
+def test_two_hundred_calls_in_flight_are_answered_and_new_ones_refused(server_factory, monkeypatch, figure):
     """The signal comes while another call has its segment opened, which is answered too."""
-    server = own_server(*ADMITTING, devices=2)
+    server = server_factory(*ADMITTING, devices=2)
     x = np.arange(1 << 20, dtype=np.float64).reshape(-1, 2)
 
     def open_and_signal(*arguments):
@@ -99,7 +99,7 @@ def test_two_hundred_calls_in_flight_are_answered_and_new_ones_refused(own_serve
         stack.callback(server.process.kill)  # whatever happens, callers that never stop must not be waited for
         with in_flight(server, clients, pool) as calls:
             callers = [
-                pool.submit(_ask_until_it_is_gone, clients[i % CLIENTS], event) for i, event in enumerate(refused)
+                pool.submit(_ask_while_it_serves, clients[i % CLIENTS], event) for i, event in enumerate(refused)
             ]
             opening = pool.submit(near.diff, x, axis=0, timeout=120)
             assert all(event.wait(50) for event in refused)
@@ -114,8 +114,8 @@ def test_two_hundred_calls_in_flight_are_answered_and_new_ones_refused(own_serve
 
 
 @pytest.mark.long
-def test_a_second_signal_ends_two_hundred_calls_at_once(own_server, figure):
-    server = own_server(*ADMITTING)
+def test_a_second_signal_ends_two_hundred_calls_at_once(server_factory, figure):
+    server = server_factory(*ADMITTING)
     with connected(server.address, CLIENTS, retries=False) as clients, ThreadPoolExecutor(AT_ONCE) as pool:
         (worker,) = server.worker_pids()[:1]
         with in_flight(server, clients, pool) as calls:
@@ -131,7 +131,7 @@ def test_a_second_signal_ends_two_hundred_calls_at_once(own_server, figure):
                 call.result(60)
 
 
-def test_signals_that_another_thread_takes_count_too(own_server):
+def test_signals_that_another_thread_takes_count_too(server_factory):
     """Linux gives a signal to any thread; Python's handler runs in the main one, which nothing wakes then."""
 
     def signal_another_thread() -> None:
@@ -139,7 +139,7 @@ def test_signals_that_another_thread_takes_count_too(own_server):
         other = sorted(map(int, os.listdir(f"/proc/{pid}/task")))[1]  # there since the start
         assert ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM) == 0
 
-    server = own_server(devices=1)
+    server = server_factory(devices=1)
     with sc.connect(server.address, retries=False) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         os.kill(server.worker_pids()[0], signal.SIGSTOP)
@@ -154,11 +154,11 @@ def test_signals_that_another_thread_takes_count_too(own_server):
 
 
 @pytest.mark.long
-def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure):
+def test_new_calls_are_refused_while_the_server_drains(server_factory, full, figure):
     """Callers that never stop until the server is gone: every outcome is an answer or UNAVAILABLE."""
     met: Counter[str] = Counter()
     for _ in range(20 if full else 1):
-        server = own_server(devices=1)
+        server = server_factory(devices=1)
         with (
             connected(server.address, CLIENTS, retries=False) as clients,
             ThreadPoolExecutor(2 * CLIENTS + 2) as pool,
@@ -171,7 +171,7 @@ def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure)
             until(lambda clients=clients: clients[0].usage().calls == len(clients[:2]))
             refused = [threading.Event() for _ in range(2 * CLIENTS)]
             callers = [
-                pool.submit(_ask_until_it_is_gone, clients[i % CLIENTS], event) for i, event in enumerate(refused)
+                pool.submit(_ask_while_it_serves, clients[i % CLIENTS], event) for i, event in enumerate(refused)
             ]
             stack.callback(server.process.kill)  # whatever happens, callers that never stop must not be waited for
             server.process.send_signal(signal.SIGTERM)
@@ -186,7 +186,7 @@ def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure)
     figure(", ".join(f"{count} {what}" for what, count in sorted(met.items())))
 
 
-def _ask_until_it_is_gone(client: sc.Client, refused: threading.Event) -> Counter[str]:
+def _ask_while_it_serves(client: sc.Client, refused: threading.Event) -> Counter[str]:
     """Calls until the server is gone; counts the outcomes, and sets the event at the first refusal by the drain."""
     met: Counter[str] = Counter()
     while True:

@@ -61,7 +61,7 @@ def test_clients_find_the_next_server_at_the_address_and_nothing_is_mistaken(res
         for number in range(kills):
             kept = [client.put(LARGE + number) for client in clients]
             back = threading.Event()
-            calls = [pool.submit(_call_until_it_fails, client, back) for client in clients]
+            calls = [pool.submit(_call_repeatedly, client, back) for client in clients]
             children = restarting.children()
             restarting.kill()
             until(lambda children=children: not any(alive(pid) for pid in children))
@@ -88,7 +88,7 @@ def test_clients_find_the_next_server_at_the_address_and_nothing_is_mistaken(res
     )
 
 
-def _call_until_it_fails(client: sc.Client, back: threading.Event) -> None:
+def _call_repeatedly(client: sc.Client, back: threading.Event) -> None:
     """Calls until one fails or the next server is there: every answer must be right, from either server."""
     while not back.is_set():
         np.testing.assert_array_equal(client.diff(LARGE, axis=0).array, np.diff(LARGE, axis=0))

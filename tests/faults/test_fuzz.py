@@ -19,10 +19,10 @@ from end_to_end.messages import INVALID, details, open_channel
 from faults.bad_input_rows import METHODS
 from faults.canary import Canary
 from faults.gauges import MIB
-from faults.mutations import Mutated, Mutations
+from faults.mutations import MutatedRequest, Mutations
 from faults.mutations_oracles import wrong
 from faults.mutations_seeds import valid_requests
-from faults.test_bad_input import SERVERS_OWN
+from faults.test_bad_input import SERVER_DETAILS
 
 import shardcall as sc
 
@@ -70,7 +70,7 @@ class Outcomes:
         return f"seed {SEED}: {counts}; {compared}{longest}"
 
 
-def _send(channel: grpc.Channel, request: Mutated) -> list[bytes]:
+def _send(channel: grpc.Channel, request: MutatedRequest) -> list[bytes]:
     path, method = METHODS[request.method]
     streams, answers = method.client_streaming, method.server_streaming
     rpc = getattr(channel, f"{'stream' if streams else 'unary'}_{'stream' if answers else 'unary'}")(path)
@@ -91,7 +91,7 @@ def classify(error: grpc.RpcError) -> tuple[str, str]:
         return reason, f"ended with {code.name} {reason}"
     if code is INVALID and not ("BadRequest" in parts and parts["BadRequest"].field_violations[0].field):
         return reason, "names no field"
-    if not text or SERVERS_OWN.search(text):
+    if not text or SERVER_DETAILS.search(text):
         return reason, f"says {text!r}"
     return reason, ""
 

@@ -124,10 +124,10 @@ def test_what_claims_much_is_answered_at_once_and_takes_no_memory(target, rounds
             growth[name] = _memory(target) - before
             assert {reason for _, reason in outcomes} == {expected}, name
             slowest[name] = float(np.median([took for took, _ in outcomes]))
-    name, most = max(slowest, key=slowest.__getitem__), max(growth, key=growth.__getitem__)
+    name, largest = max(slowest, key=slowest.__getitem__), max(growth, key=growth.__getitem__)
     figure(f"{len(_BOMBS)} bombs × {rounds}: slowest median {1e3 * slowest[name]:.1f} ms ({name})")
-    figure(f"{len(_BOMBS)} bombs × {rounds}: most growth {growth[most] / MIB:.2f} MiB ({most}); {canary}")
-    assert growth[most] < _GROWTH_BYTES
+    figure(f"{len(_BOMBS)} bombs × {rounds}: most growth {growth[largest] / MIB:.2f} MiB ({largest}); {canary}")
+    assert growth[largest] < _GROWTH_BYTES
     canary.check()
 
 

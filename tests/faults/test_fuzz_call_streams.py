@@ -15,9 +15,9 @@ import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import call, details, mesh, open_channel
 from faults.canary import Canary
-from faults.mutations import Mutations, Valid
+from faults.mutations import Mutations, ValidRequest
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, result, run
-from faults.test_bad_input import SERVERS_OWN
+from faults.test_bad_input import SERVER_DETAILS
 from google.rpc import status_pb2
 
 from shardcall.v1 import call_stream_pb2
@@ -35,25 +35,25 @@ _CHECK = 1 << 40
 """The number of a call on a stream of its own, which must stay right."""
 
 
-def _frames(*frames: list[call_stream_pb2.CallStreamItem]) -> Valid:
-    return Valid("CallStream", tuple(call_stream_pb2.CallStreamRequest(items=items) for items in frames))
+def _frames(*frames: list[call_stream_pb2.CallStreamItem]) -> ValidRequest:
+    return ValidRequest("CallStream", tuple(call_stream_pb2.CallStreamRequest(items=items) for items in frames))
 
 
-def valid_streams(handle: bytes) -> list[Valid]:
+def valid_streams(handle: bytes) -> list[ValidRequest]:
     """Streams of every item; ``handle`` is that of an array on the mesh, of the shape of ``_X``."""
     limit = {"timeout_seconds": 30.0}
     sharded = call("diff", {"axis": 0}, mesh=mesh(x=2))
     kept = {"keep_results": True, "lease_id": _LEASE}
-    made = [bytes([i]) * 16 for i in range(1, 4)]
+    handles = [bytes([i]) * 16 for i in range(1, 4)]
     return [
         _frames([diff_of(8), run(1, np.arange(8.0), **limit)], [run(2, np.ones(8), **limit)]),
         _frames([prepare(3, sharded, (6, 4)), run(1, _X, slot=3, request_id="fuzz", **limit)], [cancel(1)]),
         _frames([prepare(255, call("add"), (6, 4), (6, 4)), run(7, _X, _X, slot=255, **limit)]),
         _frames([prepare(0, sharded, (6, 4))], [run(1, handle, **limit)]),
         _frames(
-            [prepare(0, call("add"), (6, 4), (6, 4), **kept), run(1, _X, handle, result_handles=made[:1], **limit)],
-            [run(2, made[0], made[0], result_handles=made[1:2], **limit), delete(*made)],
-            [prepare(0, call("diff"), (6, 4)), run(3, made[1], **limit)],
+            [prepare(0, call("add"), (6, 4), (6, 4), **kept), run(1, _X, handle, result_handles=handles[:1], **limit)],
+            [run(2, handles[0], handles[0], result_handles=handles[1:2], **limit), delete(*handles)],
+            [prepare(0, call("diff"), (6, 4)), run(3, handles[1], **limit)],
         ),
     ]
 
@@ -68,7 +68,7 @@ def _sends(channel: grpc.Channel, messages: tuple[bytes, ...]) -> tuple[list[cal
             answers += call_stream_pb2.CallStreamResponse.FromString(data).answers
     except grpc.RpcError as error:
         text = error.details() or ""
-        if error.code() not in _ENDS or SERVERS_OWN.search(text):
+        if error.code() not in _ENDS or SERVER_DETAILS.search(text):
             return answers, "", f"the stream ended with {error.code().name}: {text}"
         if "larger than max" in text:
             return answers, "MESSAGE_TOO_LARGE", ""
@@ -78,7 +78,7 @@ def _sends(channel: grpc.Channel, messages: tuple[bytes, ...]) -> tuple[list[cal
 
 def _fault(answer: call_stream_pb2.StreamedAnswer) -> str:
     text = status_pb2.Status.FromString(answer.status).message
-    if error_info(answer).reason in _NEVER or not text or SERVERS_OWN.search(text):
+    if error_info(answer).reason in _NEVER or not text or SERVER_DETAILS.search(text):
         return f"{error_info(answer).reason}: {text!r}"
     return ""
 
@@ -112,8 +112,8 @@ def test_mutated_frames_are_refused_by_name_or_served_rightly(target, full, figu
         ThreadPoolExecutor(_THREADS) as pool,
     ):
         handle = bytes(range(16))
-        made = prepare(1, call("add"), (6, 4), (6, 4), keep_results=True, lease_id=_LEASE)
-        undisturbed.send(made, run(0, _X, _X, slot=1, result_handles=[handle]), diff_of(8))
+        prepared = prepare(1, call("add"), (6, 4), (6, 4), keep_results=True, lease_id=_LEASE)
+        undisturbed.send(prepared, run(0, _X, _X, slot=1, result_handles=[handle]), diff_of(8))
         undisturbed.answer(0)
         mutations = Mutations(valid_streams(handle), SEED)
         tried = pool.map(partial(_try, channel, mutations, faults), range(COUNT if full else COUNT // 80))

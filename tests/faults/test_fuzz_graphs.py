@@ -11,7 +11,7 @@ import pytest
 from end_to_end.messages import open_channel
 from faults.bad_input_rows import METHODS
 from faults.canary import Canary
-from faults.graph_calls import GraphCall
+from faults.graph_calls import GraphRequest
 from faults.graph_mutations import mutated_call
 from faults.test_fuzz import SEED, Outcomes, classify
 
@@ -23,12 +23,12 @@ _DEADLINE_S = 300.0  # a graph of 256 nodes compiles for half a minute on a busy
 _THREADS = 2
 
 
-def _outcome(channel: grpc.Channel, made: GraphCall) -> tuple[str, str]:
+def _outcome(channel: grpc.Channel, mutated: GraphRequest) -> tuple[str, str]:
     """Returns the reason of a refusal, OK for none, and its fault; an empty one for none."""
     rpc = channel.unary_unary(METHODS["Execute"][0])
     metadata = [("shardcall-timeout", str(_DEADLINE_S))]
     try:
-        rpc(made.execution().SerializeToString(), timeout=2 * _DEADLINE_S, metadata=metadata)
+        rpc(mutated.execution().SerializeToString(), timeout=2 * _DEADLINE_S, metadata=metadata)
     except grpc.RpcError as error:
         reason, fault = classify(error)
         message = error.details() or ""
@@ -37,13 +37,13 @@ def _outcome(channel: grpc.Channel, made: GraphCall) -> tuple[str, str]:
 
 
 def _try(channel: grpc.Channel, outcomes: Outcomes, number: int) -> None:
-    made, began = mutated_call(SEED, number), time.monotonic()
-    reason, fault = _outcome(channel, made)
+    mutated, began = mutated_call(SEED, number), time.monotonic()
+    reason, fault = _outcome(channel, mutated)
     outcomes.counts[reason] += 1
     if (took := time.monotonic() - began) > outcomes.worst_s:
         outcomes.worst_s, outcomes.worst_number = took, number
     if fault:
-        outcomes.faults.append(f"seed {SEED}, number {number}: {fault}: {made}")
+        outcomes.faults.append(f"seed {SEED}, number {number}: {fault}: {mutated}")
 
 
 def test_mutated_graphs_are_refused_by_name_or_run(server, full, figure):

@@ -156,7 +156,7 @@ def resident_mib(pid: int) -> float:
 
 
 @pytest.mark.parametrize("count", [1000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_memory_stays_flat_while_arrays_are_made_and_dropped(forgetful, figure, count):
+def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful, figure, count):
     with sc.connect(forgetful.address) as client:
         x = client.put(np.zeros(4096), mesh=MESH)
 

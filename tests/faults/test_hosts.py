@@ -15,8 +15,8 @@ from end_to_end.processes import alive, holds_nothing, until
 from faults.gauges import Gauges
 from faults.host_callers import TIMEOUT_S, Callers, connections_to
 from faults.host_faults import (
+    ActiveFault,
     Hosts,
-    Struck,
     freeze_host,
     freeze_worker,
     kill_agent,
@@ -38,7 +38,7 @@ _LONG_CALLS = (  # in the first no worker waits for another; in the second each 
     {"lhs_spec": P(None, "x"), "rhs_spec": P("x", None), "out_spec": P()},
 )
 
-Fault = Callable[[Hosts, str], Struck]
+Fault = Callable[[Hosts, str], ActiveFault]
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "faults"),
+    ("outage", "faults"),
     [
         ("killed", [kill_agent, kill_worker]),
         pytest.param("frozen", [freeze_worker, freeze_host], marks=pytest.mark.long),
@@ -61,7 +61,7 @@ def hosts() -> Iterator[Hosts]:
         pytest.param("slow", [slow_worker], marks=pytest.mark.long),
     ],
 )
-def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, kind, faults):
+def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, outage, faults):
     rounds = 20 if full else 1
     noticed, back = [], []
     front_end = hosts.cluster.process.pid
@@ -82,8 +82,8 @@ def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, kind,
         until(lambda: holds_nothing(watching))
         until(lambda: Gauges.of(front_end, 0).descriptors <= before.descriptors + _MORE_DESCRIPTORS)
     figure(
-        f"{kind}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, errors {callers.errors()}; the "
-        f"last call that the mesh had failed {_summary(noticed)} after the fault, and the next right answer came "
+        f"{outage}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, errors {callers.errors()}; "
+        f"the last call that the mesh had failed {_summary(noticed)} after the fault, and the next right answer came "
         f"{_summary(back)} after the host was back"
     )
 

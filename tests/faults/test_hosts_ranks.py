@@ -13,8 +13,8 @@ import pytest
 from clusters import Cluster, child_pids, running_cluster
 from end_to_end.messages import token_of
 from end_to_end.processes import X, alive, until
-from faults.hand_made_agent import HandMadeAgent, hello
 from faults.host_faults import proxied_cluster
+from faults.scripted_agent import ScriptedAgent, hello
 
 import shardcall as sc
 from shardcall import P
@@ -56,7 +56,7 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
         refused.log.wait_for(r"host h1 has 3 devices and had 1 when the mesh was formed; give --devices 1")
         assert refused.process.wait(60) == 2
         other_jax = hello("h2", devices=1, jax="9.9")
-        with HandMadeAgent(cluster.hosts_address, token_of(token_file.own_name()), other_jax) as agent:
+        with ScriptedAgent(cluster.hosts_address, token_of(token_file.own_name()), other_jax) as agent:
             code, details = agent.end()
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert f"has JAX 9.9 (jaxlib {version('jaxlib')}) and the hosts that joined first have" in details

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from clusters import Cluster
 from end_to_end.messages import token_of
-from faults.hand_made_agent import HandMadeAgent, hello
+from faults.scripted_agent import ScriptedAgent, hello
 from rows import rows
 from typer.testing import CliRunner
 
@@ -37,12 +37,12 @@ def waiting() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def own_token() -> str:
+def user_token() -> str:
     return token_of(token_file.own_name())
 
 
-def test_a_host_is_welcome(waiting, own_token):
-    with HandMadeAgent(waiting.hosts_address, own_token, hello("welcome")) as agent:
+def test_a_host_is_welcome(waiting, user_token):
+    with ScriptedAgent(waiting.hosts_address, user_token, hello("welcome")) as agent:
         assert agent.hears() == "welcome"
 
 
@@ -57,20 +57,20 @@ def test_a_host_is_welcome(waiting, own_token):
 )
 def test_no_token_and_one_without_the_scope_are_refused(waiting, token, code, why):
     shown = token_of(token) if token.isalpha() and len(token) < 20 and token else token
-    with HandMadeAgent(waiting.hosts_address, shown, hello()) as agent:
+    with ScriptedAgent(waiting.hosts_address, shown, hello()) as agent:
         ended = agent.end()
         assert ended[0] is code
         assert why in ended[1]
 
 
 def test_agents_that_are_refused_are_logged(waiting):
-    with HandMadeAgent(waiting.hosts_address, "x" * 43, hello()) as agent:
+    with ScriptedAgent(waiting.hosts_address, "x" * 43, hello()) as agent:
         agent.end()
     assert waiting.log.wait_for(r'"last_method": "Join"[^\n]*"last_reason": "(\w+)"')
 
 
 def test_a_token_with_the_scope_alone_will_do(waiting):
-    with HandMadeAgent(waiting.hosts_address, token_of("guest"), hello("of-guest")) as agent:
+    with ScriptedAgent(waiting.hosts_address, token_of("guest"), hello("of-guest")) as agent:
         assert agent.hears() == "welcome"
 
 
@@ -88,26 +88,26 @@ def test_a_token_with_the_scope_alone_will_do(waiting):
         (b"\x0a\x7f" + b"\xff" * 20, _INVALID, _NO_HELLO),
     ],
 )
-def test_what_is_no_hello_is_refused(waiting, own_token, first, code, why):
-    with HandMadeAgent(waiting.hosts_address, own_token, first) as agent:
+def test_what_is_no_hello_is_refused(waiting, user_token, first, code, why):
+    with ScriptedAgent(waiting.hosts_address, user_token, first) as agent:
         ended = agent.end()
         assert ended[0] is code
         assert why in ended[1]
 
 
 @pytest.mark.long
-def test_who_says_nothing_is_let_go(waiting, own_token):
-    with HandMadeAgent(waiting.hosts_address, own_token) as agent:
+def test_who_says_nothing_is_let_go(waiting, user_token):
+    with ScriptedAgent(waiting.hosts_address, user_token) as agent:
         assert agent.end()[0] is grpc.StatusCode.CANCELLED
 
 
-def test_nonsense_after_the_hello_ends_the_visit_and_nothing_else(waiting, own_token):
+def test_nonsense_after_the_hello_ends_the_visit_and_nothing_else(waiting, user_token):
     for nonsense in (b"\xff\xff\xff\xff", hello("other"), b"\x2a\x02\xff\xff"):
-        with HandMadeAgent(waiting.hosts_address, own_token, hello("talks-nonsense")) as agent:
+        with ScriptedAgent(waiting.hosts_address, user_token, hello("talks-nonsense")) as agent:
             assert agent.hears() == "welcome"
             agent.say(nonsense)
             agent.say(b"\x12\x00")
-    with HandMadeAgent(waiting.hosts_address, own_token, hello("talks-nonsense")) as agent:
+    with ScriptedAgent(waiting.hosts_address, user_token, hello("talks-nonsense")) as agent:
         assert agent.hears() == "welcome"
         agent.say(b"\xff\xff\xff\xff")
         assert agent.end()[0] is _INVALID
@@ -121,20 +121,20 @@ def test_nonsense_after_the_hello_ends_the_visit_and_nothing_else(waiting, own_t
         ({"jaxlib": "9.9"}, r"host other has JAX .* \(jaxlib 9\.9\) and the hosts that joined first have .*"),
     ],
 )
-def test_other_versions_are_refused_with_the_reason(waiting, own_token, versions, why):
-    with HandMadeAgent(waiting.hosts_address, own_token, hello("first")) as agent:
+def test_other_versions_are_refused_with_the_reason(waiting, user_token, versions, why):
+    with ScriptedAgent(waiting.hosts_address, user_token, hello("first")) as agent:
         assert agent.hears() == "welcome"
-    with HandMadeAgent(waiting.hosts_address, own_token, hello("other", **versions)) as agent:
+    with ScriptedAgent(waiting.hosts_address, user_token, hello("other", **versions)) as agent:
         code, details = agent.end()
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     waiting.log.wait_for(why)
     assert "host other has" in details
 
 
-def test_of_two_agents_with_one_name_the_former_stays(waiting, own_token):
-    with HandMadeAgent(waiting.hosts_address, own_token, hello("twin")) as former:
+def test_of_two_agents_with_one_name_the_former_stays(waiting, user_token):
+    with ScriptedAgent(waiting.hosts_address, user_token, hello("twin")) as former:
         assert former.hears() == "welcome"
-        with HandMadeAgent(waiting.hosts_address, own_token, hello("twin")) as later:
+        with ScriptedAgent(waiting.hosts_address, user_token, hello("twin")) as later:
             code, details = later.end()
             assert code is grpc.StatusCode.UNAVAILABLE, "it may try again"
             assert details == "a host twin is there already; give every host a --name of its own"

@@ -41,7 +41,7 @@ def observer(server: ServerProcess) -> Iterator[sc.Client]:
         yield client
 
 
-def arrays_made(client: sc.Client) -> list[sc.RemoteArray]:
+def listed_arrays(client: sc.Client) -> list[sc.RemoteArray]:
     return client.list()
 
 
@@ -189,7 +189,7 @@ def test_what_failed_is_run_when_it_is_repeated(server, observer):
         assert stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[put.array.handle])).deleted_count == 1
 
 
-def test_a_pure_call_is_run_each_time_it_is_sent(server, observer):
+def test_a_pure_call_is_run_whenever_it_is_sent(server, observer):
     metadata = [("shardcall-request-id", secrets.token_hex(8))]
     with open_channel(server.address) as channel:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)

@@ -32,9 +32,9 @@ def all_pids(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("flags", [[], ["--metrics-port", "0", "--no-segments", "--unix-socket", "own.sock"]])
-def test_only_what_was_declared_listens(server, own_server, tmp_path, monkeypatch, flags):
+def test_only_what_was_declared_listens(server, server_factory, tmp_path, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
-    server = own_server(*flags, devices=1) if flags else server
+    server = server_factory(*flags, devices=1) if flags else server
     with sc.connect(server.address) as client:
         assert client.diff([1.0, 3.0]).array.tolist() == [2.0]
         sockets = raw.listening(all_pids(server.process.pid))

@@ -87,7 +87,7 @@ def test_thousands_of_small_calls_on_one_channel(crowded, times, figure):
 
 
 def test_many_channels_at_once(crowded, full, figure):
-    each = 100 if full else 4
+    calls_per_channel = 100 if full else 4
     with ExitStack() as stack:
         channels = [
             stack.enter_context(open_channel(crowded.address, [("grpc.use_local_subchannel_pool", 1)]))
@@ -95,13 +95,13 @@ def test_many_channels_at_once(crowded, full, figure):
         ]
         assert is_right(small(channels[0])().result())
         began = time.monotonic()
-        outcome = all_at_once([small(channel) for channel in channels for _ in range(each)], is_right)
-    outcome.check(64 * each)
-    figure(f"64 x {each} calls in {time.monotonic() - began:.1f} s: {outcome}")
+        outcome = all_at_once([small(channel) for channel in channels for _ in range(calls_per_channel)], is_right)
+    outcome.check(64 * calls_per_channel)
+    figure(f"64 x {calls_per_channel} calls in {time.monotonic() - began:.1f} s: {outcome}")
     settles(crowded)
 
 
-def test_a_thousand_threads_of_one_client_with_eight_mib_each(crowded, full, figure):
+def test_a_thousand_threads_of_one_client_with_arrays_of_eight_mib(crowded, full, figure):
     """The client respects its connection's limits: no call is refused, and nothing is sent twice."""
     calls = 1000 if full else 24
     with (
@@ -153,10 +153,10 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
         yield header([4, 100])
         ended.wait(60)
 
-    own = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+    options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
     with (
-        open_channel(narrow.address, own) as channel,
-        open_channel(narrow.address, own) as more,
+        open_channel(narrow.address, options) as channel,
+        open_channel(narrow.address, options) as more,
         open_channel(narrow.address, token=token_of("guest")) as others,
     ):
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
@@ -189,10 +189,10 @@ def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow):
         ended.wait(60)
 
     with ExitStack() as stack, sc.connect(narrow.address, token=token_of("guest"), retries=False) as third:
-        own = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+        options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
         held = []
         for token in ("runner", "runner", "owner"):
-            channel = stack.enter_context(open_channel(narrow.address, own, token=token_of(token)))
+            channel = stack.enter_context(open_channel(narrow.address, options, token=token_of(token)))
             stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
             held += [stub.ExecuteStream(half(), timeout=60) for _ in range(8)]
         stack.callback(ended.set)
@@ -261,7 +261,7 @@ def test_one_greedy_client_does_not_starve_another(server, full, figure):
 
     with (
         sc.connect(server.address) as greedy,
-        sc.connect(server.address) as own,
+        sc.connect(server.address) as second,
         sc.connect(server.address, token=token_of("guest")) as other,
         ThreadPoolExecutor(64) as pool,
     ):
@@ -270,7 +270,7 @@ def test_one_greedy_client_does_not_starve_another(server, full, figure):
         working = [pool.submit(work, greedy) for _ in range(64)]
         try:
             until(lambda: other.usage().queued_calls > 20)
-            crowd = {"another principal": waits(other), "another connection": waits(own)}
+            crowd = {"another principal": waits(other), "another connection": waits(second)}
         finally:
             done.set()
         for future in working:

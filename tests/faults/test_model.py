@@ -60,7 +60,7 @@ KERNELS = {
 
 
 @dataclass
-class Kept:
+class ModelArray:
     """An array on the mesh as the model knows it.
 
     Attributes:
@@ -120,7 +120,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: list[Kept] = []
+        self.kept: list[ModelArray] = []
         self.since_kill = self.since_restart = 0
 
     def count(self, what: str) -> None:
@@ -132,7 +132,7 @@ class Model(RuleBasedStateMachine):
     def put(self, client: int, size: int, seed: int, spec: sc.P) -> None:
         values = np.random.default_rng(seed).integers(-9, 9, (size, size))
         array = self.world.clients[client].put(values, mesh=self.world.mesh, spec=spec)
-        self.kept.append(Kept(array, values))
+        self.kept.append(ModelArray(array, values))
         self.count("put")
 
     @rule(
@@ -141,20 +141,20 @@ class Model(RuleBasedStateMachine):
     def call(self, client: int, name: str, size: int, picks: tuple[int, int], keep: bool) -> None:
         kernel = KERNELS[name]
         operands = [self._operand(size, pick) for pick in picks[: kernel.operands]]
-        arguments = [item.array if isinstance(item, Kept) else item for item in operands]
+        arguments = [item.array if isinstance(item, ModelArray) else item for item in operands]
 
         def run() -> sc.Result:
             return kernel.run(self.world.clients[client], *arguments, mesh=self.world.mesh, keep=keep)
 
         self.count(name)
-        if any(isinstance(item, Kept) and not item.there for item in operands):
+        if any(isinstance(item, ModelArray) and not item.there for item in operands):
             self._must_be_lost(run)
             return
-        values = kernel.expected(*(item.values if isinstance(item, Kept) else item for item in operands))
+        values = kernel.expected(*(item.values if isinstance(item, ModelArray) else item for item in operands))
         result = run()
         if keep:
             assert isinstance(result.array, sc.RemoteArray)
-            self.kept.append(Kept(result.array, values))
+            self.kept.append(ModelArray(result.array, values))
         else:
             np.testing.assert_array_equal(result.array, values)
 
@@ -221,7 +221,7 @@ class Model(RuleBasedStateMachine):
         assert self.world.clients[0].delete(*there) == len(there)
         self.world.done["looked at again"] += len(self.kept)
 
-    def _operand(self, size: int, pick: int) -> Kept | np.ndarray:
+    def _operand(self, size: int, pick: int) -> ModelArray | np.ndarray:
         """One of the arrays on the mesh, present or lost; values of the client's own where none has the size."""
         same_size = [item for item in self.kept if item.values.shape[0] == size]
         if same_size and pick % 4:
@@ -240,12 +240,12 @@ class Model(RuleBasedStateMachine):
 
 
 def test_nothing_is_wrong_and_nothing_acknowledged_is_lost_within_an_epoch(world, full, figure):
-    class Here(Model):
+    class ConfiguredModel(Model):
         between_kills, between_restarts = (Model.between_kills, Model.between_restarts) if full else (30, 50)
 
-    Here.world = world
+    ConfiguredModel.world = world
     run_state_machine_as_test(
-        Here,
+        ConfiguredModel,
         settings=settings(
             max_examples=50 if full else 3,  # Hypothesis begins with the simplest, which do next to nothing
             stateful_step_count=200 if full else 60,

@@ -120,30 +120,30 @@ def test_another_ones_array_cannot_be_deleted(guest, handle):
     assert guest.delete(handle) == 0
 
 
-def test_a_lease_of_the_same_id_is_another_ones_own(owner, guest, handle):
+def test_a_lease_of_another_principal_may_have_the_same_id(owner, guest, handle):
     renew = array_service_pb2.RenewLeaseRequest(lease_id=LEASE)
     assert guest.listed() == []
     assert not guest.arrays.RenewLease(renew, timeout=60).holds_arrays
-    own = guest.put(X)
-    assert guest.listed() == [own]
+    guest_array = guest.put(X)
+    assert guest.listed() == [guest_array]
     assert owner.listed() == [handle]
     assert guest.arrays.RenewLease(renew, timeout=60).holds_arrays
-    assert guest.delete(own, handle) == 1
+    assert guest.delete(guest_array, handle) == 1
     assert owner.arrays.RenewLease(renew, timeout=60).holds_arrays
 
 
 def test_a_list_without_a_lease_has_the_arrays_of_the_principal_alone(owner, guest, handle):
-    own = guest.put(X)
-    for caller, here, elsewhere in ((owner, handle, own), (guest, own, handle)):
+    guest_array = guest.put(X)
+    for caller, here, elsewhere in ((owner, handle, guest_array), (guest, guest_array, handle)):
         listed = [
             array.handle for array in caller.arrays.ListArrays(array_service_pb2.ListArraysRequest(), timeout=60).arrays
         ]
         assert here in listed
         assert elsewhere not in listed
-    assert guest.delete(own) == 1
+    assert guest.delete(guest_array) == 1
 
 
-def test_an_array_is_its_principals_over_every_connection(server, handle):
+def test_an_array_belongs_to_its_principal_on_every_connection(server, handle):
     with sc.connect(server.address, token=token_of("owner")) as client:
         np.testing.assert_array_equal(client.get(handle.hex()), X)
 
@@ -183,8 +183,8 @@ def test_no_guess_hits_a_handle(request, handle, times, figure, who):
     assert hits == 0
 
 
-def test_budgets_are_a_principals_whatever_its_connections(own_server):
-    server = own_server(
+def test_budgets_are_a_principals_whatever_its_connections(server_factory):
+    server = server_factory(
         "--max-bytes-in-flight",
         str(64 * MIB),
         "--max-bytes-per-client",

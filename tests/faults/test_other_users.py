@@ -39,14 +39,14 @@ def test_another_user_who_has_no_token_is_refused(server):
     assert "cannot be read: Permission denied" in said or "belongs to user 0" in said
 
 
-def test_another_users_own_token_is_not_even_shown(server):
-    said = outcome("connect_with_a_file_of_its_own", server.address)
+def test_the_token_of_another_user_is_not_even_shown(server):
+    said = outcome("connect_with_another_file", server.address)
     assert said.startswith("AccessDeniedError the call has no token")
     assert "no server of this user on this machine listens at" in said
 
 
-def test_another_user_does_not_get_through_a_socket_of_the_servers(own_server, tmp_path):
-    server = own_server("--unix-socket", str(tmp_path / "socket"), devices=1)
+def test_another_user_does_not_get_through_a_socket_of_the_servers(server_factory, tmp_path):
+    server = server_factory("--unix-socket", str(tmp_path / "socket"), devices=1)
     with sc.connect(f"unix:{tmp_path / 'socket'}") as client:
         np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
     tmp_path.chmod(0o755)

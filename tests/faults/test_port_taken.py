@@ -50,10 +50,10 @@ def test_who_takes_the_port_gets_no_token_that_is_worth_anything(figure):
             stack.enter_context(sc.connect(server.address, connect_timeout=60, shared_memory=False))
             for _ in range(CLIENTS)
         ]
-        calling = [pool.submit(_calls_until, end, client) for client in clients[::2]]
+        calling = [pool.submit(_ask_repeatedly, end, client) for client in clients[::2]]
         server.kill()
         with impostor(server.address) as brought:
-            calling += [pool.submit(_calls_until, end, client) for client in clients[1::2]]
+            calling += [pool.submit(_ask_repeatedly, end, client) for client in clients[1::2]]
             until(lambda: brought.total() >= 2 * CLIENTS)
         server.start()
         end.set()
@@ -76,7 +76,7 @@ def _opens(address: str, header: str) -> bool:
         return asked.code() is grpc.StatusCode.OK
 
 
-def _calls_until(end: threading.Event, client: sc.Client) -> None:
+def _ask_repeatedly(end: threading.Event, client: sc.Client) -> None:
     while not end.is_set():
         with suppress(sc.ServerUnavailableError):
             client.server_info(timeout=60)

@@ -14,8 +14,8 @@ from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_wor
 import shardcall as sc
 
 
-def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(own_server):
-    server = own_server("--max-execute-s", "2", devices=2)
+def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(server_factory):
+    server = server_factory("--max-execute-s", "2", devices=2)
     with sc.connect(server.address) as client:
         for _ in range(3):
             with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows"):
@@ -30,8 +30,8 @@ def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(own_se
 
 
 @pytest.mark.long
-def test_a_program_that_crashes_its_worker_is_reported_and_quarantined_after_three_crashes(own_server):
-    server = own_server()
+def test_a_program_that_crashes_its_worker_is_reported_and_quarantined_after_three_crashes(server_factory):
+    server = server_factory()
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         for _ in range(3):
             compile_long(client)
@@ -51,11 +51,11 @@ def test_a_program_that_crashes_its_worker_is_reported_and_quarantined_after_thr
 
 
 @pytest.mark.long
-def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three_times(
-    own_server, tmp_path, monkeypatch
+def test_a_compilation_beyond_the_limit_ends_its_caller_and_is_refused_after_three_times(
+    server_factory, tmp_path, monkeypatch
 ):
     slow_kernel.install(tmp_path, monkeypatch)
-    server = own_server("--max-compile-s", "0.5", "--cache-dir", "", "--spare-worker")
+    server = server_factory("--max-compile-s", "0.5", "--cache-dir", "", "--spare-worker")
     with sc.connect(server.address) as client:
         for _ in range(3):
             with pytest.raises(sc.DeadlineExceededError, match="was compiled for over") as caught:
@@ -68,9 +68,9 @@ def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three
 
 
 @pytest.mark.long
-def test_a_kill_from_outside_quarantines_nothing(own_server, times):
+def test_a_kill_from_outside_quarantines_nothing(server_factory, times):
     """More kills than one program may cause, in the short form too."""
-    server = own_server()
+    server = server_factory()
     with sc.connect(server.address, retries=False) as client, ThreadPoolExecutor(1) as pool:
         for _ in range(max(4, times(9))):
             compile_long(client)

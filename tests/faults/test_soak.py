@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.processes import holds_nothing, until
-from faults.gauges import Allowed, Gauges, drift_report, growth
+from faults.gauges import AllowedGrowth, Gauges, drift_report, growth
 
 import shardcall as sc
 
@@ -70,7 +70,7 @@ class Watch:
         counts: the number of the clients' operations, by kind.
         faults: descriptions of the faults that they saw.
         kills: the number of kills of the worker.
-        least_s: for how long a worker is sampled that is to show its growth.
+        min_s: for how long a worker is sampled that is to show its growth.
     """
 
     front_end: list[Gauges] = field(default_factory=list)
@@ -78,13 +78,13 @@ class Watch:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     kills: int = 0
-    least_s: float = _MIN_S
+    min_s: float = _MIN_S
 
     def growth(self) -> list[str]:
         """Describes the resources that grew, by process."""
-        growing = [f"front end: {what}" for what in growth(self.front_end, Allowed())]
+        growing = [f"front end: {what}" for what in growth(self.front_end, AllowedGrowth())]
         for samples in self._long():
-            growing += [f"worker: {what}" for what in growth(samples, Allowed())]
+            growing += [f"worker: {what}" for what in growth(samples, AllowedGrowth())]
         return growing
 
     def is_conclusive(self) -> bool:
@@ -92,7 +92,7 @@ class Watch:
         return bool(self._long())
 
     def _long(self) -> list[list[Gauges]]:
-        return [samples for samples in self.workers.values() if samples[-1].at_s - samples[0].at_s >= self.least_s]
+        return [samples for samples in self.workers.values() if samples[-1].at_s - samples[0].at_s >= self.min_s]
 
 
 def _started(pid: int) -> int:
@@ -109,7 +109,7 @@ def _worker(server: ServerProcess) -> int | None:
 
 @contextmanager
 def _load(address: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Clients in processes of their own, at work until the body ends; they then report."""
+    """Runs clients in separate processes until the body ends; they then report."""
     path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
     script = str(Path(__file__).with_name("soak_load.py"))
@@ -141,13 +141,13 @@ def _watch(
     kill_at_s: list[float],
     every_s: float = _EVERY_S,
     clients_count: int = _CLIENTS,
-    least_s: float = _MIN_S,
+    min_s: float = _MIN_S,
 ) -> Watch:
     """Puts a load on a server for a time, kills its worker at some moments, and samples its resources.
 
     It lasts longer where the last worker took long to start: what a worker holds counts from when it answers.
     """
-    watch, began, never = Watch(least_s=least_s), time.monotonic(), threading.Event()
+    watch, began, never = Watch(min_s=min_s), time.monotonic(), threading.Event()
     with _load(server.address, clients_count) as clients, sc.connect(server.address, shared_memory=False) as observer:
         while (now := time.monotonic() - began) < duration_s or not watch.is_conclusive():
             assert now < duration_s + _PATIENCE_S, "no worker was there for long"

@@ -75,17 +75,17 @@ class Start:
 
 def programs(count: int) -> list[Callable[[sc.Client], sc.Result]]:
     """Calls of many kernels, each over eight devices and with a program of its own."""
-    made: list[Callable[[sc.Client], sc.Result]] = []
+    calls: list[Callable[[sc.Client], sc.Result]] = []
     for number in range(count):
         x = np.random.default_rng(number).random((64 + 8 * number, 16))
-        made += [
+        calls += [
             lambda c, x=x: c.diff(x, axis=0, mesh=MESH, spec=P("x", None)),
             lambda c, x=x: c.matmul(x.T, x, mesh=MESH),
             lambda c, x=x: c.cumsum(x, axis=0, mesh=MESH, spec=P("x", None)),
             lambda c, x=x: c.einsum("ij,kj->ik", x, x, mesh=MESH),
             lambda c, x=x: c.shift(x, 3, axis=0, mesh=MESH, spec=P("x", None)),
         ]
-    return made[:count]
+    return calls[:count]
 
 
 def start(
@@ -228,10 +228,10 @@ def test_anothers_folder_is_refused(tmp_path):
     assert "belongs to user 12345" in refusal("--cache-dir", str(tmp_path / "cache"))
 
 
-def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess], tmp_path):
+def test_a_file_names_the_programs_that_are_compiled_ahead(server_factory: Callable[..., ServerProcess], tmp_path):
     file = tmp_path / "calls.json"
     file.write_text(manifest())
-    server = own_server("--cache-dir", "", "--warm-up-file", str(file), *WARM_UP)
+    server = server_factory("--cache-dir", "", "--warm-up-file", str(file), *WARM_UP)
     with sc.connect(server.address) as client:
         assert client.plan("diff", sc.Array((64, 32), "float64"), axis=0, mesh=MESH, spec=P("x", None)).cache_hit
         assert client.plan("cumsum", sc.Array((40, 8), "float32"), axis=0, mesh=MESH).cache_hit

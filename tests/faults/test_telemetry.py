@@ -12,7 +12,7 @@ from shardcall_server.frontend.observability.metrics import Metrics
 
 @dataclass
 class Facts:
-    """A small call, such as it is counted."""
+    """The facts of a small call."""
 
     kernel: str = "diff"
     cache_hit: bool | None = True
@@ -32,20 +32,20 @@ def test_counting_a_small_call_takes_microseconds(figure):
     def count() -> None:
         metrics.count("Execute", grpc.StatusCode.OK, None, facts)
 
-    each_s = min(timeit.repeat(count, number=number, repeat=rounds)) / number
+    call_s = min(timeit.repeat(count, number=number, repeat=rounds)) / number
     counted = metrics.registry.get_sample_value("shardcall_calls_total", {"method": "Execute", "code": "OK"})
     assert counted == number * rounds
-    figure(f"{each_s * 1e6:.1f} µs a call, of the 20 that are promised")
+    figure(f"{call_s * 1e6:.1f} µs a call, of the 20 that are promised")
 
 
 def test_no_call_is_lost_where_many_threads_count(times):
-    metrics, facts, each = Metrics(), Facts(), times(10_000)
+    metrics, facts, calls_per_thread = Metrics(), Facts(), times(10_000)
 
     def count(_: int) -> None:
-        for _ in range(each):
+        for _ in range(calls_per_thread):
             metrics.count("Execute", grpc.StatusCode.OK, None, facts)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(count, range(8)))
     counted = metrics.registry.get_sample_value("shardcall_calls_total", {"method": "Execute", "code": "OK"})
-    assert counted == 8 * each
+    assert counted == 8 * calls_per_thread

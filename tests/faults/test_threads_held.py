@@ -17,25 +17,28 @@ _BEGUN = 400  # far more than there are threads and entries in the queue for the
 _X = np.arange(12.0).reshape(4, 3)
 
 
-def test_calls_whose_requests_never_come_leave_threads_for_others(own_server):
+def test_calls_whose_requests_never_come_leave_threads_for_others(server_factory):
     """Methods that need no slot are bounded by client while their requests are awaited."""
-    server = own_server("--log-level", "error", devices=2)
-    over = threading.Event()
+    server = server_factory("--log-level", "error", devices=2)
+    finished = threading.Event()
 
     def never() -> Iterator[kernel_service_pb2.ListKernelsRequest]:
-        over.wait(120)
+        finished.wait(120)
         yield from ()
 
-    with sc.connect(server.address, retries=False) as own, open_channel(server.address, token=token_of("guest")) as it:
-        own.diff(_X, axis=0)
+    with (
+        sc.connect(server.address, retries=False) as client,
+        open_channel(server.address, token=token_of("guest")) as it,
+    ):
+        client.diff(_X, axis=0)
         begin = it.stream_unary("/shardcall.v1.KernelService/ListKernels").future
         calls = [begin(never(), timeout=120) for _ in range(_BEGUN)]
         try:
             until(lambda: sum(call.done() for call in calls) > _BEGUN // 2)
-            np.testing.assert_array_equal(own.diff(_X, axis=0, timeout=30).array, np.diff(_X, axis=0))
+            np.testing.assert_array_equal(client.diff(_X, axis=0, timeout=30).array, np.diff(_X, axis=0))
             refused = {call.code() for call in calls if call.done()}
             assert refused == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         finally:
-            over.set()
+            finished.set()
             for call in calls:
                 call.cancel()

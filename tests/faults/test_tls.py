@@ -49,7 +49,7 @@ class Trust:
         return ["--tls-cert", str(self.folder / "server.pem"), "--tls-key", str(self.folder / "server.key")]
 
     @property
-    def own(self) -> dict[str, Path]:
+    def client_files(self) -> dict[str, Path]:
         return {"client_certificate": self.folder / "client.pem", "client_key": self.folder / "client.key"}
 
     def replace(self, role: str, days: tuple[int, int], *names: str) -> None:
@@ -64,27 +64,27 @@ class Trust:
         builder = builder.serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(list(map(x509.DNSName, names))), False)
-        made = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-        (self.folder / f"{role}.pem").write_bytes(made)
+        certificate = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        (self.folder / f"{role}.pem").write_bytes(certificate)
 
     def serial(self) -> int:
         return x509.load_pem_x509_certificate((self.folder / "server.pem").read_bytes()).serial_number
 
 
-def made(folder: Path) -> Trust:
+def make_trust(folder: Path) -> Trust:
     make_authority(folder, ["example.test"], 30)
     return Trust(folder)
 
 
 @pytest.fixture(scope="module")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    return made(tmp_path_factory.mktemp("tls") / "trust")
+    return make_trust(tmp_path_factory.mktemp("tls") / "trust")
 
 
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    """Another authority, and certificates by it."""
-    return made(tmp_path_factory.mktemp("tls") / "strangers")
+    """Another authority and its certificates."""
+    return make_trust(tmp_path_factory.mktemp("tls") / "strangers")
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def mutual(trust: Trust) -> Iterator[ServerProcess]:
 
 
 @dataclass(frozen=True)
-class Changing:
+class ChangingServer:
     """A server whose certificate changes, the certificate's folder, and the server's log."""
 
     server: ServerProcess
@@ -113,21 +113,21 @@ class Changing:
 
 
 @pytest.fixture(scope="module")
-def changing(trust: Trust, unix_socket: Path) -> Iterator[Changing]:
+def changing(trust: Trust, unix_socket: Path) -> Iterator[ChangingServer]:
     log = unix_socket.with_name("log")
     with running_server(*trust.serving, "--unix-socket", str(unix_socket), devices=1, log=log) as running:
-        yield Changing(running, trust, log)
+        yield ChangingServer(running, trust, log)
 
 
 @pytest.fixture
-def encrypted(changing: Changing) -> ServerProcess:
-    """A server whose certificate is valid, whichever it is now."""
+def encrypted(changing: ChangingServer) -> ServerProcess:
+    """A server whose current certificate is valid."""
     return changing.server
 
 
 @pytest.fixture
-def own_trust(tmp_path: Path) -> Trust:
-    return made(tmp_path / "trust")
+def private_trust(tmp_path: Path) -> Trust:
+    return make_trust(tmp_path / "trust")
 
 
 def computes_rightly(client: sc.Client) -> bool:
@@ -183,7 +183,7 @@ def test_awaited_clients_are_encrypted_too(encrypted, trust, mutual):
     import asyncio
 
     assert asyncio.run(connect_awaited(encrypted.address, ca_certificate=trust.authority))
-    assert asyncio.run(connect_awaited(mutual.address, ca_certificate=trust.authority, **trust.own))
+    assert asyncio.run(connect_awaited(mutual.address, ca_certificate=trust.authority, **trust.client_files))
     with pytest.raises(sc.ServerUnavailableError, match="speaks TLS"):
         asyncio.run(connect_awaited(encrypted.address))
 
@@ -199,20 +199,22 @@ def test_plain_calls_to_tls_and_tls_calls_to_plain_are_distinguished(encrypted, 
 
 
 def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual, trust, strangers):
-    with sc.connect(mutual.address, ca_certificate=trust.authority, **trust.own) as client:
+    with sc.connect(mutual.address, ca_certificate=trust.authority, **trust.client_files) as client:
         assert computes_rightly(client)
     assert "wants a client certificate" in refusal(mutual.address, ca_certificate=trust.authority)
-    assert "refuses this client certificate" in refusal(mutual.address, ca_certificate=trust.authority, **strangers.own)
+    assert "refuses this client certificate" in refusal(
+        mutual.address, ca_certificate=trust.authority, **strangers.client_files
+    )
     assert "speaks TLS" in refusal(mutual.address)
     mixed = {"client_certificate": trust.folder / "client.pem", "client_key": trust.folder / "server.key"}
     assert "made together" in refusal(mutual.address, ca_certificate=trust.authority, **mixed)
 
 
 @pytest.mark.long
-def test_a_certificate_for_another_name_is_refused(own_server, own_trust):
-    own_trust.replace("server", (-1, 1), "elsewhere.test")
-    server = own_server(*own_trust.serving, devices=1)
-    said = refusal(server.address, ca_certificate=own_trust.authority)
+def test_a_certificate_for_another_name_is_refused(server_factory, private_trust):
+    private_trust.replace("server", (-1, 1), "elsewhere.test")
+    server = server_factory(*private_trust.serving, devices=1)
+    said = refusal(server.address, ca_certificate=private_trust.authority)
     assert "is for other names" in said
     assert "--host 127.0.0.1" in said
 
@@ -220,7 +222,9 @@ def test_a_certificate_for_another_name_is_refused(own_server, own_trust):
 def test_expired_certificates_are_refused_on_both_sides(mutual, changing, trust, tmp_path):
     copied = Trust(Path(shutil.copytree(trust.folder, tmp_path / "copy")))
     copied.replace("client", (-9, -1))
-    assert "refuses this client certificate" in refusal(mutual.address, ca_certificate=trust.authority, **copied.own)
+    assert "refuses this client certificate" in refusal(
+        mutual.address, ca_certificate=trust.authority, **copied.client_files
+    )
     valid = (trust.folder / "server.pem").read_bytes()
     trust.replace("server", (-9, -1), "localhost")
     try:
@@ -288,14 +292,16 @@ def computes_one(server: ServerProcess, trust: Trust) -> bool:
 
 
 @pytest.mark.long
-def test_another_authority_of_clients_counts_from_the_next_connection_on(own_server, own_trust, strangers):
-    server = own_server(*own_trust.serving, "--tls-client-ca", str(own_trust.authority), devices=1)
-    with sc.connect(server.address, ca_certificate=own_trust.authority, **own_trust.own) as staying:
-        trusted = own_trust.authority.read_bytes()
-        own_trust.authority.write_bytes(strangers.authority.read_bytes())
-        with sc.connect(server.address, ca_certificate=trusted, **strangers.own) as coming:
+def test_another_authority_of_clients_counts_from_the_next_connection_on(server_factory, private_trust, strangers):
+    server = server_factory(*private_trust.serving, "--tls-client-ca", str(private_trust.authority), devices=1)
+    with sc.connect(server.address, ca_certificate=private_trust.authority, **private_trust.client_files) as staying:
+        trusted = private_trust.authority.read_bytes()
+        private_trust.authority.write_bytes(strangers.authority.read_bytes())
+        with sc.connect(server.address, ca_certificate=trusted, **strangers.client_files) as coming:
             assert computes_rightly(coming)
-        assert "refuses this client certificate" in refusal(server.address, ca_certificate=trusted, **own_trust.own)
+        assert "refuses this client certificate" in refusal(
+            server.address, ca_certificate=trusted, **private_trust.client_files
+        )
         assert computes_rightly(staying)
 
 

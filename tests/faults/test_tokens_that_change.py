@@ -30,7 +30,7 @@ def path(tmp_path) -> Path:
 
 
 @dataclass(frozen=True)
-class Served:
+class TokenServer:
     """A server, its token file, and its log."""
 
     server: ServerProcess
@@ -43,24 +43,24 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory) -> Iterator[Served]:
+def serving(tmp_path_factory) -> Iterator[TokenServer]:
     folder = tmp_path_factory.mktemp("served")
     path, log = folder / "state" / "token", folder / "log"
-    token_file.create(str(path), [(own := token_file.Entry.make(token_file.own_name(), token_file.SCOPES))])
+    token_file.create(str(path), [(user := token_file.Entry.make(token_file.own_name(), token_file.SCOPES))])
     with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
-        yield Served(server, path, log)
+        yield TokenServer(server, path, log)
         server.process.terminate()
         said = server.process.stdout.read()
         assert "generated" not in said, "it found the token"
-        assert own.token not in said + log.read_text()
+        assert user.token not in said + log.read_text()
 
 
 @pytest.fixture
-def served(serving) -> Served:
+def served(serving) -> TokenServer:
     """A server with one token, its owner's."""
-    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
-    token_file.replace(str(serving.path), [own])
-    until(lambda: is_accepted(serving.server, own.token))
+    user = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    token_file.replace(str(serving.path), [user])
+    until(lambda: is_accepted(serving.server, user.token))
     return serving
 
 
@@ -144,11 +144,11 @@ def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, harm
 
 
 @pytest.mark.long
-def test_servers_of_one_user_know_the_same_file(path, own_server):
-    first, second = own_server("--token-file", str(path)), own_server("--token-file", str(path))
-    (own,) = token_file.read(str(path))
-    assert is_accepted(first, own.token)
-    assert is_accepted(second, own.token)
+def test_servers_of_one_user_know_the_same_file(path, server_factory):
+    first, second = server_factory("--token-file", str(path)), server_factory("--token-file", str(path))
+    (user,) = token_file.read(str(path))
+    assert is_accepted(first, user.token)
+    assert is_accepted(second, user.token)
 
 
 def test_the_token_of_the_environment_is_the_only_one(monkeypatch):

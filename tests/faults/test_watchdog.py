@@ -22,8 +22,8 @@ from shardcall import aio
 SHORTER = np.ones(1 << 14, np.float32)  # with SIGNAL: some seconds
 
 
-def test_a_stopped_worker_is_noticed_and_replaced(own_server, figure):
-    server = own_server("--worker-silence-s", "3", devices=2)
+def test_a_stopped_worker_is_noticed_and_replaced(server_factory, figure):
+    server = server_factory("--worker-silence-s", "3", devices=2)
     with sc.connect(server.address) as client, open_channel(server.address) as channel:
         works(client)
         health = health_pb2_grpc.HealthStub(channel)
@@ -45,8 +45,8 @@ def test_a_stopped_worker_is_noticed_and_replaced(own_server, figure):
         assert 0 < mesh.ready_seconds < mesh.seconds_since_exit
 
 
-def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server, figure):
-    server = own_server("--max-execute-s", "2", "--max-launched-calls", "2", devices=2)
+def test_a_program_beyond_the_limit_ends_and_calls_that_wait_are_served(server_factory, figure):
+    server = server_factory("--max-execute-s", "2", "--max-launched-calls", "2", devices=2)
     with (
         sc.connect(server.address) as client,
         sc.connect(server.address, retries=False) as plain,
@@ -97,8 +97,8 @@ def run_out_of_time(server: ServerProcess) -> None:
 
 
 @pytest.mark.long
-def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(own_server, figure):
-    server = own_server("--deadline-grace-s", "0.5", "--spare-worker")
+def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(server_factory, figure):
+    server = server_factory("--deadline-grace-s", "0.5", "--spare-worker")
     took = []
     with sc.connect(server.address) as client:
         compile_long(client)
@@ -116,8 +116,8 @@ def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(own_
 
 
 @pytest.mark.long
-def test_a_call_that_left_while_another_runs_ends_nothing_before_its_own_launch(own_server):
-    server = own_server("--deadline-grace-s", "0.5")
+def test_a_call_that_left_while_another_runs_ends_nothing_before_its_launch(server_factory):
+    server = server_factory("--deadline-grace-s", "0.5")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         compile_long(client)
         client.compile("convolve", sc.Array(SIGNAL.shape, "float32"), sc.Array(SHORTER.shape, "float32"))

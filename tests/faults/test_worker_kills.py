@@ -58,8 +58,8 @@ def ends_cleanly_during_a_restart(server: ServerProcess, client: sc.Client) -> N
 
 
 @pytest.mark.long
-def test_a_spare_takes_over_and_another_stands_by_until_a_signal_ends_all(own_server, figure):
-    server = own_server("--spare-worker")
+def test_a_spare_replaces_the_worker_and_another_stands_by_and_a_signal_ends_all(server_factory, figure):
+    server = server_factory("--spare-worker")
     with sc.connect(server.address) as client:
         works(client)
         worker, spare = worker_and_spare(server, client)
@@ -73,9 +73,9 @@ def test_a_spare_takes_over_and_another_stands_by_until_a_signal_ends_all(own_se
 
 
 @pytest.mark.long
-def test_a_spare_that_died_first_has_no_effect(own_server, full):
+def test_a_spare_that_died_first_has_no_effect(server_factory, full):
     """Each spare but the last is waited for, and a spare that died has a successor 10 s later at the earliest."""
-    server, ends = own_server("--spare-worker"), 2 if full else 1
+    server, ends = server_factory("--spare-worker"), 2 if full else 1
     with sc.connect(server.address) as client:
         works(client)
         worker, spare = worker_and_spare(server, client)
@@ -94,8 +94,8 @@ def test_a_spare_that_died_first_has_no_effect(own_server, full):
 
 
 @pytest.mark.long
-def test_a_stopped_spare_does_not_keep_the_mesh_down(own_server):
-    server = own_server("--spare-worker", "--worker-silence-s", "3")
+def test_a_stopped_spare_does_not_keep_the_mesh_down(server_factory):
+    server = server_factory("--spare-worker", "--worker-silence-s", "3")
     with sc.connect(server.address) as client:
         works(client)
         worker, spare = worker_and_spare(server, client)
@@ -107,9 +107,9 @@ def test_a_stopped_spare_does_not_keep_the_mesh_down(own_server):
 
 
 @pytest.mark.long
-def test_spares_end_with_their_front_end(own_server):
+def test_spares_end_with_their_front_end(server_factory):
     for end in ("killed", "drained"):
-        server = own_server("--spare-worker")
+        server = server_factory("--spare-worker")
         with sc.connect(server.address) as client:
             pids = worker_and_spare(server, client)
         if end == "killed":
@@ -121,8 +121,8 @@ def test_spares_end_with_their_front_end(own_server):
         until(lambda pids=pids: not any(map(alive, pids)))
 
 
-def test_a_server_set_to_keep_none_has_no_spare_and_a_signal_ends_it(own_server):
-    server = own_server("--no-spare-worker")
+def test_a_server_set_to_keep_none_has_no_spare_and_a_signal_ends_it(server_factory):
+    server = server_factory("--no-spare-worker")
     with sc.connect(server.address) as client:
         works(client)
         os.kill(server.worker_pids()[0], signal.SIGKILL)
@@ -149,7 +149,7 @@ class Callers:
     wrong: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
-    def call_until_refused(self, number: int) -> None:
+    def call_repeatedly(self, number: int) -> None:
         x = np.random.default_rng(number).standard_normal((64, 16))
         expected = np.diff(x, axis=0)
         with sc.connect(self.address, call_stream=bool(number % 2)) as client:
@@ -171,9 +171,9 @@ class Callers:
         return min((end - since for begin, end in self.right.copy() if begin >= since), default=None)
 
 
-def test_workers_killed_under_load_cost_no_right_answer(own_server, full, figure):
+def test_workers_killed_under_load_cost_no_right_answer(server_factory, full, figure):
     """Each time the spare takes over, and another stands by; a signal ends them all."""
-    server = own_server("--spare-worker")
+    server = server_factory("--spare-worker")
     before = set(os.listdir("/dev/shm"))
     callers = Callers(server.address)
     killed: list[tuple[float, int]] = []
@@ -181,18 +181,18 @@ def test_workers_killed_under_load_cost_no_right_answer(own_server, full, figure
     with sc.connect(server.address) as client, ThreadPoolExecutor(clients) as pool, ExitStack() as stack:
         works(client)
         worker, spare = worker_and_spare(server, client)
-        calls = [pool.submit(callers.call_until_refused, number) for number in range(clients)]
+        calls = [pool.submit(callers.call_repeatedly, number) for number in range(clients)]
         stack.callback(callers.stopping.set)
         until(lambda: len(callers.right) > clients)
         for number in range(kills):
             killed.append((time.monotonic(), worker))
             os.kill(worker, signal.SIGKILL)
             until(lambda: callers.next_right(killed[-1][0]) is not None)
-            taken_over = spare
+            successor = spare
             if number == kills - 1:
                 callers.stopping.set()  # the next spare starts sooner without them
             worker, spare = worker_and_spare(server, client)
-            assert worker == taken_over
+            assert worker == successor
         for call in calls:
             call.result(TIMEOUT_S + 60)
         assert callers.wrong == []
@@ -224,11 +224,11 @@ def _median(values: list[float]) -> float:
 
 
 @pytest.mark.long
-def test_restarts_with_and_without_a_spare(own_server, times, figure):
+def test_restarts_with_and_without_a_spare(server_factory, times, figure):
     """The next right answer of a single caller; the program is found on disk."""
 
     def next_answers(flag: str, ready: Callable[[sc.Client], bool]) -> list[float]:
-        server, took = own_server(flag), []
+        server, took = server_factory(flag), []
         with sc.connect(server.address) as client:
             works(client)
             for _ in range(times(10) + 2):

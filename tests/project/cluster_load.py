@@ -19,10 +19,10 @@ ROWS = (64, 64, 4096, 40_000)  # a few bytes in a message, and some that go as c
 TIMEOUT_S = 90.0
 PAUSE_S = 0.2
 PORT = 8470
-over, speaking = threading.Event(), threading.Lock()
+finished, speaking = threading.Event(), threading.Lock()
 
 
-def own_ports() -> list[int]:
+def local_ports() -> list[int]:
     """The ports of this container that are connected to a server's."""
     fields = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [int(f[1].split(":")[1], 16) for f in fields if f[3] == "01" and int(f[2].split(":")[1], 16) == PORT]
@@ -36,7 +36,7 @@ def report(**what: object) -> None:
 def ask(client: sc.Client, who: int) -> None:
     x = np.random.default_rng(who).standard_normal((ROWS[who], 8))
     expected = np.diff(x, axis=0, prepend=0.0)
-    while not over.is_set():
+    while not finished.is_set():
         began, outcome = time.time(), ""
         try:
             answer = client.diff(x, axis=0, prepend=0.0, mesh=sc.Mesh(x=8), spec=sc.P("x", None), timeout=TIMEOUT_S)
@@ -44,17 +44,17 @@ def ask(client: sc.Client, who: int) -> None:
         except Exception as error:  # noqa: BLE001  # every error is reported to the test
             outcome = type(error).__name__
         report(who=who, began=began, ended=time.time(), outcome=outcome)
-        over.wait(PAUSE_S)
+        finished.wait(PAUSE_S)
 
 
 def observe(client: sc.Client) -> None:
-    while not over.wait(0.5):
+    while not finished.wait(0.5):
         try:
             hosts = {host.name: host.present for host in client.server_info(timeout=TIMEOUT_S).hosts}
         except sc.ShardcallError as error:
             report(error=str(error))
         else:
-            report(hosts=hosts, ports=own_ports())
+            report(hosts=hosts, ports=local_ports())
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
         for thread in threads:
             thread.start()
         sys.stdin.read()  # until it is closed
-        over.set()
+        finished.set()
         for thread in threads:
             thread.join()
 

@@ -68,7 +68,7 @@ class Project:
 
 
 @contextmanager
-def own_project(run: Run, root: Path, require: Callable[[bool, str], None], *profiles: str) -> Iterator[Project]:
+def isolated_project(run: Run, root: Path, require: Callable[[bool, str], None], *profiles: str) -> Iterator[Project]:
     """A project that is built at the beginning and removed completely at the end."""
     require(answers("docker", "version"), "Docker engine")
     compose = ("docker", "compose") if answers("docker", "compose", "version") else ("docker-compose",)

@@ -50,7 +50,7 @@ def run_python(run: Run) -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def require() -> Callable[[bool, str], None]:
-    """Skips where a tool is missing, or fails where everything is asked for."""
+    """Skips a test if a tool is missing; fails it if all tests are requested."""
 
     def require_or_skip(present: bool, what: str) -> None:
         if not present and os.environ.get("REQUIRE_ALL_TESTS") == "1":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project.compose import Project, own_project
+from project.compose import Project, isolated_project
 
 pytestmark = pytest.mark.docker
 
@@ -27,7 +27,7 @@ CALLERS = 4
 HANGS_S = 120.0  # none of the calls may take that long, whatever the machine is doing
 LISTENS = "0A"
 MESH_ENDED = "the mesh ended"
-DOCKERS_OWN_DNS = "127.0.0.11"
+DOCKER_DNS = "127.0.0.11"
 EVERYWHERE = "0.0.0.0"
 
 Require = Callable[[bool, str], None]
@@ -69,14 +69,14 @@ class Cluster:
         times = [datetime.fromisoformat(timestamp).timestamp() for timestamp in ended]
         return [at for at in times if at > begin]
 
-    def wait_until_mesh_ends(self, begin: float) -> float:
+    def wait_mesh_ends(self, begin: float) -> float:
         deadline = time.monotonic() + HANGS_S
         while not (times := self.ends_since(begin)):
             assert time.monotonic() < deadline, "not noticed"
             time.sleep(0.1)
         return times[0]
 
-    def wait_until_healthy(self) -> None:
+    def wait_healthy(self) -> None:
         deadline = time.monotonic() + HEALTHY_S
         while self.inspect(FRONT_END)["State"]["Health"]["Status"] != "healthy":
             if time.monotonic() > deadline:
@@ -91,10 +91,10 @@ READ_TOKEN = "import os; os.environ['SHARDCALL_TOKEN'] = open('/trust/client/tok
 @pytest.fixture(scope="module")
 def started(run: Callable[..., str], root: Path, require: Require) -> Iterator[Cluster]:
     client = f"shardcall-test-client-{secrets.token_hex(4)}"
-    with own_project(run, root, require, "cluster") as project:
+    with isolated_project(run, root, require, "cluster") as project:
         project("up", "--detach", FRONT_END, *WORKERS)
         cluster = Cluster(project, {name: project.identity(name) for name in (FRONT_END, *WORKERS)}, client)
-        cluster.wait_until_healthy()
+        cluster.wait_healthy()
         project("run", "--detach", "--no-deps", "--name", client, "--entrypoint", "sleep", "cluster-demo", "infinity")
         try:
             yield cluster
@@ -104,7 +104,7 @@ def started(run: Callable[..., str], root: Path, require: Require) -> Iterator[C
 
 @pytest.fixture
 def cluster(started: Cluster) -> Cluster:
-    started.wait_until_healthy()
+    started.wait_healthy()
     return started
 
 
@@ -172,7 +172,7 @@ def test_neither_has_any_rights(cluster: Cluster, service: str) -> None:
     assert not state["PortBindings"]
 
 
-def test_each_has_the_secrets_that_it_needs_and_no_others(cluster: Cluster) -> None:
+def test_every_service_has_the_secrets_that_it_needs_and_no_others(cluster: Cluster) -> None:
     snapshot = "import os; print({f: sorted(os.listdir('/trust/' + f)) for f in sorted(os.listdir('/trust'))})"
     nothing: dict[str, list[str]] = {"authority": [], "client": [], "hosts": [], "server": []}
     of_front_end = {**nothing, "server": ["admin-token", "ca.pem", "server.key", "server.pem", "token"]}
@@ -191,7 +191,7 @@ def listening(cluster: Cluster, service: str) -> list[tuple[str, int]]:
             assert len(address) == 8, f"it listens at an address of IPv6: {line}"
             dotted = ".".join(str(byte) for byte in reversed(bytes.fromhex(address)))
             entries.append((dotted, int(port, 16)))
-    return sorted((address, port) for address, port in entries if address != DOCKERS_OWN_DNS)
+    return sorted((address, port) for address, port in entries if address != DOCKER_DNS)
 
 
 def test_only_what_security_says_listens(cluster: Cluster, demonstration: str) -> None:
@@ -286,7 +286,7 @@ def load(started: Cluster) -> Iterator[Load]:
 
 
 def kill(cluster: Cluster, worker: str) -> Callable[[], None]:
-    """From inside: who ends a container by `docker kill` has to start it too. Returns what brings it back."""
+    """Kills a container from inside, since one ended by `docker kill` is not restarted; returns how to restore it."""
     before = cluster.inspect(worker)["RestartCount"]
     cluster.project.try_in(worker, "sh", "-c", "kill -s KILL -- -1")
 
@@ -336,7 +336,7 @@ def test_a_lost_worker_is_noticed_and_comes_back(
         load.all_answered_after(time.time())
         begin = time.time()
         bring_back = FAULTS[fault](cluster, WORKERS[i + 1])
-        noticed_s.append(cluster.wait_until_mesh_ends(begin) - begin)
+        noticed_s.append(cluster.wait_mesh_ends(begin) - begin)
         bring_back()
         back = time.time()
         answered = load.first(

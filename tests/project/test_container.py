@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project.compose import Project, own_project
+from project.compose import Project, isolated_project
 
 import shardcall
 
@@ -46,7 +46,7 @@ class Container:
         entry = ("run", "--rm", "-T", "--entrypoint", "python", "demo", "-c", code)
         return self.in_project(*entry, timeout_s=180)
 
-    def wait_until(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def wait_for(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         deadline = time.monotonic() + HEALTHY_TIMEOUT_S
         while not met(state := self.inspect()):
             if time.monotonic() > deadline:
@@ -61,14 +61,14 @@ def is_healthy(state: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def project(run: Run, root: Path, require: Require) -> Iterator[Container]:
-    with own_project(run, root, require) as project:
+    with isolated_project(run, root, require) as project:
         project("up", "--detach", "server")
         yield Container(project, project.identity("server"))
 
 
 @pytest.fixture
 def server(project: Container) -> Container:
-    project.wait_until("healthy", is_healthy)
+    project.wait_for("healthy", is_healthy)
     return project
 
 
@@ -106,7 +106,7 @@ def test_a_caller_needs_the_token_and_tls_and_does_not_trust_what_the_authority_
         assert text in line
 
 
-def test_each_has_the_secrets_that_it_needs_and_no_others(server: Container) -> None:
+def test_every_service_has_the_secrets_that_it_needs_and_no_others(server: Container) -> None:
     listing = "import os; print(sorted(os.listdir('/trust/{0}')), oct(os.stat('/trust/{0}').st_mode & 0o777))"
     assert "['admin-token', 'ca.pem', 'server.key', 'server.pem', 'token'] 0o700" in server.python(
         listing.format("server")
@@ -186,7 +186,7 @@ def test_a_killed_server_comes_back_by_itself(server: Container) -> None:
     before = server.inspect()
     # From inside: a `docker kill` counts as stopped on purpose, and is not restarted.
     server.in_project.try_in("server", "python", "-c", KILL_THE_CHILD_OF_INIT)
-    after = server.wait_until(
+    after = server.wait_for(
         "restarted and healthy",
         lambda state: state["RestartCount"] > before["RestartCount"] and is_healthy(state),
     )

@@ -1,4 +1,4 @@
-"""What `make` installs into .venv, and when: the server for the demo, the rest for the tests, each once."""
+"""Packages that `make` installs into .venv: those of the server for the demo, and the others for the tests, once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def installs(checkout: Path, target: str) -> list[str]:
     """Returns the locks that ``make TARGET`` would install, in order, and leaves the stamps as if it had."""
     environment = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MFLAGS"}}
     command = ["make", "--dry-run", "--no-print-directory", target]
-    made = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
+    completed = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
     locks = []
-    for arguments in map(str.split, made.stdout.splitlines()):
+    for arguments in map(str.split, completed.stdout.splitlines()):
         locks += [
             Path(argument).stem
             for argument in arguments
@@ -80,7 +80,7 @@ def test_what_has_changed_is_installed_again(checkout: Path, changed: str, demo:
     assert installs(checkout, "test") == test
 
 
-def test_an_environment_that_was_moved_is_made_anew(checkout: Path):
+def test_an_environment_that_was_moved_is_created_again(checkout: Path):
     installs(checkout, "test")
     moved = checkout.rename(checkout.with_name("moved"))
     assert installs(moved, "demo") == ["uv", "server", "build"]

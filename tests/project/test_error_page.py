@@ -62,7 +62,7 @@ PROVOKED: dict[str, Callable[[sc.Client], object]] = {
     "PROFILE_STATE": lambda c: c.profile("traces").stop(),
 }
 
-CLIENTS_OWN: dict[str, Callable[[sc.Client], object]] = {
+CLIENT_ERRORS: dict[str, Callable[[sc.Client], object]] = {
     "ServerUnavailableError": lambda c: sc.connect("localhost:1"),
     "ClientClosedError": lambda c: closed(c.address).diff(X),
     "TypeError": lambda c: c.diff(X, axes=0),  # type: ignore[call-arg]
@@ -132,8 +132,8 @@ def test_every_reason_has_a_section_and_every_section_a_reason() -> None:
 
 @rows("reason", Reason.__members__)
 def test_a_section_names_the_class_and_the_status(reason: str) -> None:
-    kind = ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
-    assert SECTIONS[reason][0] == f"`{kind.__name__}`, {STATUS_CODES[Reason[reason]].name}"
+    error_class = ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
+    assert SECTIONS[reason][0] == f"`{error_class.__name__}`, {STATUS_CODES[Reason[reason]].name}"
 
 
 @pytest.mark.parametrize("reason", PROVOKED)
@@ -150,13 +150,13 @@ def test_the_server_has_the_message_that_the_page_shows(reason: str) -> None:
     assert any(len(one.pattern) > len(".*.*") and one.fullmatch(message) for one in templates()[reason])
 
 
-@pytest.mark.parametrize(("kind", "message"), WITHOUT_A_REASON)
+@pytest.mark.parametrize(("class_name", "message"), WITHOUT_A_REASON)
 def test_an_error_without_a_reason_has_the_message_that_the_page_shows(
-    kind: str, message: str, client: sc.Client
+    class_name: str, message: str, client: sc.Client
 ) -> None:
     with pytest.raises((ShardcallError, TypeError)) as caught:
-        CLIENTS_OWN[kind](client)
-    assert type(caught.value).__name__ == kind
+        CLIENT_ERRORS[class_name](client)
+    assert type(caught.value).__name__ == class_name
     assert matches(str(caught.value), message), str(caught.value)
 
 

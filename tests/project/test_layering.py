@@ -283,7 +283,7 @@ def test_folders_import_those_below_them(package: str) -> None:
     assert {folder: names - {folder, ""} for folder, names in entries.items()} == FOLDERS[package]
 
 
-def test_no_folders_import_each_other_in_a_circle() -> None:
+def test_no_folders_import_one_another_in_a_circle() -> None:
     graph = {package_of(module): set() for module in MODULES}
     for module in set(MODULES) - {"shardcall.__main__", "shardcall.cli.__main__"}:  # each is a command
         names = imports(module, typed=True) & set(MODULES)
@@ -291,6 +291,6 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
+def test_no_files_import_one_another_in_a_circle() -> None:
     graph = {module: {name for name in imports(module, typed=True) if name in MODULES} - {module} for module in MODULES}
     TopologicalSorter(graph).prepare()  # raises CycleError

@@ -44,11 +44,11 @@ def python(root: Path, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     (packages,) = target.glob("lib/python*/site-packages")
     ours = next(path for path in sys.path if path.endswith("site-packages"))
     (packages / "dependencies.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
-    made: Path = target / "bin/python"
+    python: Path = target / "bin/python"
     package = root / "examples/own_kernel"
-    pip = (sys.executable, "-m", "pip", "--python", made, "install", "--quiet", "--no-deps", "--no-index")
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index")
     run(*pip, "--no-build-isolation", package)
-    return made
+    return python
 
 
 def test_the_package_passes_the_check(run: Any, python: Path) -> None:

@@ -35,9 +35,9 @@ def test_every_committed_stub_is_byte_for_byte_the_generated_one(root: Path, reg
 
 
 def test_every_proto_has_stubs(root: Path) -> None:
-    made_from = {Path(name).name.removesuffix("_pb2.py") for name in stubs(root) if name.endswith("_pb2.py")}
+    sources = {Path(name).name.removesuffix("_pb2.py") for name in stubs(root) if name.endswith("_pb2.py")}
     protos = [proto for proto in (root / "protos").rglob("*.proto") if "node_modules" not in proto.parts]
-    assert made_from == {proto.stem for proto in protos}
+    assert sources == {proto.stem for proto in protos}
 
 
 def test_the_protos_pass_the_lint_of_buf(run: Run, require: Require) -> None:

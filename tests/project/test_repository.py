@@ -43,7 +43,7 @@ def asked_for(lock: str) -> list[Requirement]:
     project, groups = pyproject["project"], pyproject["dependency-groups"]
     extras = project["optional-dependencies"]
     server = [*project["dependencies"], *extras["cli"], *extras["server"]]
-    wanted = {
+    lines = {
         "build": groups["build"],
         "client": project["dependencies"],
         "client-protobuf6": project["dependencies"],
@@ -58,7 +58,7 @@ def asked_for(lock: str) -> list[Requirement]:
         "server-cuda13": [*server, *extras["cuda13"]],
         "uv": groups["uv"],
     }[lock]
-    requirements = [Requirement(line) for line in wanted if isinstance(line, str)]
+    requirements = [Requirement(line) for line in lines if isinstance(line, str)]
     return [requirement for requirement in requirements if requirement.name != "shardcall"]
 
 

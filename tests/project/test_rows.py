@@ -47,7 +47,7 @@ def test_all_rows_that_fail_are_reported() -> None:
     assert [str(error).partition("\n")[0] for error in caught.value.exceptions] == ["one", "two"]
 
 
-def test_a_table_has_rows_and_rows_have_a_value_for_each_name() -> None:
+def test_a_table_has_rows_and_rows_have_a_value_for_every_name() -> None:
     with pytest.raises(AssertionError, match="without rows"):
         rows("x", [])
     with pytest.raises(ValueError, match="zip"):

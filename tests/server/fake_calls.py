@@ -14,7 +14,7 @@ T = TypeVar("T")
 PATIENCE_S = 60.0
 
 
-class FakeCall:
+class FakeServerCall:
     """A call without a deadline, whose caller does not leave.
 
     Args:

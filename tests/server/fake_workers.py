@@ -1,4 +1,4 @@
-"""Workers that are threads of the test's: they speak the link's protocol over real sockets."""
+"""Workers that are threads of the test and use the link's protocol on real sockets."""
 
 from __future__ import annotations
 
@@ -102,15 +102,15 @@ def usual(message: link_pb2.FrontEndMessage) -> Answers:
     return []
 
 
-def but(kind: str, *answers: dict[str, Any]) -> Callable[[link_pb2.FrontEndMessage], Answers]:
-    """Says something else to commands of one kind."""
-    return lambda message: list(answers) if message.WhichOneof("command") == kind else usual(message)
+def but(command: str, *answers: dict[str, Any]) -> Callable[[link_pb2.FrontEndMessage], Answers]:
+    """Replaces the usual answers to one command."""
+    return lambda message: list(answers) if message.WhichOneof("command") == command else usual(message)
 
 
 FAILED = {"failure": link_pb2.Failure(reason="INTERNAL", message="no")}
 
 
-class Running:
+class RunningMesh:
     """A session with its workers, which runs on a thread until the test ends."""
 
     def __init__(self, *workers: FakeWorker) -> None:
@@ -133,7 +133,7 @@ def execution(key: str = "k") -> link_pb2.FrontEndMessage:
     return link_pb2.FrontEndMessage(execute=link_pb2.Execute(key_digest=key))
 
 
-class Full:
+class FullLink:
     """A link to a worker that does not read."""
 
     def __init__(self, link: Link) -> None:

@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from server.fake_calls import FakeCall
+from server.fake_calls import FakeServerCall
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS, Admission, Slots
 from shardcall_server.frontend.rpc.coroutines import Task, Waiting
 
 
-class Caller(FakeCall):
+class Caller(FakeServerCall):
     """A call that may leave when it has to wait.
 
     Attributes:
@@ -50,7 +50,7 @@ def refusal(of: Slots, caller: Any) -> str:
     return f"{caught.value.reason} {caught.value.metadata['limit']}"
 
 
-def test_each_limit_names_itself():
+def test_every_limit_names_itself():
     some = slots()
     take(some, "a")
     some.acquire(Caller("a", "a 0"))  # type: ignore[arg-type]
@@ -148,11 +148,11 @@ def test_a_waiting_call_that_is_interrupted_leaves_its_slot_to_those_behind_it()
     assert some.taken == 1
 
 
-def test_each_release_checks_a_number_of_waiting_calls_that_does_not_grow_with_their_number():
+def test_a_release_checks_a_number_of_waiting_calls_that_does_not_grow_with_their_number():
     checked = [0]
 
-    class Counting(Caller):
-        """A caller that counts how often somebody asks who it is."""
+    class CountingCaller(Caller):
+        """A caller that counts the reads of its owner."""
 
         @property
         def owner(self) -> str:
@@ -166,7 +166,7 @@ def test_each_release_checks_a_number_of_waiting_calls_that_does_not_grow_with_t
     some, admitted, number = slots(total=1, per_client=1, per_connection=1), [], 1000
     (holder,) = take(some, "a")
     for i in range(number):
-        waiting_task(some, Counting("a", str(i % 2)), admitted)
+        waiting_task(some, CountingCaller("a", str(i % 2)), admitted)
     some.release(holder)
     for i in range(number):
         some.release(admitted[i])

@@ -35,7 +35,7 @@ def agent() -> Agent:
     return Agent(AgentSettings(server, Tls(b"ca"), lambda: TOKEN, "a", "", 1, "", False, "info"))
 
 
-def test_the_reason_of_a_refused_join_is_logged_once_until_it_changes(agent):
+def test_the_reason_of_a_refused_join_is_logged_again_only_when_it_changes(agent):
     distrusted, expired = "CERTIFICATE_VERIFY_FAILED: who", "CERTIFICATE_VERIFY_FAILED: certificate has expired"
     with capture_logs() as logs:
         for attempt, details in enumerate([distrusted] * 70 + [expired] * 70 + [distrusted]):

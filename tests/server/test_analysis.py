@@ -50,7 +50,7 @@ def test_what_is_no_collective_is_not_read():
     assert collectives(text) == []
 
 
-def test_uses_of_one_kind_are_added_up():
+def test_uses_of_one_collective_are_added_up():
     text = "%a = f32[2]{0} all-gather(%x)\n%b = f32[3]{0} all-gather(%y)\n"
     assert collectives(text) == [CollectiveUse("all-gather", 2, 20)]
 
@@ -65,13 +65,13 @@ ROUTINES = [
     (jnp.linalg.inv, (N, N), (2 / 3 + 2) * N**3),
     (jnp.linalg.qr, (2 * N, N), 4 * (2 - 1 / 3) * N**3),
 ]
-KINDS = [(np.float32, 1), (np.complex64, 4)]
+TYPES = [(np.float32, 1), (np.complex64, 4)]
 
 
 @pytest.mark.usefixtures("jax_of_a_worker")
-@pytest.mark.parametrize(("routine", "kind"), pairs_of(ROUTINES, KINDS))
-def test_routines_of_lapack_count(routine, kind):
-    (function, shape, least), (dtype, factor) = routine, kind
+@pytest.mark.parametrize(("routine", "element_type"), pairs_of(ROUTINES, TYPES))
+def test_routines_of_lapack_count(routine, element_type):
+    (function, shape, min_count), (dtype, factor) = routine, element_type
     compiled = jax.jit(function).lower(jax.ShapeDtypeStruct(shape, dtype)).compile()
     counted = flops(compiled, compiled.as_text())
-    assert least * factor <= counted <= 1.5 * least * factor
+    assert min_count * factor <= counted <= 1.5 * min_count * factor

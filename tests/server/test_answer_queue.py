@@ -6,10 +6,10 @@ import pytest
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
-from shardcall_server.frontend.services.streamed_call import Ran
+from shardcall_server.frontend.services.streamed_call import CallOutcome
 
 
-def ran(plan: kernel_pb2.Plan, transfers: kernel_pb2.Plan | None = None) -> Ran:
+def ran(plan: kernel_pb2.Plan, transfers: kernel_pb2.Plan | None = None) -> CallOutcome:
     """The outcome of a call of a program with this plan."""
     return kernel_service_pb2.ExecuteResponse(), plan, transfers or kernel_pb2.Plan()
 
@@ -40,7 +40,7 @@ def test_of_more_plans_than_slots_the_one_that_was_unused_for_longest_loses_its_
     assert (lost.plan_slot, lost.plan.kernel) == (2, "1")
 
 
-def test_transfers_are_those_of_each_call():
+def test_answers_have_the_transfers_of_their_call():
     queue, plan = AnswerQueue(), kernel_pb2.Plan(kernel="diff")
     queue.add(7, ran(plan, kernel_pb2.Plan(transfers=[kernel_pb2.Transfer()])))
     frame = call_stream_pb2.CallStreamResponse()

@@ -57,7 +57,7 @@ def test_a_released_region_stays_in_memory_and_the_next_call_gets_it(arena):
     second.release()
 
 
-def test_a_region_lasts_until_its_last_user_closes_it(arena):
+def test_a_region_is_freed_when_its_last_user_closes_it(arena):
     region = arena.acquire("a", 1)
     present(region)
     region.acquire()
@@ -190,7 +190,7 @@ def test_a_view_keeps_the_memory_that_its_region_has_let_go_of(arena):
 
 
 @given(st.integers(1, 1 << 50))
-def test_a_size_class_wastes_at_most_an_eighth_or_a_huge_page(nbytes):
+def test_a_size_class_wastes_no_more_than_an_eighth_or_a_huge_page(nbytes):
     size = size_class(nbytes)
     assert size % HUGE_PAGE_BYTES == 0
     assert nbytes <= size < nbytes + max(HUGE_PAGE_BYTES, nbytes / 8 + 1)

@@ -32,9 +32,9 @@ X = np.arange(10.0).reshape(5, 2)
 
 
 def kernel(build, refusal=lambda problem: None, promised=lambda x: x, checks=()):
-    """A kernel that is what its strategy makes."""
+    """Returns a kernel with one strategy."""
 
-    class Made(Kernel):
+    class LocalKernel(Kernel):
         name, version, summary = "made", 1, "Made for a test."
         operands = (OperandInfo("x", "Any array."),)
         strategies = (Strategy("only", "Only.", refusal, build),)
@@ -42,7 +42,7 @@ def kernel(build, refusal=lambda problem: None, promised=lambda x: x, checks=())
         def validate(self, operands, parameters):
             return Signature(None, (promised(operands[0]),), checks)
 
-    return Made()
+    return LocalKernel()
 
 
 def double(problem, mesh):
@@ -92,7 +92,7 @@ def test_a_larger_tolerance_applies_only_where_it_is_declared():
         check(kernel(double), lambda x: 2 * x * (1 + 1e-9), X, meshes=[{"x": 1}])
 
 
-def test_the_error_of_a_kernel_s_own_code_is_raised_as_it_is():
+def test_the_error_of_code_in_a_kernel_is_raised_as_it_is():
     def broken(problem, mesh):
         raise ZeroDivisionError("mine")
 

@@ -112,9 +112,9 @@ class Mesh:
 
 @pytest.fixture
 def autotuner() -> Iterator[Autotuner]:
-    made = Autotuner(TuningCache(""), 60.0)
-    yield made
-    made.close()
+    tuner = Autotuner(TuningCache(""), 60.0)
+    yield tuner
+    tuner.close()
 
 
 def call(strategy: str = "auto", axis: int = 0) -> AbstractCall:
@@ -128,10 +128,10 @@ def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> Cache
 
 
 def cache(mesh: Mesh, autotuner: Autotuner | None, programs: int = 10) -> ProgramCache:
-    made = ProgramCache(mesh, ProgramLimits(programs, 1000, 1 << 20))  # type: ignore[arg-type]
+    cache = ProgramCache(mesh, ProgramLimits(programs, 1000, 1 << 20))  # type: ignore[arg-type]
     if autotuner is not None:
-        made.compiler.policy = SessionTuner(made.compiler, autotuner)
-    return made
+        cache.compiler.policy = SessionTuner(cache.compiler, autotuner)
+    return cache
 
 
 def test_on_an_idle_mesh_the_first_call_gets_the_quickest(autotuner):
@@ -293,5 +293,5 @@ def test_concurrent_calls_wait_for_one_tuning_result(autotuner):
     assert not any(isinstance(entry, CacheEntry) for entry in waiting)
     mesh.release()
     entries = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]
-    assert [each.plan.strategy for each in entries] == ["b"] * 4
+    assert [entry.plan.strategy for entry in entries] == ["b"] * 4
     assert mesh.prepared.count("b") == 1

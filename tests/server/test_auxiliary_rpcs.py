@@ -26,7 +26,7 @@ class Context:
         self.cancelled = True
 
 
-def test_the_oldest_check_of_the_connection_that_has_most_is_evicted():
+def test_the_oldest_check_of_the_busiest_connection_is_evicted():
     awaited: Any = AwaitedChecks(4)
     contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in (1, 2, 2, 2, 3)]
     with ExitStack() as stack:

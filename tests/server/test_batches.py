@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from server.fake_workers import PATIENCE_S, FakeWorker, Running
+from server.fake_workers import PATIENCE_S, FakeWorker, RunningMesh
 
 from shardcall_core.call_error import CallError
 from shardcall_worker.v1 import link_pb2
 
 
 @pytest.fixture
-def run() -> Iterator[Callable[..., Running]]:
-    sessions: list[Running] = []
+def run() -> Iterator[Callable[..., RunningMesh]]:
+    sessions: list[RunningMesh] = []
 
-    def start(*workers: FakeWorker) -> Running:
-        sessions.append(Running(*workers))
+    def start(*workers: FakeWorker) -> RunningMesh:
+        sessions.append(RunningMesh(*workers))
         sessions[-1].session.ready.result(PATIENCE_S)
         return sessions[-1]
 

@@ -39,7 +39,7 @@ def fill(view: np.ndarray, seed: int) -> bytes:
 
 @settings(max_examples=300, deadline=None)
 @given(view=views(), seed=st.integers(0, 99))
-def test_the_pieces_are_the_elements_in_row_major_order_a_chunk_each_at_most(view, seed):
+def test_the_pieces_are_the_elements_in_row_major_order_and_no_larger_than_a_chunk(view, seed):
     expected = fill(view, seed)
     buffers = [as_bytes(piece) for piece in pieces(view)]
     assert b"".join(data.tobytes() for data in buffers) == expected

@@ -40,9 +40,9 @@ def opened(folder: Path, **limits: int) -> CallHistory:
     return history
 
 
-def most_frequent(folder: Path) -> list[str]:
+def kernels_by_frequency(folder: Path) -> list[str]:
     history = opened(folder)
-    kernels = [counted.call.call.kernel for counted in history.most_frequent()]
+    kernels = [counted.call.call.kernel for counted in history.by_frequency()]
     history.close()
     return kernels
 
@@ -52,18 +52,18 @@ def folder(tmp_path) -> Path:
     return tmp_path / "cache"
 
 
-def test_the_next_server_knows_them_the_most_frequent_first(folder):
+def test_the_next_server_lists_them_by_frequency(folder):
     history = opened(folder)
     for kernel, times in (("diff", 2), ("matmul", 7), ("roll", 4)):
         use(history, kernel, times)
     history.close()
     following = opened(folder)
     expected = [call(kernel) for kernel in ("matmul", "roll", "diff")]
-    assert [(c.call.call, c.call.operands) for c in following.most_frequent()] == [(c.call, OPERANDS) for c in expected]
-    assert [c.call.key for c in following.most_frequent()] == [c.key for c in expected]
+    assert [(c.call.call, c.call.operands) for c in following.by_frequency()] == [(c.call, OPERANDS) for c in expected]
+    assert [c.call.key for c in following.by_frequency()] == [c.key for c in expected]
     use(following, "diff", 3)  # half of the earlier counts, and these
     following.close()
-    assert most_frequent(folder) == ["diff", "matmul", "roll"]
+    assert kernels_by_frequency(folder) == ["diff", "matmul", "roll"]
 
 
 def test_only_calls_of_the_same_devices_are_listed(folder):
@@ -72,7 +72,7 @@ def test_only_calls_of_the_same_devices_are_listed(folder):
     history.devices = "cpu 1"
     use(history, "roll")
     history.close()
-    assert most_frequent(folder) == ["diff"]
+    assert kernels_by_frequency(folder) == ["diff"]
 
 
 def test_only_this_user_may_read_the_file(folder):
@@ -89,7 +89,7 @@ def test_a_call_that_was_refused_is_not_counted(folder):
         history.add_when_compiled(call(kernel), compiled)
         compiled.set_exception(error) if error else compiled.set_result(None)
     history.close()
-    assert most_frequent(folder) == ["diff"]
+    assert kernels_by_frequency(folder) == ["diff"]
 
 
 def test_those_not_used_for_longest_are_left_out_where_there_are_many(folder):
@@ -97,7 +97,7 @@ def test_those_not_used_for_longest_are_left_out_where_there_are_many(folder):
     for kernel in ("diff", "roll", "diff", "matmul"):
         use(history, kernel)
     history.close()
-    assert most_frequent(folder) == ["diff", "matmul"]
+    assert kernels_by_frequency(folder) == ["diff", "matmul"]
 
 
 def test_servers_that_share_a_folder_add_to_it_and_what_one_removed_is_gone(folder):
@@ -106,11 +106,11 @@ def test_servers_that_share_a_folder_add_to_it_and_what_one_removed_is_gone(fold
     one.close()
     use(other, "roll")
     other.close()
-    assert sorted(most_frequent(folder)) == ["diff", "roll"]
+    assert sorted(kernels_by_frequency(folder)) == ["diff", "roll"]
     third = opened(folder)
     third.remove(digest)
     third.close()
-    assert most_frequent(folder) == ["roll"]
+    assert kernels_by_frequency(folder) == ["roll"]
 
 
 @rows(
@@ -136,13 +136,13 @@ def test_a_damaged_file_costs_one_warning_and_is_written_anew(folder, content):
     (folder / "call_history.json").write_bytes(content)
     with capture_logs() as logs:
         history = opened(folder)
-        assert history.most_frequent() == []
+        assert history.by_frequency() == []
         use(history, "diff")
         history.close()
     assert [log["event"] for log in logs] == [
         "the call history is not used, and programs are compiled when they are called"
     ]
-    assert most_frequent(folder) == ["diff"]
+    assert kernels_by_frequency(folder) == ["diff"]
 
 
 def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(folder):
@@ -161,7 +161,7 @@ def test_a_server_without_a_folder_counts_while_it_runs(tmp_path):
     os.chdir(tmp_path)
     history = CallHistory("")
     use(history, "diff", 2)
-    assert [counted.count for counted in history.most_frequent()] == [2]
+    assert [counted.count for counted in history.by_frequency()] == [2]
     history.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -171,7 +171,7 @@ def test_a_call_with_resident_arrays_has_the_same_key_after_a_start(folder):
     resident = AbstractCall(call("diff").call, OPERANDS, has_resident_arrays=True)
     history.add(resident)
     history.close()
-    (counted,) = opened(folder).most_frequent()
+    (counted,) = opened(folder).by_frequency()
     assert (counted.call.key, counted.call.has_resident_arrays) == (resident.key, True)
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_this_server_wrote_is_not_read_again(folder, monkeypatch):
         patch.setattr(private_files, "read_file", lambda *_, **__: pytest.fail("the file was read"))
         use(history, "roll")
         history.close()
-    assert set(most_frequent(folder)) == {"other", "diff", "roll"}
+    assert set(kernels_by_frequency(folder)) == {"other", "diff", "roll"}
 
 
 @rows(

@@ -32,8 +32,8 @@ def test_complete_files_are_taken(folder):
 
 def test_where_a_client_needs_a_certificate_the_one_beside_the_servers_is_named(folder):
     mutual = settings(folder, tls_client_ca=f"{folder}/ca.pem")
-    own = f'client_certificate="{folder}/client.pem", client_key="{folder}/client.key"'
-    assert connect_arguments(mutual) == f', ca_certificate="{folder}/ca.pem", {own}'
+    client_arguments = f'client_certificate="{folder}/client.pem", client_key="{folder}/client.key"'
+    assert connect_arguments(mutual) == f', ca_certificate="{folder}/ca.pem", {client_arguments}'
     (folder / "client.key").unlink()
     assert connect_arguments(mutual).endswith("client_certificate=…, client_key=…")
 
@@ -54,13 +54,13 @@ def test_a_file_that_others_may_change_or_replace_is_refused(folder, name, expos
         Certificates(settings(folder, tls_client_ca=f"{folder}/ca.pem"))
 
 
-def test_no_certificate_is_made_by_a_key_that_others_may_know(folder):
+def test_no_certificate_is_signed_with_a_key_that_others_may_have(folder):
     (folder / "ca.key").chmod(0o644)
     with pytest.raises(CertificatesError, match=r"ca\.key has mode 0644 .*chmod 600"):
         renew(folder, [], 30)
 
 
-def test_no_authority_is_made_behind_a_link(folder, tmp_path):
+def test_no_authority_is_created_behind_a_link(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(CertificatesError, match="link is a symbolic link or a file, and must be a folder"):
         make_authority(tmp_path / "link", [], 30, replace=True)
@@ -98,8 +98,8 @@ def test_half_of_what_tls_needs_is_refused(flags):
 def test_keys_are_this_user_s_alone_and_names_are_in(folder):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(key.stat().st_mode) for key in folder.glob("*.key")} == {0o600}
-    made = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
-    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names] == ["localhost", "127.0.0.1", "::1", "gpu.example.test", "192.0.2.7"]
 
 
@@ -111,9 +111,9 @@ def test_an_authority_is_not_lost_by_accident_and_renewal_keeps_it_and_the_names
     assert (folder / "ca.pem").read_bytes() == authority
     renewed = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
     first = x509.load_pem_x509_certificate(before)
-    kind = x509.SubjectAlternativeName
+    extension = x509.SubjectAlternativeName
     assert renewed.serial_number != first.serial_number
-    assert renewed.extensions.get_extension_for_class(kind) == first.extensions.get_extension_for_class(kind)
+    assert renewed.extensions.get_extension_for_class(extension) == first.extensions.get_extension_for_class(extension)
     make_authority(folder, [], 30, replace=True)
     assert (folder / "ca.pem").read_bytes() != authority
 

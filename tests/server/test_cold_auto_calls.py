@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from server.fake_calls import FakeCall
+from server.fake_calls import FakeServerCall
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import rlock
 from shardcall_server.frontend.dispatch import execution as module
-from shardcall_server.frontend.dispatch.compiled_call import CallKind
+from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.programs import keys
@@ -73,7 +73,7 @@ def test_a_cold_call_is_keyed_once_and_a_cached_one_never(counts, refused, sent)
     session.refused.update(refused)
     programs = ProgramCache(session, ProgramLimits(10, 1000, 1 << 20))  # type: ignore[arg-type]
     mesh = SimpleNamespace(programs=programs, kernels={}, ready=link_pb2.Ready(), session=session)
-    call = FakeCall(set_program=lambda *arguments: None)
+    call = FakeServerCall(set_program=lambda *arguments: None)
 
     async def mesh_of(call):
         return mesh
@@ -86,7 +86,7 @@ def test_a_cold_call_is_keyed_once_and_a_cached_one_never(counts, refused, sent)
     )
     operand = OperandSource(ArrayType((8,), np.dtype(np.float64)))
     for _ in range(2):
-        stage = execution.prepare(call, CallKind(kernel_pb2.KernelCall(kernel="diff")), [operand])  # type: ignore[arg-type]
+        stage = execution.prepare(call, CallTemplate(kernel_pb2.KernelCall(kernel="diff")), [operand])  # type: ignore[arg-type]
         prepared = call.run(stage)
         assert prepared.entry.program.key == sent[-1]
     assert counts == {"completed": 1, "keyed": 1}

@@ -19,7 +19,7 @@ async def result_of(future: Future[Any]) -> Any:
     return await coroutines.wait(future, "waiting")
 
 
-class Ending:
+class TaskOutcome:
     """The end of a task, and the error of its call, once that has ended.
 
     Attributes:
@@ -85,7 +85,7 @@ def test_a_task_resumes_on_the_thread_that_completes_the_future():
         await coroutines.wait(future, "waiting")
         names.append(threading.current_thread().name)
 
-    ending = Ending()
+    ending = TaskOutcome()
     on_thread("starter", lambda: ending.start(stage()))
     assert ending.outcomes == []
     on_thread("completer", lambda: future.set_result(None))
@@ -93,7 +93,7 @@ def test_a_task_resumes_on_the_thread_that_completes_the_future():
     assert ending.outcomes == [(None, None)]
 
 
-class SetElsewhere(Future[None]):
+class RacingFuture(Future[None]):
     """A future that another thread completes while the first is still registering its callback."""
 
     def add_done_callback(self, callback: Callable[[Future[None]], object]) -> None:
@@ -102,11 +102,11 @@ class SetElsewhere(Future[None]):
 
 
 def test_a_task_may_be_resumed_before_its_thread_has_left_it():
-    ending = Ending()
+    ending = TaskOutcome()
 
     async def stage() -> str:
         for _ in range(3):
-            await coroutines.wait(SetElsewhere(), "waiting")
+            await coroutines.wait(RacingFuture(), "waiting")
         return "done"
 
     ending.start(stage())
@@ -116,21 +116,21 @@ def test_a_task_may_be_resumed_before_its_thread_has_left_it():
 def test_a_task_does_not_suspend_for_a_future_that_is_done():
     future: Future[int] = Future()
     future.set_result(1)
-    ending = Ending()
+    ending = TaskOutcome()
     ending.start(result_of(future))
     assert ending.outcomes == [(1, None)]
 
 
 def test_the_error_of_a_task_is_passed_to_its_end():
     future: Future[int] = Future()
-    ending = Ending()
+    ending = TaskOutcome()
     ending.start(result_of(future))
     error = RuntimeError("no")
     future.set_exception(error)
     assert ending.outcomes == [(None, error)]
 
 
-def test_tasks_are_never_nested_in_each_other():
+def test_tasks_are_never_nested():
     future: Future[None] = Future()
     order: list[str] = []
 
@@ -143,16 +143,16 @@ def test_tasks_are_never_nested_in_each_other():
         future.set_result(None)
         order.append("after")
 
-    ending = Ending()
+    ending = TaskOutcome()
     ending.start(waiter())
     ending.start(completer())
     assert order == ["before", "after", "waiter"]
     assert len(ending.outcomes) == 2
 
 
-def test_tasks_that_wake_each_other_do_not_overflow_the_stack():
+def test_tasks_that_wake_one_another_do_not_overflow_the_stack():
     futures: list[Future[None]] = [Future() for _ in range(2001)]
-    ending = Ending()
+    ending = TaskOutcome()
 
     async def link(i: int) -> None:
         await coroutines.wait(futures[i], "waiting")
@@ -174,7 +174,7 @@ def test_an_interruption_ends_the_present_wait_and_cleans_up():
         finally:
             steps.append("cleanup")
 
-    ending = Ending()
+    ending = TaskOutcome()
     task = ending.start(stage())
     ending.error = RuntimeError("cancelled")
     task.interrupt()
@@ -185,7 +185,7 @@ def test_an_interruption_ends_the_present_wait_and_cleans_up():
 
 
 def test_an_interruption_while_a_task_runs_ends_its_next_wait():
-    ending, interrupted = Ending(), threading.Event()
+    ending, interrupted = TaskOutcome(), threading.Event()
 
     async def stage() -> None:
         ending.error = RuntimeError("cancelled")
@@ -201,7 +201,7 @@ def test_an_interruption_while_a_task_runs_ends_its_next_wait():
 
 def test_an_interruption_without_a_cause_has_no_effect():
     future: Future[int] = Future()
-    ending = Ending()
+    ending = TaskOutcome()
     task = ending.start(result_of(future))
     task.interrupt()
     task.interrupt()
@@ -212,7 +212,7 @@ def test_an_interruption_without_a_cause_has_no_effect():
 
 
 def test_an_interruption_during_one_without_a_cause_is_not_lost():
-    ending = Ending()
+    ending = TaskOutcome()
 
     def check(doing: str) -> Exception | None:
         error, ending.error = ending.error, RuntimeError("cancelled")
@@ -229,7 +229,7 @@ def test_an_interruption_during_one_without_a_cause_is_not_lost():
 def test_a_task_that_is_interrupted_and_woken_at_once_finishes_once():
     for _ in range(200):
         future: Future[int] = Future()
-        ending = Ending()
+        ending = TaskOutcome()
         ending.error = RuntimeError("cancelled")
         task = ending.start(result_of(future))
         barrier = threading.Barrier(2)
@@ -255,7 +255,7 @@ def test_a_task_keeps_the_log_context_of_its_start():
         contexts.append(structlog.contextvars.get_contextvars())
 
     with structlog.contextvars.bound_contextvars(request_id="a"):
-        Ending().start(stage())
+        TaskOutcome().start(stage())
     with structlog.contextvars.bound_contextvars(request_id="b"):
         future.set_result(None)
         assert structlog.contextvars.get_contextvars() == {"request_id": "b"}
@@ -264,7 +264,7 @@ def test_a_task_keeps_the_log_context_of_its_start():
 
 def test_a_task_whose_end_fails_does_not_keep_others_from_their_end():
     future: Future[None] = Future()
-    ending = Ending()
+    ending = TaskOutcome()
 
     def fail(value: Any, error: Exception | None) -> None:
         raise RuntimeError("no log")

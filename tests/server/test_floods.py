@@ -44,10 +44,10 @@ def port(host: str) -> Iterator[Port]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as stack:
         try:
-            made = Port(stack, family, host)
+            opened_port = Port(stack, family, host)
         except OSError as error:
             pytest.skip(f"no {host} here: {error}")
-        yield made
+        yield opened_port
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def guard(port: Port, now: list[float], closed: list[str]) -> Iterator[FloodGuar
 
 
 def bring(client: socket.socket, accepted: socket.socket, count: int) -> None:
-    """Sends so many bytes, which the other end reads."""
+    """Sends a number of bytes, which the other end reads."""
     for begin in range(0, count, 1 << 14):
         piece = bytes(min(1 << 14, count - begin))
         client.sendall(piece)

@@ -73,7 +73,7 @@ def ready(*counts: int) -> link_pb2.Ready:
     )
 
 
-class Taking:
+class WorkerAcquisition:
     """The supervisor's use of hosts, on a thread."""
 
     def __init__(self, hosts: Hosts) -> None:
@@ -96,17 +96,17 @@ def changes() -> dict[str, bool]:
 @pytest.fixture
 def hosts(changes) -> Iterator[Hosts]:
     """Two hosts that make a mesh and share no memory with the front end."""
-    made = Hosts(load_settings({"hosts": 2, "segments": False}), changes.__setitem__)
-    yield made
-    made.close()
+    registry = Hosts(load_settings({"hosts": 2, "segments": False}), changes.__setitem__)
+    yield registry
+    registry.close()
 
 
 @pytest.fixture
-def taking(hosts) -> Iterator[Taking]:
-    made = Taking(hosts)
-    yield made
+def taking(hosts) -> Iterator[WorkerAcquisition]:
+    taking_hosts = WorkerAcquisition(hosts)
+    yield taking_hosts
     hosts.close()
-    made.pool.shutdown()
+    taking_hosts.pool.shutdown()
 
 
 def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_coming(hosts, taking, changes):
@@ -263,7 +263,7 @@ def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):
 def test_a_host_that_starts_no_worker_leaves_and_the_next_takes_its_rank():
     hosts = Hosts(load_settings({"hosts": 2, "segments": False}), lambda *_: None, start_s=1.0)
     with ExitStack() as stack:
-        taking = Taking(hosts)
+        taking = WorkerAcquisition(hosts)
         stack.callback(taking.pool.shutdown)
         stack.callback(hosts.close)
         Agent(hosts, "a")
@@ -347,7 +347,7 @@ def test_a_closed_registry_refuses_hosts_and_ends_waits(hosts, taking):
         hosts.join(hello("b"))
 
 
-def test_every_worker_gets_its_own_rank_and_the_coordinators_address(hosts, taking):
+def test_every_worker_gets_a_rank_and_the_coordinators_address(hosts, taking):
     for name, devices in (("a", 2), ("b", 3)):
         Agent(hosts, name, devices)
     workers, _ = taking.acquire().result(PATIENCE_S)

@@ -8,7 +8,7 @@ from threading import Event
 import numpy as np
 import pytest
 from rows import rows
-from server.fake_calls import FakeCall
+from server.fake_calls import FakeServerCall
 
 from shardcall.v1 import array_service_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -19,11 +19,11 @@ REQUEST = array_service_pb2.RenewLeaseRequest(lease_id=b"1")
 OTHER = array_service_pb2.RenewLeaseRequest(lease_id=b"2")
 
 
-def call(request_id: str = "a", principal: str = "somebody") -> FakeCall:
-    return FakeCall(principal, request_id=request_id)
+def call(request_id: str = "a", principal: str = "somebody") -> FakeServerCall:
+    return FakeServerCall(principal, request_id=request_id)
 
 
-def once(idempotency: IdempotencyTable, of: FakeCall, request, run, chunks=None):
+def once(idempotency: IdempotencyTable, of: FakeServerCall, request, run, chunks=None):
     """Makes a call on this thread."""
 
     async def stage():

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from rows import rows
-from server.fake_calls import FakeCall
-from server.fake_workers import PATIENCE_S, READY, FakeWorker, Running, usual
+from server.fake_calls import FakeServerCall
+from server.fake_workers import PATIENCE_S, READY, FakeWorker, RunningMesh, usual
 from structlog.testing import capture_logs
 
 from shardcall_core.call_error import CallError, Reason
@@ -25,13 +25,13 @@ from shardcall_worker.v1 import known_answer_pb2, link_pb2
 DIGEST = "0123456789abcdef" * 4
 WRONG = known_answer_pb2.KnownAnswerFailure(kernel="arctan", detail="3584 of 4096 elements are wrong")
 NAMES = {"trig": ("sin", "arctan"), "halo": ("diff",)}
-CALL = FakeCall()
+CALL = FakeServerCall()
 
 
 def host(
     name: str = "a", processor: int = 1, untested: tuple[str, ...] = (), **wrong: known_answer_pb2.KnownAnswerFailure
 ) -> FakeWorker:
-    """A worker with two tests, of which some fail, and some kernels that it cannot compile for them."""
+    """Returns a worker with two known-answer tests: some fail, and some kernels cannot be compiled for them."""
     digests = {test: bytes([processor, i] * 16) for i, test in enumerate(NAMES)}
 
     def answer(message: link_pb2.FrontEndMessage) -> list[dict[str, object]]:
@@ -64,26 +64,26 @@ def runs(worker: FakeWorker) -> list[str]:
 @pytest.fixture
 def start() -> Iterator[object]:
     """Makes meshes of workers, and passes them to the runner of known-answer tests."""
-    made: list[Running] = []
+    meshes: list[RunningMesh] = []
 
-    def start(runner: KnownAnswerRunner, *workers: FakeWorker) -> Running:
-        made.append(Running(*workers))
-        made[-1].session.ready.result(PATIENCE_S)
-        runner.begin(made[-1].session)
-        return made[-1]
+    def start(runner: KnownAnswerRunner, *workers: FakeWorker) -> RunningMesh:
+        meshes.append(RunningMesh(*workers))
+        meshes[-1].session.ready.result(PATIENCE_S)
+        runner.begin(meshes[-1].session)
+        return meshes[-1]
 
     yield start
-    for running in made:
+    for running in meshes:
         running.close()
 
 
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
-    """With a file in the test's folder; runs nothing by itself, unless the test says so."""
+    """A runner with a file in the test's folder, which runs no test by itself unless the test requests it."""
     monkeypatch.setattr(module, "_QUIET_S", 3600.0)
-    made = KnownAnswerRunner(Verdicts(str(tmp_path)))
-    yield made
-    made.close()
+    started_runner = KnownAnswerRunner(Verdicts(str(tmp_path)))
+    yield started_runner
+    started_runner.close()
 
 
 def program(kernel: str, *tests: str) -> CachedProgram:
@@ -126,7 +126,7 @@ def test_a_mesh_that_is_idle_runs_them_all(runner, start, monkeypatch):
     worker = host()
     with capture_logs() as logs:
         start(runner, worker)
-        until(lambda: any(line["event"] == "known-answer tests done" for line in logs))
+        wait_for(lambda: any(line["event"] == "known-answer tests done" for line in logs))
     assert runs(worker) == list(NAMES)
     assert (runner.state().passed, runner.state().pending) == (2, 0)
 
@@ -136,14 +136,14 @@ def test_between_tests_the_mesh_rests_unless_a_call_waits(runner, start, monkeyp
     monkeypatch.setattr(module, "_REST", 1e9)
     worker = host()
     start(runner, worker)
-    until(lambda: runner.state().pending == 1)
+    wait_for(lambda: runner.state().pending == 1)
     first, second = NAMES
     assert runs(worker) == [first]
     require(runner, program("sin", second))
     assert runs(worker) == [first, second]
 
 
-def until(condition) -> None:
+def wait_for(condition) -> None:
     tick = threading.Event()
     for _ in range(int(PATIENCE_S / 0.01)):
         if condition():
@@ -172,7 +172,7 @@ def test_what_fails_on_one_host_is_refused_on_the_mesh(runner, start):
     refused(runner, "arctan", "trig")
 
 
-def test_hosts_of_other_processors_have_a_verdict_of_their_own(runner, start):
+def test_hosts_of_other_processors_have_separate_verdicts(runner, start):
     start(runner, host("a"), host("b"))
     require(runner, program("diff", "halo"))
     worker = host("a")
@@ -240,7 +240,7 @@ def test_a_killed_worker_says_nothing_of_the_test_in_progress(runner, start):
     mesh = start(runner, worker)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(require, runner, program("sin", "trig"))
-        until(lambda: any(message.HasField("run_known_answer") for message in worker.got))
+        wait_for(lambda: any(message.HasField("run_known_answer") for message in worker.got))
         mesh.close()
         start(runner, following := host())
         waiting.result(PATIENCE_S)
@@ -254,7 +254,7 @@ def test_a_test_that_the_end_of_the_server_interrupts_is_not_reported(runner, st
     mesh = start(runner, worker)
     with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
         waiting = thread.submit(require, runner, program("sin", "trig"))
-        until(lambda: any(message.HasField("run_known_answer") for message in worker.got))
+        wait_for(lambda: any(message.HasField("run_known_answer") for message in worker.got))
         mesh.session.shut_down(PATIENCE_S)
         mesh.exit_reason.result(PATIENCE_S)
         start(runner, host())
@@ -328,7 +328,7 @@ def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(runne
     start(runner, worker)
     with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
         waiting = thread.submit(require, runner, program("sin", "trig"))
-        until(lambda: worker.got[-1].HasField("run_known_answer"))
+        wait_for(lambda: worker.got[-1].HasField("run_known_answer"))
         monkeypatch.setattr(f"{__name__}.NAMES", {"halo": NAMES["halo"]})
         start(runner, host())
         waiting.result(PATIENCE_S)

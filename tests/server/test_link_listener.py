@@ -16,14 +16,14 @@ from shardcall_server.frontend.hosts.link_listener import LinkListener
 
 @pytest.fixture
 def link_listener() -> Iterator[LinkListener]:
-    made = LinkListener()
-    yield made
-    made.close()
+    opened = LinkListener()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
 def child() -> Iterator[int]:
-    """A child process of the test's, as a worker is one of its agent's."""
+    """A child process of the test, as a worker is a child of its agent."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process.pid
     process.communicate()

@@ -91,7 +91,7 @@ def test_an_array_for_which_one_host_has_no_memory_is_refused():
     assert merged(put, failure("OUT_OF_DEVICE_MEMORY", "no memory")).failure.message == "no memory"
 
 
-def test_answers_of_other_kinds_end_the_mesh():
+def test_answers_of_different_types_end_the_mesh():
     with pytest.raises(DisagreementError, match="were prepared, executed"):
         merged(prepared(), executed())
 

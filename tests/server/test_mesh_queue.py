@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server.fake_calls import FakeCall
+from server.fake_calls import FakeServerCall
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
@@ -23,13 +23,13 @@ from shardcall_server.frontend.rpc.fair_queue import FairQueue
 
 
 @dataclass(eq=False)
-class Waiting:
+class QueuedCall:
     owner: str = "a"
     connection: str = "1"
     deadline: float = 0.0
 
 
-class Caller(FakeCall):
+class Caller(FakeServerCall):
     """A call in the queue: it waits until it is granted the mesh, or leaves."""
 
     def __init__(self, owner: str = "a", connection: str = "1", deadline: float = 0.0) -> None:
@@ -43,7 +43,7 @@ class Caller(FakeCall):
         assert name == "queue"
         return nullcontext()
 
-    def block(self, waiting: coroutines.Waiting) -> None:
+    def block(self, waiting: coroutines.QueuedCall) -> None:
         either: Future[None] = Future()
         for future in (waiting[0], self.left):
             future.add_done_callback(lambda _: either.done() or either.set_result(None))
@@ -80,35 +80,35 @@ def refusal(caller: Caller) -> CallError:
     return error
 
 
-def served(line: FairQueue[Waiting]) -> list[Waiting]:
+def served(line: FairQueue[QueuedCall]) -> list[QueuedCall]:
     return [line.pop() for _ in range(len(line))]
 
 
 def test_owners_alternate_however_many_calls_one_of_them_has():
-    line: FairQueue[Waiting] = FairQueue()
+    line: FairQueue[QueuedCall] = FairQueue()
     for owner in "aaaaaabbc":
-        line.add(Waiting(owner))
+        line.add(QueuedCall(owner))
     assert "".join(waiting.owner for waiting in served(line)) == "abcabaaaa"
 
 
 def test_connections_of_one_owner_alternate_within_its_grants():
-    line: FairQueue[Waiting] = FairQueue()
+    line: FairQueue[QueuedCall] = FairQueue()
     for owner, connection in ("a1", "a1", "a1", "a2", "b3", "b3"):
-        line.add(Waiting(owner, connection))
+        line.add(QueuedCall(owner, connection))
     assert [f"{one.owner}{one.connection}" for one in served(line)] == ["a1", "b3", "a2", "b3", "a1", "a1"]
 
 
 def test_of_one_connection_the_nearest_deadline_comes_first_and_equal_ones_as_they_came():
-    line: FairQueue[Waiting] = FairQueue()
-    waiting = [Waiting(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
+    line: FairQueue[QueuedCall] = FairQueue()
+    waiting = [QueuedCall(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
     for one in waiting:
         line.add(one)
     assert served(line) == [waiting[1], waiting[3], waiting[2], waiting[0]]
 
 
 def test_a_caller_that_leaves_takes_no_grant():
-    line: FairQueue[Waiting] = FairQueue()
-    first, second, other = Waiting("a", deadline=1.0), Waiting("a", deadline=2.0), Waiting("b")
+    line: FairQueue[QueuedCall] = FairQueue()
+    first, second, other = QueuedCall("a", deadline=1.0), QueuedCall("a", deadline=2.0), QueuedCall("b")
     for one in (first, second, other):
         line.add(one)
     assert line.remove(first)
@@ -131,13 +131,13 @@ def test_a_caller_that_leaves_takes_no_grant():
         max_size=60,
     )
 )
-def test_each_call_is_served_once_and_no_owner_waits_for_more_than_one_grant_of_each_other(steps):
-    line: FairQueue[Waiting] = FairQueue()
-    there: list[Waiting] = []
+def test_every_call_is_served_once_and_no_owner_waits_for_more_than_one_grant_of_any_other(steps):
+    line: FairQueue[QueuedCall] = FairQueue()
+    there: list[QueuedCall] = []
     since: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # an owner's wait: grants of the others
     for step in steps:
         if isinstance(step, tuple):
-            waiting = Waiting(*step)
+            waiting = QueuedCall(*step)
             line.add(waiting)
             there.append(waiting)
         elif step is None and there:
@@ -161,7 +161,7 @@ def test_each_call_is_served_once_and_no_owner_waits_for_more_than_one_grant_of_
     assert {id(one) for one in served(line)} == {id(one) for one in there}
 
 
-def test_a_call_that_finds_capacity_goes_through_on_its_own_thread():
+def test_a_call_that_finds_capacity_goes_through_on_the_thread_of_its_caller():
     queue = make(launched=2)
     grants = [caller.run(queue.acquire(caller)) for caller in (Caller(), Caller())]  # type: ignore[arg-type]
     assert queue.launched == 2
@@ -198,8 +198,8 @@ def test_the_queue_is_bounded_in_all_and_by_client():
     Caller().ask(queue)
     for _ in range(2):
         Caller().ask(queue)
-    over = refusal(Caller().ask(queue))
-    assert (over.reason, over.metadata["limit"]) == (Reason.QUOTA_EXCEEDED, "max_queued_calls_per_client")
+    refused = refusal(Caller().ask(queue))
+    assert (refused.reason, refused.metadata["limit"]) == (Reason.QUOTA_EXCEEDED, "max_queued_calls_per_client")
     Caller("b").ask(queue)
     full = refusal(Caller("b").ask(queue))
     assert (full.reason, full.metadata["limit"]) == (Reason.SERVER_BUSY, "max_queued_calls")

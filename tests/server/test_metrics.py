@@ -14,7 +14,7 @@ OK, INVALID = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT
 
 @dataclass
 class Facts:
-    """A small call, such as it is counted."""
+    """The facts of a small call."""
 
     kernel: str = "diff"
     cache_hit: bool | None = True
@@ -39,7 +39,7 @@ def test_a_phase_that_was_not_reached_is_not_counted():
     assert 'phase="compile"' not in exposed(metrics)
 
 
-def test_times_are_counted_up_to_each_bound_and_on_it():
+def test_times_are_counted_up_to_and_including_every_bound():
     metrics = Metrics()
     for seconds in (0.0001, 0.0002, 100.0):
         metrics.count("Execute", OK, None, Facts(timing=timing_pb2.Timing(execute_seconds=seconds)))

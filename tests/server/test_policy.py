@@ -18,8 +18,8 @@ from shardcall_server.frontend.hosts import host_server
 from shardcall_server.settings_sources import load_settings
 
 
-class Registered:
-    """Stands for gRPC's server, and notes which services are added."""
+class FakeServer:
+    """Replaces gRPC's server and records the services that are added."""
 
     def __init__(self) -> None:
         self.services: set[str] = set()
@@ -32,13 +32,13 @@ class Registered:
 
 
 @pytest.fixture
-def servers(monkeypatch) -> list[Registered]:
-    """The two of a front end that takes hosts: for its clients, and for agents."""
-    made: list[Registered] = []
+def servers(monkeypatch) -> list[FakeServer]:
+    """The two gRPC servers of a front end with hosts: for clients and for agents."""
+    registered: list[FakeServer] = []
 
-    def make(*_: object, **__: object) -> Registered:
-        made.append(Registered())
-        return made[-1]
+    def make(*_: object, **__: object) -> FakeServer:
+        registered.append(FakeServer())
+        return registered[-1]
 
     monkeypatch.setattr(front_end.grpc, "server", make)
     monkeypatch.setattr(front_end, "listen", lambda *_: "127.0.0.1:1")
@@ -46,7 +46,7 @@ def servers(monkeypatch) -> list[Registered]:
     monkeypatch.setattr(front_end, "MeshSupervisor", MagicMock())
     monkeypatch.setattr(front_end, "HostResources", MagicMock())
     front_end.FrontEnd(load_settings({"strategy": "fixed", "hosts": 2}))._tokens.close()
-    return made
+    return registered
 
 
 @pytest.fixture

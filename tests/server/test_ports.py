@@ -31,7 +31,7 @@ from shardcall_server.settings_sources import load_settings
         (["::ffff:127.0.0.1", "127.0.0.9"], ["127.0.0.1", "127.0.0.9"]),
     ],
 )
-def test_a_server_has_a_name_for_each_address_at_which_it_alone_is_met(bound, names):
+def test_a_server_has_a_name_for_every_address_that_it_alone_serves(bound, names):
     with ExitStack() as stack:
         port = 0
         for host in bound:
@@ -44,7 +44,7 @@ def test_a_server_has_a_name_for_each_address_at_which_it_alone_is_met(bound, na
         assert session_names(f"{bound[0]}:{port}") == [f"{name}:{port}" for name in names]
 
 
-def test_what_another_process_listens_at_is_none_of_its_own():
+def test_an_address_of_another_process_gets_no_name():
     code = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         port = int(other.stdout.readline())

@@ -108,7 +108,7 @@ def test_no_call_continues_under_the_launch_lock():
     assert held == [False]
 
 
-def test_the_least_recently_used_goes_first_by_count_and_by_bytes():
+def test_the_oldest_use_goes_first_by_count_and_by_bytes():
     session = Session(lambda message: prepared(message.prepare.call.strategy, nbytes=100))
     programs = cache(session, programs=3)
     for name in ("a", "b", "c", "a", "d"):
@@ -121,7 +121,7 @@ def test_the_least_recently_used_goes_first_by_count_and_by_bytes():
     assert by_bytes.evicted == ["a"]
 
 
-def test_a_client_of_many_programs_loses_its_own_first():
+def test_a_client_of_many_programs_loses_programs_first():
     session = Session(lambda message: prepared(message.prepare.call.strategy))
     programs = cache(session, programs=4)
     programs.get_or_compile(call("kept"), "quiet")

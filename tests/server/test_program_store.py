@@ -114,7 +114,7 @@ def test_a_program_under_the_name_of_another_is_damaged(store, folder):
     assert store.counts.damaged == 1
 
 
-def test_the_least_recently_used_go_first(folder):
+def test_the_oldest_uses_go_first(folder):
     size = len(VALUE) + 52
     store = ProgramStore(folder, 10 * size)
     for number in range(10):
@@ -154,7 +154,7 @@ def test_what_is_not_ours_is_left_alone_and_what_killed_writers_left_is_not(stor
     assert store.get("key") == VALUE
 
 
-def test_a_folder_that_is_removed_is_made_again(store, folder):
+def test_a_folder_that_is_removed_is_created_again(store, folder):
     store.put("key", VALUE)
     for path in (*folder.iterdir(), folder):
         path.unlink() if path.is_file() else path.rmdir()
@@ -260,7 +260,7 @@ def test_anothers_folder_is_refused(folder, monkeypatch):
         open_private_folder(folder)
 
 
-def test_a_folder_of_another_below_ones_own_is_refused(folder):
+def test_a_folder_of_another_user_inside_a_private_one_is_refused(folder):
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
     os.close(open_private_folder(folder))

@@ -38,7 +38,7 @@ def test_calls_find_the_program_that_they_were_aliased_to_last(table, evicted):
     assert evicted == ["first"]  # no call finds it any more
 
 
-def test_a_pinned_program_stays_without_aliases_until_it_is_unpinned_twice(table, evicted):
+def test_a_program_that_is_pinned_twice_stays_without_aliases_for_two_unpins(table, evicted):
     program = add(table, "pinned", "x")
     table.pin(program)
     table.pin(program)

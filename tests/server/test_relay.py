@@ -46,12 +46,12 @@ class File:
         return self.memory[begin : begin + nbytes]
 
 
-def placement(kind: ArrayType, spec: Spec, axes: MeshAxes = AXES) -> kernel_pb2.ArrayPlacement:
+def placement(array_type: ArrayType, spec: Spec, axes: MeshAxes = AXES) -> kernel_pb2.ArrayPlacement:
     return kernel_pb2.ArrayPlacement(
-        type=encode_array_type(kind),
+        type=encode_array_type(array_type),
         spec=encode_spec(spec),
-        padded_shape=padded_shape(kind.shape, spec, axes),
-        block_shape=block_shape(kind.shape, spec, axes),
+        padded_shape=padded_shape(array_type.shape, spec, axes),
+        block_shape=block_shape(array_type.shape, spec, axes),
     )
 
 
@@ -76,11 +76,11 @@ class Exchange:
         self.link = RelayedLink(START_ID, process, self.queue.append)
         self.plan = kernel_pb2.Plan(
             mesh=encode_mesh(axes, tuple(range(axes.device_count))),
-            operands=[placement(kind, spec, axes) for kind, spec in operands],
-            results=[placement(kind, spec, axes) for kind, spec in results],
+            operands=[placement(array_type, spec, axes) for array_type, spec in operands],
+            results=[placement(array_type, spec, axes) for array_type, spec in results],
         )
-        self.kinds = [kind for kind, _ in [*operands, *results]]
-        ends = np.cumsum([0, *(-(-kind.nbytes // 64) * 64 for kind in self.kinds)])
+        self.array_types = [array_type for array_type, _ in [*operands, *results]]
+        ends = np.cumsum([0, *(-(-array_type.nbytes // 64) * 64 for array_type in self.array_types)])
         self.file = File(np.random.default_rng(1).integers(0, 255, int(ends[-1]), np.uint8))
         spans = [link_pb2.MemorySpan(memory_id=5, offset=int(end)) for end in ends[:-1]]
         n = len(operands)
@@ -94,8 +94,8 @@ class Exchange:
             ),
         )
         self.arrays = [
-            np.ndarray(kind.shape, kind.dtype, buffer=self.file.memory, offset=span.offset)
-            for kind, span in zip(self.kinds, spans, strict=True)
+            np.ndarray(array_type.shape, array_type.dtype, buffer=self.file.memory, offset=span.offset)
+            for array_type, span in zip(self.array_types, spans, strict=True)
         ]
         self.operands, self.results = self.arrays[:n], self.arrays[n:]
 
@@ -155,11 +155,11 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
     for data, array, array_placement in zip(
         message.execute.operands, exchange.operands, exchange.plan.operands, strict=True
     ):
-        kind, held = TABLE.held(array_placement, exchange.plan.mesh, process)
+        array_type, held = TABLE.held(array_placement, exchange.plan.mesh, process)
         assert data.blocks.memory_id == 0
         for piece in held:
             assert (data.blocks.offset + piece.offset) % 64 == 0
-            got = piece.view(memory[data.blocks.offset :], kind.dtype)
+            got = piece.view(memory[data.blocks.offset :], array_type.dtype)
             np.testing.assert_array_equal(got, piece.of(array))
             held_bytes += piece.nbytes
     assert 0 <= command.operand_bytes - held_bytes < 64 * (len(OPERANDS[name]) * 2 + 1)
@@ -176,13 +176,13 @@ def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     expected = before.copy()
     rng = np.random.default_rng(2)
     for i, array_placement in enumerate(message.execute.results):
-        kind, result_pieces = TABLE.gathered(exchange.plan.results[i], exchange.plan.mesh, process)
+        array_type, result_pieces = TABLE.gathered(exchange.plan.results[i], exchange.plan.mesh, process)
         offset = exchange.message.execute.results[i].span.offset
-        array = np.ndarray(kind.shape, kind.dtype, buffer=expected, offset=offset)
+        array = np.ndarray(array_type.shape, array_type.dtype, buffer=expected, offset=offset)
         for piece in result_pieces:
-            made = rng.integers(0, 100, piece.shape).astype(kind.dtype)
-            piece.view(memory[array_placement.blocks.offset :], kind.dtype)[...] = made
-            piece.of(array)[...] = made
+            block = rng.integers(0, 100, piece.shape).astype(array_type.dtype)
+            piece.view(memory[array_placement.blocks.offset :], array_type.dtype)[...] = block
+            piece.of(array)[...] = block
     come = memory[command.result_begin : command.result_begin + command.result_bytes]
     cuts = sorted(random.Random(3).sample(range(come.size), min(5, come.size)))
     for part in np.split(come, cuts):
@@ -193,7 +193,7 @@ def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     assert [link_pb2.WorkerMessage.FromString(body).call_id for ((body, _),) in exchange.link.batches()] == [3]
 
 
-def test_commands_go_in_the_order_of_sending_each_with_its_operands_behind_it():
+def test_commands_go_in_the_order_of_sending_and_their_operands_follow_them():
     exchange = Exchange(OPERANDS["rows"], [])
     exchange.link.send(b"first")
     exchange.send()
@@ -239,7 +239,7 @@ def test_closing_waits_for_the_copy_in_progress():
     exchange.send()
     copying, may_go_on, closed = threading.Event(), threading.Event(), threading.Event()
 
-    class Slow:
+    class SlowScatter:
         is_complete = True
 
         def write(self, data: np.ndarray) -> None:
@@ -247,7 +247,7 @@ def test_closing_waits_for_the_copy_in_progress():
             may_go_on.wait()
             assert not closed.is_set()
 
-    exchange.link._results[3] = Slow()  # type: ignore[assignment]
+    exchange.link._results[3] = SlowScatter()  # type: ignore[assignment]
     taking = threading.Thread(target=exchange.link.take_chunk, args=[3, np.zeros(1, np.uint8)])
     closing = threading.Thread(target=lambda: (exchange.link.close(), closed.set()))
     taking.start()
@@ -343,10 +343,10 @@ def test_every_part_of_an_array_counts_as_a_heartbeat():
 
 
 def test_the_table_knows_meshes_of_some_of_the_devices_in_any_order():
-    kind = ArrayType((4, 2), F8)
+    array_type = ArrayType((4, 2), F8)
     axes = MeshAxes((("x", 2),))
     mesh = encode_mesh(axes, (6, 1))
-    array_placement = placement(kind, ROWS, axes)
+    array_placement = placement(array_type, ROWS, axes)
     assert [TABLE.held(array_placement, mesh, p)[1] for p in (1, 2)] == [[], []]
     assert [piece.bounds for piece in TABLE.held(array_placement, mesh, 3)[1]] == [((0, 2), (0, 2))]
     assert [piece.bounds for piece in TABLE.gathered(array_placement, mesh, 0)[1]] == [((2, 4), (0, 2))]

@@ -81,7 +81,7 @@ def test_an_array_is_returned_and_described_as_it_was_put():
     assert list(description.placement.padded_shape) == [8, 2]
 
 
-def test_leases_see_their_own_arrays_oldest_first():
+def test_leases_list_their_arrays_oldest_first():
     table = Table()
     ours = [table.put(OURS, 1), table.put(OURS, 2)]
     theirs = [table.put(THEIRS, 3)]
@@ -114,7 +114,7 @@ def test_a_handle_of_the_wrong_length_is_refused_and_nothing_deleted(length):
     assert table.array_table.find(kept.handle) is kept
 
 
-def test_at_most_1024_arrays_are_deleted_at_once():
+def test_no_more_than_1024_arrays_are_deleted_at_once():
     table = Table()
     kept = table.put()
     assert refusal(table.array_table.delete, [kept.handle] * 1025).reason is Reason.MALFORMED_REQUEST
@@ -222,7 +222,7 @@ def test_whatever_names_a_lease_renews_it(name):
     assert kept in table.array_table.expire()
 
 
-def test_a_lease_that_is_over_is_over_before_the_timer_comes():
+def test_a_lease_expires_before_the_timer_comes():
     table = Table()
     gone = table.put(OURS, 60)
     table.now = LEASE_S
@@ -294,7 +294,7 @@ def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
     assert table.array_table.next_expiry_s() == 1.0
 
 
-def test_the_table_may_be_used_by_its_own_callback():
+def test_the_table_may_be_used_by_its_callback():
     seen: list[int] = []
 
     def check_table(gone: Sequence[ResidentArray]) -> None:
@@ -333,14 +333,14 @@ def test_a_timer_ends_leases_by_itself_and_continues_when_the_mesh_cannot_be_not
 def test_threads_together_take_no_more_than_there_is():
     table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, lambda gone: None)
     held: list[None] = []  # of what the table counts as held, never more than that
-    most: list[int] = []
+    reserved: list[int] = []
 
     def work(lease_id: bytes) -> None:
         for _ in range(100):
             try:
                 with table.reserve(lease_id, 20) as reservation:
                     held.append(None)
-                    most.append(20 * len(held))
+                    reserved.append(20 * len(held))
                     resident = commit(reservation)
             except CallError as error:
                 assert error.reason is Reason.RESIDENT_LIMIT  # noqa: PT017  # another thread holds the bytes
@@ -358,7 +358,7 @@ def test_threads_together_take_no_more_than_there_is():
             thread.join()
     finally:
         sys.setswitchinterval(interval_s)
-    assert max(most) <= MAX_BYTES
+    assert max(reserved) <= MAX_BYTES
     assert (table.count, table.device_bytes, table.leases) == (0, 0, 0)
     table.reserve(OURS, MAX_LEASE_BYTES)
     table.reserve(THEIRS, MAX_BYTES - MAX_LEASE_BYTES)
@@ -391,7 +391,7 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     table.reserve(b"l" * 16, 67, "other")  # of all leases of a client: 97 of 120
 
 
-def test_without_authentication_each_lease_is_a_client():
+def test_without_authentication_every_lease_is_a_client():
     table = ResidentArrayTable(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
     table.reserve(OURS, 120)
     assert "this lease hold 0 bytes of the 30 bytes" in refusal(table.reserve, THEIRS, 31).message

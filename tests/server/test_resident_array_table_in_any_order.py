@@ -44,7 +44,7 @@ class ModelLease:
         return sum(resident.device_bytes for resident in self.live.values()) + sum(self.pending.values())
 
 
-class AnySequence(RuleBasedStateMachine):
+class TableStateMachine(RuleBasedStateMachine):
     """A table with two leases and a mesh that restarts.
 
     Attributes:
@@ -74,7 +74,7 @@ class AnySequence(RuleBasedStateMachine):
         self.restart()
 
     def sweep(self) -> None:
-        """Every rule but `wait` begins with it."""
+        """Removes expired leases, as the table does whenever it is used."""
         self.waited = False
         for name, lease in list(self.leases.items()):
             if lease.ends <= self.now and lease.pending:
@@ -91,7 +91,7 @@ class AnySequence(RuleBasedStateMachine):
             self.leases[name].ends = self.now + LEASE_S
 
     def fits(self, lease: ModelLease, nbytes: int) -> bool:
-        in_all = sum(each.nbytes for each in self.leases.values())
+        in_all = sum(lease.nbytes for lease in self.leases.values())
         return lease.nbytes + nbytes <= MAX_LEASE_BYTES and in_all + nbytes <= MAX_BYTES
 
     @rule(seconds=st.sampled_from([0.5, 4.0, 9.5, 10.0]))
@@ -116,7 +116,8 @@ class AnySequence(RuleBasedStateMachine):
 
     @rule(reservation=reservations)
     def cancel(self, reservation):
-        self.sweep()
+        if reservation not in self.settled:  # else the table is not used
+            self.sweep()
         reservation.cancel()
         self.settled.add(reservation)
         for lease in self.leases.values():
@@ -203,5 +204,5 @@ class AnySequence(RuleBasedStateMachine):
         assert len(self.notified) == len(self.deletions)
 
 
-TestAnySequence = AnySequence.TestCase
+TestAnySequence = TableStateMachine.TestCase
 TestAnySequence.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

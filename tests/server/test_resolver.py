@@ -45,29 +45,29 @@ def resolver(max_open: int = 64) -> Resolver:
 
 
 def test_the_candidates_of_a_call_share_what_it_was_resolved_to(counts):
-    made = resolver()
-    rule, key = made.resolve(command(axis=0))
+    fresh = resolver()
+    rule, key = fresh.resolve(command(axis=0))
     assert len(rule.candidates) > 1
     for name in rule.candidates:
-        resolved, candidate_key = made.resolve(command(name, axis=0))
+        resolved, candidate_key = fresh.resolve(command(name, axis=0))
         assert resolved.strategy.name == candidate_key.strategy == name
         assert resolved.problem is rule.problem
-    assert len({made.resolve(command(name, axis=0))[1].digest() for name in rule.candidates}) == len(rule.candidates)
-    assert key.digest() == made.resolve(command(rule.strategy.name, axis=0))[1].digest()
+    assert len({fresh.resolve(command(name, axis=0))[1].digest() for name in rule.candidates}) == len(rule.candidates)
+    assert key.digest() == fresh.resolve(command(rule.strategy.name, axis=0))[1].digest()
     assert counts == dict.fromkeys(STEPS, 1)
 
 
 def test_other_calls_and_those_no_longer_kept_are_resolved_anew(counts):
-    made = resolver(max_open=1)
+    fresh = resolver(max_open=1)
     for _ in range(2):
         for n in (1, 2):
-            made.resolve(command(axis=0, n=n))
+            fresh.resolve(command(axis=0, n=n))
     assert counts == dict.fromkeys(STEPS, 4)
 
 
 def test_a_refused_call_is_refused_again(counts):
-    made = resolver()
+    fresh = resolver()
     for _ in range(2):
         with pytest.raises(CallError):
-            made.resolve(command(axis=7))
+            fresh.resolve(command(axis=7))
     assert counts["resolve"] == 2

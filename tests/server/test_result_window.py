@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rows import rows
-from server.fake_calls import FakeCall
+from server.fake_calls import FakeServerCall
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.coroutines import Task
@@ -16,7 +16,7 @@ class Acquisition:
     def __init__(self, window: ResultWindow, nbytes: int) -> None:
         self.outcome: str | None = None
         self.error: CallError | None = None
-        call = FakeCall()
+        call = FakeServerCall()
         self.task = Task(window.acquire(call, nbytes), lambda _: self.error, self._finish)
         self.task.start()
 
@@ -28,14 +28,14 @@ class Acquisition:
         self.task.interrupt()
 
 
-def test_results_wait_until_earlier_ones_were_sent_and_in_order():
+def test_results_wait_for_earlier_ones_to_be_sent_and_are_in_order():
     window = ResultWindow(100)
     acquisitions = [Acquisition(window, nbytes) for nbytes in (60, 40, 30, 10)]
-    assert [each.outcome for each in acquisitions] == ["acquired", "acquired", None, None]
+    assert [acquisition.outcome for acquisition in acquisitions] == ["acquired", "acquired", None, None]
     window.release(20)
-    assert [each.outcome for each in acquisitions[2:]] == [None, None]
+    assert [acquisition.outcome for acquisition in acquisitions[2:]] == [None, None]
     window.release(20)
-    assert [each.outcome for each in acquisitions[2:]] == ["acquired", "acquired"]
+    assert [acquisition.outcome for acquisition in acquisitions[2:]] == ["acquired", "acquired"]
 
 
 def test_a_result_larger_than_the_window_is_computed_alone():

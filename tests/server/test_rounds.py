@@ -76,7 +76,7 @@ def test_a_hopeless_candidate_has_one_round_after_its_first_run():
     assert play({"a": 0.001, "b": 0.1}, 0.5)[1] == ["a", "b"] * 2
 
 
-def test_the_first_run_of_each_decides_nothing():
+def test_the_first_run_of_a_candidate_decides_nothing():
     rounds = Rounds(("a", "b"), 0.5)
     rounds.add("a", [0.4, 0.001])
     rounds.add("b", [0.002, 0.002])

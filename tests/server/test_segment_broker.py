@@ -113,7 +113,7 @@ def redeemed(host: Host, ticket: bytes) -> Iterator[tuple[socket.socket, int]]:
 
 
 def yields_nothing(host: Host, *pieces: bytes) -> bool:
-    """True if the server closes a connection that brings this, and sends nothing."""
+    """True if the server closes a connection that sends these bytes, and answers nothing."""
     with host.connect() as connection:
         with contextlib.suppress(BrokenPipeError):  # it may have closed before the last piece
             for piece in pieces:
@@ -134,7 +134,7 @@ def test_a_ticket_gives_its_segment_sealed(host: Host):
         assert set(os.pread(segment.fd, segment.nbytes, 0)) == {7}
 
 
-def test_tickets_give_each_its_own_segment(host: Host):
+def test_tickets_give_every_client_the_segment_of_its_ticket(host: Host):
     first, first_ticket = host.open()
     second, second_ticket = host.open()
     with redeemed(host, second_ticket) as (_, theirs), redeemed(host, first_ticket) as (_, ours):
@@ -346,7 +346,7 @@ def test_the_users_runtime_directory_comes_first(parent: str, monkeypatch: pytes
 
 
 @rows("runtime", ["", "relative", "/nowhere", "/proc/1/root/none"])
-def test_a_runtime_directory_that_will_not_do_is_passed_over(monkeypatch: pytest.MonkeyPatch, runtime: str):
+def test_an_unusable_runtime_directory_is_skipped(monkeypatch: pytest.MonkeyPatch, runtime: str):
     monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
     with contextlib.closing(cast(SegmentBroker, make_segment_broker())) as segment_broker:
         assert Path(segment_broker.socket_path).parent.parent == Path(tempfile.gettempdir())

@@ -27,7 +27,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def on(*_: object) -> None:
-    """Says that a call goes on."""
+    """Does nothing: the call has not ended."""
 
 
 class Registry:
@@ -145,7 +145,7 @@ def test_a_lease_ends_once_however_often_its_end_is_reported(registry: Registry)
     assert registry.gone == [segment.memory_id]
 
 
-def test_an_execution_keeps_its_segment_until_it_is_done(registry: Registry):
+def test_an_execution_keeps_its_segment_while_it_lasts(registry: Registry):
     segment = registry.open()
     used = registry.segments.acquire(segment.segment_id, 64, 64)
     used.acquire()
@@ -201,7 +201,7 @@ def test_an_array_may_be_at_any_aligned_offset(registry: Registry, offset: int, 
     assert registry.segments.acquire(segment.segment_id, offset, nbytes) is segment
 
 
-def test_each_owner_has_a_limit_of_its_own():
+def test_owners_have_separate_limits():
     registry = Registry(max_bytes=5 * _MIB)
     assert registry.segments.max_bytes == 4 * _MIB
     first = registry.open("one", 4 * _MIB)
@@ -211,7 +211,7 @@ def test_each_owner_has_a_limit_of_its_own():
     registry.open("one", 1)
 
 
-def test_a_segment_over_its_owners_limit_is_too_large_for_ever():
+def test_a_segment_beyond_its_owners_limit_is_refused_for_good():
     registry = Registry(max_bytes=4 * _MIB)
     for nbytes in (4 * _MIB + 1, 2**64 - 1):
         error = refusal(lambda nbytes=nbytes: registry.open("one", nbytes))
@@ -219,7 +219,7 @@ def test_a_segment_over_its_owners_limit_is_too_large_for_ever():
     assert registry.is_empty()
 
 
-def test_a_segment_over_the_budget_takes_nothing():
+def test_a_segment_beyond_the_budget_takes_nothing():
     registry = Registry(limit_bytes=4 * _MIB)
     registry.open("one", 4 * _MIB).release_lease()
     kept = registry.open("one")
@@ -239,7 +239,7 @@ def test_the_number_of_segments_is_bounded_by_owner_and_in_all():
     assert registry.is_empty()
 
 
-def test_a_call_that_ends_while_its_segment_is_made_leaves_nothing(registry: Registry):
+def test_a_call_that_ends_while_its_segment_is_allocated_leaves_nothing(registry: Registry):
     before = segment_files()
     files = []
 
@@ -284,7 +284,7 @@ def test_a_closed_registry_ends_all_leases_and_makes_no_more(registry: Registry)
     assert refusal(registry.open).reason is Reason.SERVER_DRAINING
 
 
-def test_a_segment_that_is_made_while_the_registry_closes_goes_with_it(registry: Registry):
+def test_a_segment_that_is_allocated_while_the_registry_closes_is_released(registry: Registry):
     make = lambda: registry.segments.open("one", 2 * _MIB, registry.segments.close)  # noqa: E731
     assert refusal(make).reason is Reason.SERVER_DRAINING
     assert registry.is_empty()

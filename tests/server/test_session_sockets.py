@@ -41,7 +41,7 @@ def tokens(tmp_path: Path) -> Iterator[FileTokens]:
 
 
 @pytest.fixture
-def own(tokens: FileTokens, tmp_path: Path) -> str:
+def user_token(tokens: FileTokens, tmp_path: Path) -> str:
     return token_file.read(str(tmp_path / "token"))[0].token
 
 
@@ -58,30 +58,30 @@ def path_of(parent: str, name: str) -> str:
     return str(folder / name)
 
 
-def test_a_token_is_exchanged_at_every_name(sockets, tokens, own):
+def test_a_token_is_exchanged_at_every_name(sockets, tokens, user_token):
     for address in NAMES:
-        assert open_session(parse_address(address), own, _PATIENCE_S) == tokens.session_of(own)
+        assert open_session(parse_address(address), user_token, _PATIENCE_S) == tokens.session_of(user_token)
     assert open_session(LOCAL, "x" * 43, _PATIENCE_S) == ""
-    assert open_session(parse_address("localhost:8471"), own, _PATIENCE_S) is None
+    assert open_session(parse_address("localhost:8471"), user_token, _PATIENCE_S) is None
 
 
-def test_the_sockets_are_this_users_alone_and_gone_at_the_end(sockets, parent, own):
+def test_the_sockets_are_this_users_alone_and_gone_at_the_end(sockets, parent, user_token):
     (folder,) = Path(parent).iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     sockets.close()
     sockets.close()
     assert os.listdir(parent) == []
-    assert open_session(LOCAL, own, _PATIENCE_S) is None
+    assert open_session(LOCAL, user_token, _PATIENCE_S) is None
 
 
-def test_the_sockets_of_a_server_that_was_killed_are_passed_over(parent, tokens, own):
+def test_the_sockets_of_a_server_that_was_killed_are_skipped(parent, tokens, user_token):
     left = Path(tempfile.mkdtemp(prefix="shardcall-", dir=parent))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(left / NAMES[0]))
         listener.listen()
     with closing(open_session_sockets(NAMES, tokens, [parent])):
         os.utime(left)  # the newest
-        assert open_session(LOCAL, own, _PATIENCE_S) == tokens.session_of(own)
+        assert open_session(LOCAL, user_token, _PATIENCE_S) == tokens.session_of(user_token)
 
 
 def test_there_are_none_where_clients_find_no_token_or_no_directory_will_do(parent, tokens):
@@ -95,13 +95,13 @@ def test_there_are_none_where_clients_find_no_token_or_no_directory_will_do(pare
     assert os.listdir(too_long) == []
 
 
-def test_a_silent_connection_blocks_no_others(sockets, parent, tokens, own):
+def test_a_silent_connection_blocks_no_others(sockets, parent, tokens, user_token):
     before = len(os.listdir("/proc/self/fd"))
     with ExitStack() as stack:
         for _ in range(200):
             silent = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             silent.connect(path_of(parent, NAMES[0]))
-        assert open_session(LOCAL, own, _PATIENCE_S) == tokens.session_of(own)
+        assert open_session(LOCAL, user_token, _PATIENCE_S) == tokens.session_of(user_token)
         assert len(os.listdir("/proc/self/fd")) < before + 200 + 80
 
 
@@ -145,22 +145,22 @@ print(listener.accept()[0].recv(512), flush=True)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
 @pytest.mark.parametrize(("is_open", "outcome"), [(False, "PermissionError"), (True, "b''")])
-def test_another_user_who_knows_the_token_gets_no_session(sockets, parent, own, is_open, outcome):
+def test_another_user_who_knows_the_token_gets_no_session(sockets, parent, user_token, is_open, outcome):
     os.chmod(parent, 0o755)
     path = path_of(parent, NAMES[0])
     if is_open:  # so that only the check of the connection's user protects it
         os.chmod(Path(path).parent, 0o755)
         os.chmod(path, 0o666)
-    command = [sys.executable, "-c", _VISITOR, path, own]
+    command = [sys.executable, "-c", _VISITOR, path, user_token]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == outcome
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
-def test_a_socket_at_which_another_user_listens_is_shown_nothing(parent, own):
+def test_a_socket_at_which_another_user_listens_is_shown_nothing(parent, user_token):
     folder = tempfile.mkdtemp(prefix="shardcall-", dir=parent)
     command = [sys.executable, "-c", _IMPOSTOR, f"{folder}/{NAMES[0]}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as impostor:
         assert impostor.stdout
         assert impostor.stdout.readline() == "listening\n"
-        assert open_session(LOCAL, own, _PATIENCE_S) is None
+        assert open_session(LOCAL, user_token, _PATIENCE_S) is None
         assert impostor.stdout.readline() == "b''\n"

@@ -11,38 +11,38 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, Full, Running, but
+from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, FullLink, RunningMesh, but
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
-from shardcall_server.frontend.workers.exit_reason import ExitKind, ExitReason
+from shardcall_server.frontend.workers.exit_reason import ExitCause, ExitReason
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
 
 @pytest.fixture
-def run() -> Iterator[Callable[..., Running]]:
-    made: list[Running] = []
+def run() -> Iterator[Callable[..., RunningMesh]]:
+    meshes: list[RunningMesh] = []
 
-    def start(*workers: FakeWorker, ready: bool = True) -> Running:
-        made.append(Running(*workers))
+    def start(*workers: FakeWorker, ready: bool = True) -> RunningMesh:
+        meshes.append(RunningMesh(*workers))
         if ready:
-            made[-1].session.ready.result(PATIENCE_S)
-        return made[-1]
+            meshes[-1].session.ready.result(PATIENCE_S)
+        return meshes[-1]
 
     yield start
-    for running in made:
+    for running in meshes:
         running.close()
 
 
-def restarted(answer, kind=None, *, is_suspect=False) -> None:
+def restarted(answer, cause=None, *, is_suspect=False) -> None:
     with pytest.raises(CallError) as caught:
         answer.result(PATIENCE_S)
     assert caught.value.reason is Reason.MESH_RESTARTED
-    if kind is not None:
-        assert caught.value.metadata == {"ended": kind.value} | ({"suspect": "true"} if is_suspect else {})
-        assert f"({kind.description})" in caught.value.message
+    if cause is not None:
+        assert caught.value.metadata == {"ended": cause.value} | ({"suspect": "true"} if is_suspect else {})
+        assert f"({cause.description})" in caught.value.message
 
 
 def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
@@ -65,7 +65,7 @@ def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
     assert keys[0] == keys[1] == keys[2]
 
 
-def test_memory_is_named_to_each_worker_for_itself_and_takes_no_number(run, tmp_path):
+def test_memory_is_attached_to_workers_separately_and_takes_no_number(run, tmp_path):
     class File:
         memory_id, nbytes = 4, 8
 
@@ -78,9 +78,9 @@ def test_memory_is_named_to_each_worker_for_itself_and_takes_no_number(run, tmp_
             mesh.execute(memory=[File(file.fileno())]).result(PATIENCE_S)
         mesh.session.detach(4)
         mesh.execute().result(PATIENCE_S)
-    kinds = ["start", "attach_memory", "execute", "execute", "detach_memory", "execute"]
+    names = ["start", "attach_memory", "execute", "execute", "detach_memory", "execute"]
     for worker in mesh.workers:
-        assert [kind for kind, _, _ in worker.commands] == kinds
+        assert [name for name, _, _ in worker.commands] == names
         assert [sequence for _, _, sequence in worker.commands] == [0, 0, 1, 2, 0, 3]
 
 
@@ -130,7 +130,7 @@ def test_progress_is_that_of_the_slowest_worker(run):
 
 def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
-    restarted(mesh.execute("k"), ExitKind.UNRESPONSIVE)
+    restarted(mesh.execute("k"), ExitCause.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
     assert (end.text, end.quarantined_keys) == ("host b alone failed: no", ()), (
         "a network that broke is no program's fault"
@@ -145,7 +145,7 @@ def test_one_that_alone_has_no_memory_fails_the_call_and_counts_against_the_prog
     with pytest.raises(CallError) as caught:
         mesh.execute("k").result(PATIENCE_S)
     assert (caught.value.reason, caught.value.message) == (Reason.OUT_OF_DEVICE_MEMORY, "no memory")
-    restarted(waiting, ExitKind.UNRESPONSIVE)
+    restarted(waiting, ExitCause.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
     assert (end.text, end.quarantined_keys) == ("host b alone failed: no memory", ("k",))
 
@@ -178,7 +178,7 @@ def test_memory_is_named_to_none_that_does_not_share_it(run):
         mesh.session.shut_down(PATIENCE_S)
     finally:
         os.close(fd)
-    assert [kind for kind, _, _ in worker.commands] == ["start", "evict", "shutdown"]
+    assert [name for name, _, _ in worker.commands] == ["start", "evict", "shutdown"]
 
 
 def test_what_all_fail_at_is_the_callers_and_the_mesh_goes_on(run):
@@ -198,8 +198,8 @@ def test_other_programsother_endthe_mesh_before_any_is_launched(run):
 
 
 def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):
-    made = but("prepare", {"prepared": link_pb2.Prepared(plan=kernel_pb2.Plan(key_digest="d"))})
-    mesh = run(FakeWorker("a", made), FakeWorker("b", but("prepare", FAILED)))
+    prepared_alone = but("prepare", {"prepared": link_pb2.Prepared(plan=kernel_pb2.Plan(key_digest="d"))})
+    mesh = run(FakeWorker("a", prepared_alone), FakeWorker("b", but("prepare", FAILED)))
     with pytest.raises(CallError):
         mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())).result(PATIENCE_S)
     mesh.execute().result(PATIENCE_S)
@@ -211,20 +211,20 @@ def test_nor_is_it_there_for_a_call_that_asked_for_it_before_that(run):
     """Other arguments for the same program, which all workers have evicted."""
     first, second = FakeWorker("a", but("prepare")), FakeWorker("b", but("prepare"))
     mesh = run(first, second)
-    made = link_pb2.Prepared(fingerprint=b"1", plan=kernel_pb2.Plan(key_digest="d"))
+    prepared = link_pb2.Prepared(fingerprint=b"1", plan=kernel_pb2.Plan(key_digest="d"))
     asked = [mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())) for _ in range(2)]
     second.say(1, **FAILED)
-    second.say(2, prepared=made)
-    first.say(1, prepared=made)
+    second.say(2, prepared=prepared)
+    first.say(1, prepared=prepared)
     with pytest.raises(CallError):
         asked[0].result(PATIENCE_S)
-    first.say(2, prepared=made)
+    first.say(2, prepared=prepared)
     with pytest.raises(CallError) as caught:
         asked[1].result(PATIENCE_S)
     assert caught.value.message == "no"
     again = mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare()))
     for worker in mesh.workers:
-        worker.say(3, prepared=made)
+        worker.say(3, prepared=prepared)
     assert again.result(PATIENCE_S).HasField("prepared")
 
 
@@ -237,15 +237,15 @@ def test_a_worker_that_saw_a_gap_ends_the_mesh_with_a_message(run):
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_the_exit_of_one_ends_the_others_and_is_reported_as_its_own(run, index):
+def test_the_exit_of_one_ends_the_others_and_is_reported_with_its_host(run, index):
     mesh = run(*(FakeWorker(name, but("execute")) for name in "abc"))
     answers = [mesh.execute() for _ in range(3)]
     mesh.workers[index].die(-signal.SIGKILL)
     for answer in answers:
-        restarted(answer, ExitKind.KILLED)
+        restarted(answer, ExitCause.KILLED)
     end: ExitReason = mesh.exit_reason.result(PATIENCE_S)
     assert end.text == f"ended by signal 9 (SIGKILL), on host {'abc'[index]}"
-    assert end.kind is ExitKind.KILLED
+    assert end.cause is ExitCause.KILLED
     assert all(worker.ended for worker in mesh.workers)
     with pytest.raises(SessionEndedError):
         mesh.execute()
@@ -255,9 +255,9 @@ def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reas
     mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
     answer, again, other = mesh.execute("bad"), mesh.execute("bad"), mesh.execute("good")
     mesh.workers[1].die(-signal.SIGSEGV)
-    restarted(answer, ExitKind.CRASHED, is_suspect=True)
-    restarted(again, ExitKind.CRASHED, is_suspect=True)
-    restarted(other, ExitKind.CRASHED)
+    restarted(answer, ExitCause.CRASHED, is_suspect=True)
+    restarted(again, ExitCause.CRASHED, is_suspect=True)
+    restarted(other, ExitCause.CRASHED)
     end = mesh.exit_reason.result(PATIENCE_S)
     assert end.quarantined_keys == ("bad",)
     assert "SIGSEGV" in end.text
@@ -277,7 +277,7 @@ def test_the_answer_comes_only_when_all_workers_have_ended(run):
 
 def test_where_one_has_no_capacity_none_gets_the_command(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
-    mesh.workers[1].link = full = Full(mesh.workers[1].link)
+    mesh.workers[1].link = full = FullLink(mesh.workers[1].link)
     full.reads = False
     with pytest.raises(CallError) as caught:
         mesh.execute("refused")
@@ -291,7 +291,7 @@ def test_where_one_has_no_capacity_none_gets_the_command(run):
 
 def test_a_forget_command_that_reaches_no_worker_ends_the_mesh(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
-    mesh.workers[1].link = full = Full(mesh.workers[1].link)
+    mesh.workers[1].link = full = FullLink(mesh.workers[1].link)
     full.reads = False
     mesh.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
     assert mesh.exit_reason.result(PATIENCE_S).text == "a worker did not read its link"
@@ -302,7 +302,7 @@ def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(ru
     """The first may read and write its memory, so its sender must not go on before that worker has ended."""
     first = FakeWorker("a", but("execute"))
     mesh = run(first, FakeWorker("b"))
-    mesh.workers[1].link = full = Full(mesh.workers[1].link)
+    mesh.workers[1].link = full = FullLink(mesh.workers[1].link)
     full.error = error
     answer = mesh.execute()
     if error is LinkClosedError:
@@ -316,7 +316,7 @@ def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(ru
 @pytest.mark.parametrize("error", [LinkClosedError, LinkFullError])
 def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(run, error):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
-    mesh.workers[0].link = full = Full(mesh.workers[0].link)
+    mesh.workers[0].link = full = FullLink(mesh.workers[0].link)
     full.error = error
     try:
         answer = mesh.execute()
@@ -330,7 +330,7 @@ def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(run, error):
 
 def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
-    mesh.workers[0].link = full = Full(mesh.workers[0].link)
+    mesh.workers[0].link = full = FullLink(mesh.workers[0].link)
     full.error = KeyError
     with contextlib.suppress(KeyError):  # or the mesh had ended by then
         restarted(mesh.execute())

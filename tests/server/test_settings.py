@@ -11,7 +11,7 @@ from rows import rows
 
 from shardcall_core.wire import variables
 from shardcall_server.commands.serve import serve
-from shardcall_server.frontend.serving import serve as serve_until_told
+from shardcall_server.frontend.serving import serve as run_server
 from shardcall_server.setting_groups import GROUPS
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.settings_sources import load_settings
@@ -152,4 +152,4 @@ def test_variables_of_other_commands_are_let_pass(monkeypatch):
 def test_another_system_than_linux_is_named(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     with pytest.raises(SettingsError, match=r"needs Linux.*this is Darwin.*the client runs on this one"):
-        serve_until_told(Settings())
+        run_server(Settings())

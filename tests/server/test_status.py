@@ -29,7 +29,7 @@ def test_the_contract_names_the_status_of_every_reason():
 
 
 @rows("reason", Reason)
-def test_the_longest_status_of_each_reason_stays_below_four_kib(reason):
+def test_the_longest_status_of_every_reason_stays_below_four_kib(reason):
     error = CallError(
         reason, "m" * 100_000, field="f" * 100_000, metadata={f"{i}" + "k" * 10_000: "v" * 10_000 for i in range(99)}
     )

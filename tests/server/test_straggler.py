@@ -53,9 +53,9 @@ class Mesh:
         return None
 
 
-def run(*device_ids: int, kind: str = "execute") -> Command:
+def run(*device_ids: int, name: str = "execute") -> Command:
     plan = kernel_pb2.Plan(mesh=mesh_pb2.Mesh(device_ids=device_ids)) if device_ids else None
-    return Command(kind, kernel="diff", plan=plan)
+    return Command(name, kernel="diff", plan=plan)
 
 
 def test_a_host_that_has_not_answered_what_the_others_have_is_stopped():
@@ -129,16 +129,16 @@ def test_where_several_failed_the_one_that_says_nothing_is_the_reason():
     assert mesh.checks(1) == StopRequest("h2 was 6 s behind the other hosts in running kernel diff")
 
 
-@rows("kind", ["start_profile", "stop_profile"])
-def test_the_files_of_a_profile_take_as_long_as_they_take(kind):
-    command = run(kind=kind)
+@rows("name", ["start_profile", "stop_profile"])
+def test_the_files_of_a_profile_take_as_long_as_they_take(name):
+    command = run(name=name)
     mesh = Mesh(command)
     command.answers[0] = ANSWER
     assert mesh.checks(100) is None
 
 
 def test_compilations_take_as_long_as_they_take():
-    command = run(kind="prepare")
+    command = run(name="prepare")
     mesh = Mesh(command)
     command.answers[0] = ANSWER
     assert mesh.checks(100) is None

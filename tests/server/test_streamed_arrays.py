@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rows import rows
-from server.fake_calls import FakeCall
+from server.fake_calls import FakeServerCall
 from server.test_resident_array_table import EPOCH, MESH, OURS, PLACEMENT, TYPE, Table
 
 from shardcall_core.call_error import CallError, Reason
@@ -27,12 +27,12 @@ def table() -> Table:
 
 @pytest.fixture
 def arrays(table):
-    made = StreamedArrays(table.array_table)
-    yield made
-    assert not made._promised
-    assert not made._uses
-    assert not made._deleted
-    assert made.next_deletion(1 << 62) is None
+    arrays = StreamedArrays(table.array_table)
+    yield arrays
+    assert not arrays._promised
+    assert not arrays._uses
+    assert not arrays._deleted
+    assert arrays.next_deletion(1 << 62) is None
 
 
 def resolving(claim: ArrayClaim) -> Future[list[ResidentArray | None]]:
@@ -42,7 +42,7 @@ def resolving(claim: ArrayClaim) -> Future[list[ResidentArray | None]]:
     def finish(value: Any, error: Exception | None) -> None:
         outcome.set_result(value) if error is None else outcome.set_exception(error)
 
-    Task(claim.resolve(FakeCall()), lambda doing: None, finish).start()  # type: ignore[arg-type]
+    Task(claim.resolve(FakeServerCall()), lambda doing: None, finish).start()  # type: ignore[arg-type]
     return outcome
 
 
@@ -54,9 +54,9 @@ def error_of(claim: ArrayClaim) -> CallError:
 
 def launch(table: Table, claim: ArrayClaim) -> list[ResidentArray]:
     """Launches a call; its results get the handles that it claimed."""
-    made = [named(table, handle) for handle in claim.results]
-    claim.launched(made)
-    return made
+    results = [named(table, handle) for handle in claim.results]
+    claim.launched(results)
+    return results
 
 
 def named(table: Table, handle: bytes) -> ResidentArray:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from server.fake_calls import FakeCall
+from server.fake_calls import FakeServerCall
 from server.fake_workers import PATIENCE_S, FakeWorker, but
 
 from shardcall_core.call_error import CallError, Reason
@@ -25,7 +25,7 @@ LIMITS = WatchLimits(silence_s=600, start_s=600, execute_s=600, compile_s=600, g
 WAITED_FOR: list[weakref.ref[Any]] = []
 
 
-class Leaver(FakeCall):
+class Leaver(FakeServerCall):
     """A call that leaves when it has to wait."""
 
     def block(self, waiting: Waiting) -> None:
@@ -88,7 +88,7 @@ def hosts() -> Hosts:
 @pytest.fixture
 def supervisor(hosts) -> Iterator[MeshSupervisor]:
     source = Source()
-    made = MeshSupervisor(
+    started = MeshSupervisor(
         source,
         SupervisorConfig(
             open_session=lambda workers: MeshSession(workers, [link_pb2.Start()], Quarantine()),
@@ -100,8 +100,8 @@ def supervisor(hosts) -> Iterator[MeshSupervisor]:
         ),
     )
     assert source.waits.wait(PATIENCE_S)
-    yield made
-    made.stop(PATIENCE_S)
+    yield started
+    started.stop(PATIENCE_S)
 
 
 def test_calls_wait_for_hosts_though_a_start_without_them_failed(supervisor, hosts):

@@ -113,11 +113,11 @@ def test_a_settings_file_holds_no_token(tmp_path):
     assert BOB.token not in str(caught.value)
 
 
-def test_a_file_is_made_once_and_only_its_maker_reports_it(tmp_path):
+def test_a_file_is_created_once_and_only_its_creator_reports_it(tmp_path):
     path = str(tmp_path / "state" / "token")
     with closing(FileTokens(path)) as first, closing(FileTokens(path)) as second:
-        assert first.made
-        assert not second.made
+        assert first.is_created
+        assert not second.is_created
         default, admin = token_file.read_both(path)
         assert first.find(default.token) == second.find(default.token)
         assert first.find(default.token).scopes == {Scope.RUN, Scope.ARRAYS}
@@ -125,7 +125,7 @@ def test_a_file_is_made_once_and_only_its_maker_reports_it(tmp_path):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_token_that_was_made_is_shown_to_a_person_alone(tmp_path, monkeypatch, capsys, terminal):
+def test_a_generated_token_is_shown_to_a_person_alone(tmp_path, monkeypatch, capsys, terminal):
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     path = str(tmp_path / "token")
     for first in (True, False):

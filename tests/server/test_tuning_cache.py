@@ -83,7 +83,7 @@ def entry(**changes: object) -> str:
     return json.dumps({"format": 1, "results": {DIGEST: stored}})
 
 
-def test_a_file_made_by_hand_is_read(folder):
+def test_a_file_written_by_a_person_is_read(folder):
     folder.mkdir(parents=True, mode=0o700)
     (folder / "tuning.json").write_text(entry())
     result = TuningCache(str(folder)).get(DIGEST, NAMES)
@@ -132,7 +132,7 @@ def test_a_file_that_others_may_write_is_not_trusted(folder, whose, capsys):
     assert "must not let other users change it" in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_made_costs_only_the_memory(tmp_path, capsys):
+def test_a_folder_that_cannot_be_created_costs_only_the_memory(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     tuning_cache = TuningCache(str(tmp_path / "file" / "cache"))
     tuning_cache.put(DIGEST, RESULT)

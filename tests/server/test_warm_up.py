@@ -76,13 +76,13 @@ def warmer(tmp_path, **settings) -> WarmUp:
 @pytest.fixture
 def used(tmp_path):
     """A warmer of a server that was called before: of "a" most, of "e" least."""
-    made = warmer(tmp_path)
-    made.call_history.devices = "cpu 8"
+    history_warm_up = warmer(tmp_path)
+    history_warm_up.call_history.devices = "cpu 8"
     for times, kernel in enumerate("edcba", 1):
         for _ in range(times):
-            made.call_history.add(AbstractCall(kernel_pb2.KernelCall(kernel=kernel), OPERANDS))
-    yield made
-    made.close()
+            history_warm_up.call_history.add(AbstractCall(kernel_pb2.KernelCall(kernel=kernel), OPERANDS))
+    yield history_warm_up
+    history_warm_up.close()
 
 
 def test_the_first_mesh_is_ready_when_all_frequent_programs_are(used):
@@ -93,7 +93,7 @@ def test_the_first_mesh_is_ready_when_all_frequent_programs_are(used):
     assert (logs[0]["count"], logs[0]["from_disk"], logs[0]["left"]) == (5, 5, 0)
 
 
-def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(used):
+def test_a_few_are_compiled_at_once_so_that_callers_do_not_wait_for_all(used):
     answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
     thread = threading.Thread(target=used.prepare, args=[mesh, mesh])
@@ -101,23 +101,23 @@ def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(used):
     assert mesh.wait_for(2) == ["a", "b"]
     answers[1].set_result(ENTRY)
     assert mesh.wait_for(3) == ["a", "b", "c"]
-    for made in range(3, 6):
-        mesh.wait_for(made)
-        answers[made - 1].set_result(ENTRY)
+    for number in range(3, 6):
+        mesh.wait_for(number)
+        answers[number - 1].set_result(ENTRY)
     answers[0].set_result(ENTRY)
     thread.join(60)
     assert not thread.is_alive()
 
 
-def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(tmp_path, used):
+def test_a_mesh_serves_when_its_time_is_up_and_the_rest_is_compiled_meanwhile(tmp_path, used):
     used.close()
     slow = warmer(tmp_path, warm_up_s=0.05)
     answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
     slow.prepare(mesh, mesh)  # returns, with nothing made
-    for made in range(1, 6):
-        mesh.wait_for(made)
-        answers[made - 1].set_result(ENTRY)
+    for number in range(1, 6):
+        mesh.wait_for(number)
+        answers[number - 1].set_result(ENTRY)
     slow.close()
 
 
@@ -128,12 +128,12 @@ def test_a_mesh_that_restarts_serves_at_once(used):
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
     used.prepare(mesh, mesh)  # returns, though nothing is made
     assert mesh.wait_for(2) == ["a", "b"]
-    for made in range(1, 6):
-        mesh.wait_for(made)
-        answers[made - 1].set_result(ENTRY)
+    for number in range(1, 6):
+        mesh.wait_for(number)
+        answers[number - 1].set_result(ENTRY)
 
 
-def test_what_ended_a_mesh_is_not_made_ready_on_the_next(used):
+def test_a_program_that_ended_a_mesh_is_not_compiled_ahead_on_the_next(used):
     def fatal(call):
         mesh.ended = call.kernel == "a"
         return done(mesh_restarted()) if mesh.ended else done(ENTRY)
@@ -141,14 +141,14 @@ def test_what_ended_a_mesh_is_not_made_ready_on_the_next(used):
     mesh = Mesh(fatal)
     used.prepare(mesh, mesh)
     assert mesh.asked[0] == "a"
-    assert [counted.call.call.kernel for counted in used.call_history.most_frequent()] == list("bcde")
+    assert [counted.call.call.kernel for counted in used.call_history.by_frequency()] == list("bcde")
 
 
 def test_nothing_is_compiled_without_time_or_without_earlier_calls(tmp_path):
     mesh = Mesh(lambda call: done(ENTRY))
-    for made in (warmer(tmp_path), warmer(tmp_path, warm_up_s=0.0)):
-        made.prepare(mesh, mesh)
-        made.close()
+    for warm_up in (warmer(tmp_path), warmer(tmp_path, warm_up_s=0.0)):
+        warm_up.prepare(mesh, mesh)
+        warm_up.close()
     assert mesh.asked == []
 
 
@@ -164,7 +164,7 @@ def test_a_call_of_a_file_that_its_kernel_refuses_is_reported_and_the_rest_is_co
     named.close()
 
 
-def test_a_call_of_a_file_that_could_not_be_made_just_now_does_not_keep_the_server_from_starting(tmp_path):
+def test_a_call_of_a_file_that_could_not_be_compiled_just_now_does_not_keep_the_server_from_starting(tmp_path):
     file = manifest(tmp_path, "diff")
     mesh = Mesh(lambda call: done(CallError(Reason.OUT_OF_DEVICE_MEMORY, "no memory")))
     named = warmer(tmp_path, warm_up_file=file)
@@ -175,7 +175,7 @@ def test_a_call_of_a_file_that_could_not_be_made_just_now_does_not_keep_the_serv
     named.close()
 
 
-def test_a_call_of_a_file_without_a_mesh_is_made_for_the_servers_own(tmp_path):
+def test_a_call_of_a_file_without_a_mesh_is_compiled_for_the_default_mesh(tmp_path):
     file = manifest(tmp_path, "diff")
     seen: list[kernel_pb2.KernelCall] = []
     mesh = Mesh(lambda call: seen.append(call) or done(ENTRY))

@@ -52,8 +52,8 @@ class DataLink:
         return self.parts
 
 
-def run(kernel: str = "diff", *, wanted: bool = True) -> Command:
-    return Command("execute", key=kernel, kernel=kernel, is_wanted=lambda: wanted)
+def run(kernel: str = "diff", *, needed: bool = True) -> Command:
+    return Command("execute", key=kernel, kernel=kernel, is_needed=lambda: needed)
 
 
 def compilation(kernel: str = "diff", *, begun: bool = True) -> Command:
@@ -114,7 +114,7 @@ def test_the_time_of_array_transfers_is_not_the_programs():
 
 
 def test_a_program_without_callers_is_stopped_after_the_grace_and_not_quarantined():
-    session = Session(run(wanted=False))
+    session = Session(run(needed=False))
     assert looked_at(session, 6) is None
     stop = looked_at(session, 7)
     assert stop is not None
@@ -122,7 +122,7 @@ def test_a_program_without_callers_is_stopped_after_the_grace_and_not_quarantine
 
 
 def test_a_program_without_callers_stops_nothing_while_another_runs():
-    session = Session(run("long"), run("left", wanted=False))
+    session = Session(run("long"), run("left", needed=False))
     watch = Watch(session, LIMITS, stood_by=False)
     assert looked_at(session, 40, watch) is None
     session.open.pop(0)

@@ -1,4 +1,4 @@
-"""What a worker writes becomes output of the front end, apart from a message of XLA that is not true."""
+"""A worker's output becomes output of the front end, except a misleading message of XLA."""
 
 import os
 

@@ -21,7 +21,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.wire.chunk_codec import Chunk, decode
 from shardcall_core.wire.shared_memory import map_file
 from shardcall_server.agent import worker_slot as module
-from shardcall_server.agent.agent import AgentSettings, JoinCall
+from shardcall_server.agent.agent import AgentSettings, JoinStream
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.relay import RelayedLink
@@ -106,9 +106,9 @@ class Host:
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    made = Host()
-    yield made
-    made.slot.close()
+    opened = Host()
+    yield opened
+    opened.slot.close()
 
 
 def test_an_exit_is_reported_after_all_earlier_messages(host):
@@ -270,7 +270,7 @@ def test_results_that_arrive_while_the_slot_closes_release_their_memory_too(host
     assert (host.slot._arena.in_use, host.slot._arena.idle_bytes) == (0, 0)
 
 
-def join_call() -> JoinCall:
+def join_stream() -> JoinStream:
     settings = AgentSettings(
         server=parse_address("127.0.0.1:1"),
         tls=None,
@@ -282,32 +282,32 @@ def join_call() -> JoinCall:
         shared_memory=False,
         log_level="info",
     )
-    return JoinCall(settings, "127.0.0.1", lambda *_, **__: None)
+    return JoinStream(settings, "127.0.0.1", lambda *_, **__: None)
 
 
 def test_an_agent_whose_call_has_ended_waits_for_no_reader():
     """Otherwise the thread that would notice the exit might be the one that waits."""
-    made = join_call()
-    said = threading.Thread(target=lambda: [made._put(b"x") for _ in range(100)], daemon=True)
+    stream = join_stream()
+    said = threading.Thread(target=lambda: [stream._put(b"x") for _ in range(100)], daemon=True)
     said.start()
     said.join(0.2)
     assert said.is_alive(), "no reader takes it"
-    made.stop_sending()
+    stream.stop_sending()
     said.join(PATIENCE_S)
     assert not said.is_alive()
-    made.close()
-    _, *rest = made.outgoing()
+    stream.close()
+    _, *rest = stream.outgoing()
     assert rest == []
 
 
 def test_a_join_call_ends_while_others_take_what_is_left_of_it():
     for _ in range(50):
-        made = join_call()
+        stream = join_stream()
         for _ in range(16):
-            made._put(b"x")
-        taking = threading.Thread(target=lambda made=made: list(made.outgoing()), daemon=True)
+            stream._put(b"x")
+        taking = threading.Thread(target=lambda stream=stream: list(stream.outgoing()), daemon=True)
         taking.start()
-        made.close()
+        stream.close()
         taking.join(PATIENCE_S)
         assert not taking.is_alive()
 

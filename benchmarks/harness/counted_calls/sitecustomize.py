@@ -19,7 +19,7 @@ _by_thread: list[dict[CodeType, int]] = []
 
 
 def _count_thread(frame: FrameType, event: str, argument: object) -> None:
-    """Gives the current thread counts of its own, which no other thread changes."""
+    """Creates the counts of the current thread, which no other thread changes."""
     counts: dict[CodeType, int] = {}
     _by_thread.append(counts)
 

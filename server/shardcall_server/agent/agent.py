@@ -23,7 +23,7 @@ from shardcall_core.access.tls import Tls
 from shardcall_core.access.token import Token
 from shardcall_core.wire.chunk_codec import Chunk, decode
 from shardcall_core.wire.metadata import AUTHORIZATION_KEY
-from shardcall_server.agent.own_address import address_towards, free_port
+from shardcall_server.agent.host_addresses import address_towards, free_port
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
 from shardcall_server.frontend.workers.process import WorkerProcess
@@ -85,7 +85,7 @@ class Agent:
         self._settings = settings
         self._ended = threading.Event()  # set by `stop`: the host does not join again
         self._call: Any = None
-        self._join_call: JoinCall | None = None
+        self._join_stream: JoinStream | None = None
         self._workers: Workers | None = None
         self._last_error = ""  # of the last attempt to reach the server
 
@@ -95,10 +95,10 @@ class Agent:
 
     def _leave(self) -> None:
         self._ended.set()  # on a thread: a signal handler may run while the main thread holds the event's lock
-        join_call, call = self._join_call, self._call
-        if join_call is not None:
-            join_call.leave()
-            join_call.over.wait(_LEAVE_S)
+        join_stream, call = self._join_stream, self._call
+        if join_stream is not None:
+            join_stream.leave()
+            join_stream.closed.wait(_LEAVE_S)
         if call is not None:
             call.cancel()
 
@@ -135,33 +135,33 @@ class Agent:
             if attempts % _LOG_EVERY == 0:
                 log.warning("this host cannot listen at its address; trying again", address=address)
             return False
-        join_call = self._join_call = JoinCall(self._settings, address, self._make_workers)
+        join_stream = self._join_stream = JoinStream(self._settings, address, self._make_workers)
         join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
         token = self._settings.find_token()
         shown = token.show(_EXCHANGE_S)
         metadata = ((AUTHORIZATION_KEY, f"Bearer {shown}"),) if shown else ()
-        self._call = join(join_call.outgoing(), metadata=metadata, wait_for_ready=False)
-        if not self._call.add_callback(join_call.stop_sending):
-            join_call.stop_sending()
+        self._call = join(join_stream.outgoing(), metadata=metadata, wait_for_ready=False)
+        if not self._call.add_callback(join_stream.stop_sending):
+            join_stream.stop_sending()
         if self._ended.is_set():  # set before there was a call to cancel
             self._call.cancel()
         try:
             for message in self._call:
-                join_call.handle(message)
+                join_stream.handle(message)
         except grpc.RpcError as error:
             if (
                 error.code() is grpc.StatusCode.UNAUTHENTICATED
                 and self._settings.find_token().show(_EXCHANGE_S) != shown
             ):
                 return False  # the file was written while the call was in progress
-            self._explain(error, attempts, token, joined=join_call.welcome)
+            self._explain(error, attempts, token, joined=join_stream.welcome)
         except Exception:  # such as a lack of memory or processes; a new worker may succeed
             log.exception("the agent failed; joining again")
             self._call.cancel()
         finally:
-            join_call.close()
-            self._call = self._join_call = None
-        return join_call.welcome
+            join_stream.close()
+            self._call = self._join_stream = None
+        return join_stream.welcome
 
     def _explain(self, error: Any, attempts: int, token: Token, *, joined: bool) -> None:
         code, details = error.code(), error.details()
@@ -191,20 +191,20 @@ class Agent:
     def _make_workers(self, platform: str, *, keep_spare: bool) -> Workers:
         """Returns the workers of this host, whose spare outlives the connection."""
         if self._workers is None:
-            wanted = platform or ("cpu" if self._settings.devices else "")
-            self._workers = Workers(wanted, self._settings.log_level, keep_spare=keep_spare)
+            device_platform = platform or ("cpu" if self._settings.devices else "")
+            self._workers = Workers(device_platform, self._settings.log_level, keep_spare=keep_spare)
         return self._workers
 
 
-class JoinCall:
-    """One call of `Join`.
+class JoinStream:
+    """One stream of `Join`: the messages between this agent and the server.
 
     Args:
         address: the address at which the other hosts reach this one.
         make_workers: returns the source of worker processes.
 
     Attributes:
-        over: set when the call has ended.
+        closed: set when the stream has ended.
     """
 
     def __init__(self, settings: AgentSettings, address: str, make_workers: Any) -> None:
@@ -212,11 +212,11 @@ class JoinCall:
         self._address = address
         self._make_workers = make_workers
         self._outbox: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
-        # Guards the worker of now. Its messages are queued under it, which may wait until the server reads.
+        # Guards the current worker. Its messages are queued under it, which may wait until the server reads.
         self._slot_lock = threading.Lock()
         self._slot: WorkerSlot | None = None
         self._workers: Workers | None = None
-        self.over = threading.Event()  # set when nothing more is to be sent
+        self.closed = threading.Event()  # set when nothing more is to be sent
         self.welcome = False
         """True once the server has accepted this host."""
         threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
@@ -290,7 +290,7 @@ class JoinCall:
                 self._put(message)
 
     def _put(self, message: bytes) -> None:
-        while not self.over.is_set():
+        while not self.closed.is_set():
             try:
                 self._outbox.put(message, timeout=_HEARTBEAT_S)
             except queue.Full:
@@ -299,7 +299,7 @@ class JoinCall:
 
     def _send_heartbeats(self) -> None:
         log, waiting_s = structlog.get_logger(), 0.0
-        while not self.over.wait(_HEARTBEAT_S):
+        while not self.closed.wait(_HEARTBEAT_S):
             slot, workers = self._slot, self._workers
             waiting_s += _HEARTBEAT_S if workers is not None and slot is None else 0.0
             # No spare competes with the start of the first worker; without one, this host is on standby.
@@ -327,7 +327,7 @@ class JoinCall:
 
     def stop_sending(self) -> None:
         """Drops all further messages and wakes threads that wait to send."""
-        self.over.set()
+        self.closed.set()
 
     def close(self) -> None:
         """Kills the worker and ends the call."""

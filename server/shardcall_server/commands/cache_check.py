@@ -19,7 +19,7 @@ def cache_folder() -> Iterator[Check]:
     """Checks the folder of compiled programs of this user's servers on this machine."""
     folder = os.environ.get("SHARDCALL_CACHE_DIR", "") or default_cache_dir()
     if not folder:
-        yield warning("cache", "there is none: every start compiles anew", "set --cache-dir or XDG_CACHE_HOME")
+        yield warning("cache", "there is none: every start compiles again", "set --cache-dir or XDG_CACHE_HOME")
         return
     try:
         private_program_dir(folder)

@@ -19,7 +19,8 @@ Connect:  shardcall.connect("{host}:8470", ca_certificate="{folder}/ca.pem")
           client_certificate="{folder}/client.pem", client_key="{folder}/client.key"
 
 Copy ca.pem to the clients, with client.pem and client.key where they need them. ca.key stays here: whoever has it can
-pass for the server. The certificates end in {days} days; `shardcall certificates {folder} --renew` makes the next."""
+impersonate the server. The certificates expire in {days} days; `shardcall certificates {folder} --renew` makes new
+ones."""
 
 
 def certificates(

@@ -30,9 +30,9 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
         settings = load_settings({k: v for k, v in flags.items() if v is not None}, config)
         if settings.tune_allocator:
             ensure_environment()
-        from shardcall_server.frontend.serving import serve as serve_until_stopped
+        from shardcall_server.frontend.serving import serve as run_server
 
-        status = serve_until_stopped(settings, stop_with_stdin=exit_with_stdin)
+        status = run_server(settings, stop_with_stdin=exit_with_stdin)
     except SettingsError as error:
         typer.echo(f"shardcall: {error}", err=True)
         raise typer.Exit(2) from None
@@ -53,12 +53,14 @@ def _signature() -> inspect.Signature:
         for name, field in group.model_fields.items():
             if name in ENVIRONMENT_ONLY:
                 continue
-            kind = bool if field.annotation is bool else str
+            option_type = bool if field.annotation is bool else str
             value = field.get_default(call_default_factory=True, validated_data={})
             default = "of this machine" if field.default_factory else _shown(value)
-            metavar = None if kind is bool else _METAVARS.get(field.annotation, "TEXT")
+            metavar = None if option_type is bool else _METAVARS.get(field.annotation, "TEXT")
             about = f"{field.description} [env var: {ENVIRONMENT_PREFIX}{name.upper()}; default: {default}]"
-            options[name] = Annotated[kind | None, typer.Option(metavar=metavar, help=about, rich_help_panel=title)]
+            options[name] = Annotated[
+                option_type | None, typer.Option(metavar=metavar, help=about, rich_help_panel=title)
+            ]
     return inspect.Signature(
         [
             inspect.Parameter(

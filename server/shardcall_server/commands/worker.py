@@ -20,7 +20,7 @@ from shardcall_core.access.token import find_token
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.wire.private_files import PrivateFileError
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
-from shardcall_server.agent.own_address import address_towards
+from shardcall_server.agent.host_addresses import address_towards
 from shardcall_server.compilation.program_store import private_program_dir
 from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAME_RULE
 from shardcall_server.launcher import ensure_environment
@@ -125,6 +125,6 @@ def _check_reachable(server: Address) -> None:
         address_towards(server)
     except OSError as error:
         raise _UsageError(
-            f"the server's name {server.host!r} leads nowhere ({error.strerror or error}); check --join, or give this "
+            f"the server {server.host!r} cannot be reached ({error.strerror or error}); check --join, or give this "
             "host's --address"
         ) from None

@@ -39,7 +39,9 @@ class LinkFullError(ConnectionError):
 
 
 @dataclass
-class _Unsent:
+class _BacklogEntry:
+    """Bytes that the socket has not accepted, and the descriptor that is sent with the first of them."""
+
     data: memoryview
     fd: int | None
 
@@ -58,7 +60,7 @@ class Link:
     def __init__(self, sock: socket.socket, backlog_bytes: int = 64 << 20) -> None:
         self._socket = sock
         self._backlog_limit_bytes = backlog_bytes
-        self._backlog: deque[_Unsent] = deque()
+        self._backlog: deque[_BacklogEntry] = deque()
         self._backlog_bytes = 0
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
@@ -111,7 +113,7 @@ class Link:
         check_held(self._lock)
         if not self._gathered:
             return
-        unsent = _Unsent(memoryview(b"".join(self._gathered)), fd)
+        unsent = _BacklogEntry(memoryview(b"".join(self._gathered)), fd)
         self._gathered.clear()
         self._gathered_bytes = 0
         if not self._backlog:
@@ -125,7 +127,7 @@ class Link:
         if len(self._backlog) == 1:
             threading.Thread(target=self._send_backlog, name="link-flush", daemon=True).start()
 
-    def _send_some(self, unsent: _Unsent) -> None:
+    def _send_some(self, unsent: _BacklogEntry) -> None:
         try:
             if unsent.fd is None:
                 sent = self._socket.send(unsent.data, _SEND_FLAGS)
@@ -181,8 +183,8 @@ class Link:
                     data, ancillary, _, _ = self._socket.recvmsg(_RECEIVE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
                 except OSError:
                     return
-                for level, kind, payload in ancillary:
-                    if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                for level, message_type, payload in ancillary:
+                    if (level, message_type) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                         fds.extend(array.array("i", payload[: len(payload) // 4 * 4]))
                 if not data:
                     return

@@ -103,17 +103,17 @@ def device_blocks(padded: Sequence[int], spec: Spec, mesh: MeshAxes) -> list[Bou
     return blocks
 
 
-def lay_out(blocks: Iterable[Bounds], kind: ArrayType) -> list[Piece]:
+def lay_out(blocks: Iterable[Bounds], array_type: ArrayType) -> list[Piece]:
     """Lays blocks out one after the other without their padding, in ascending order of their bounds.
 
     Args:
         blocks: the bounds of blocks of one array, with padding.
-        kind: the type of the unpadded array.
+        array_type: the type of the unpadded array.
     """
     pieces, end = [], 0
     for block in sorted(blocks):
-        bounds = crop(block, kind.shape)
-        nbytes = math.prod(high - low for low, high in bounds) * kind.dtype.itemsize
+        bounds = crop(block, array_type.shape)
+        nbytes = math.prod(high - low for low, high in bounds) * array_type.dtype.itemsize
         if nbytes:
             pieces.append(Piece(bounds, end, nbytes))
             end += -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import structlog
 
+# Four flooding connections left other clients 2 of 530 calls in 8 s, and 10 of 670 with a bare gRPC server. With the
+# guard and a burst of 1 MiB, 310 to 355 remain.
 _SCAN_S = 0.25
-_MAX_LOAD = 0.05  # of one processor: a thousand connections take some 30 ms a scan
+_MAX_LOAD = 0.05  # of one processor: a scan takes 3 µs for each exempt connection and 30 µs for each other one
 _BURST_BYTES = 128 << 10  # a refused call has sent its headers and at most 64 KiB of its first message
 _BYTES_PER_S = 1 << 10  # ten health checks
 _PATIENCE = 4  # scans; gRPC's window grows to MiB while a busy server has yet to start the handler of a call
@@ -54,7 +56,7 @@ class FloodGuard:
         self._ports: frozenset[int] = frozenset()
         self._admitted: set[str] = set()  # peers since the last scan
         self._exempt: set[int] = set()  # sockets, by inode
-        self._limited: dict[int, _Limited] = {}  # the others
+        self._limited: dict[int, _LimitedConnection] = {}  # the others
         self._closing = threading.Event()  # ends the thread
         self._thread = threading.Thread(target=self._watch, name="floods", daemon=True)
 
@@ -108,7 +110,7 @@ class FloodGuard:
                 with _copy(descriptor) as connection:
                     if (peer := self._peer(connection)) is None:
                         return False
-                limited = self._limited[inode] = _Limited(peer, self._clock())
+                limited = self._limited[inode] = _LimitedConnection(peer, self._clock())
             allowed = limited.allows(_received_bytes(descriptor), self._clock(), self._patience)
             # After counting the bytes: a call that was admitted during this scan may have sent them.
             if limited.peer in self._admitted:
@@ -142,7 +144,7 @@ class FloodGuard:
 
 
 @dataclass
-class _Limited:
+class _LimitedConnection:
     """A connection without an admitted call, limited by a token bucket.
 
     Attributes:

@@ -95,11 +95,11 @@ def check_scope(principal: Principal | None, scope: Scope, doing: str = "this me
         return
     has = ", ".join(sorted(principal.scopes))
     # Suggest a token with the scope "host" alone for hosts, and without it for users.
-    wanted = {scope} if scope == "host" else {*principal.scopes, scope} - {"host"}
+    suggested = {scope} if scope == "host" else {*principal.scopes, scope} - {"host"}
     raise CallError(
         Reason.SCOPE_MISSING,
         f"{doing} needs the scope {scope}, and this token of {principal.name} has {has}; use another token: the "
         "server's own user sets SHARDCALL_TOKEN_FILE to the file admin-token beside the token file, others ask the "
-        f"administrator for one, made with: shardcall token add NAME --scopes {','.join(sorted(wanted))}",
+        f"administrator for one, made with: shardcall token add NAME --scopes {','.join(sorted(suggested))}",
         metadata={"scope": scope, "scopes": has},
     )

@@ -32,21 +32,21 @@ def session_names(address: str, unix_socket: str = "") -> list[str]:
         unix_socket: the path of the server's Unix socket; empty for none.
     """
     port = int(address.rpartition(":")[2])
-    own = _own_addresses(port)
-    hosts = {str(ip) for ip in own if ip.is_loopback}
-    if any(ip.is_unspecified for ip in own):
+    bound = _bound_addresses(port)
+    hosts = {str(ip) for ip in bound if ip.is_loopback}
+    if any(ip.is_unspecified for ip in bound):
         hosts.add("127.0.0.1")
-    if ipaddress.IPv6Address("::") in own:
+    if ipaddress.IPv6Address("::") in bound:
         hosts.add("::1")
     # Another user may listen at the one of the two addresses that this server does not use.
     if "127.0.0.1" in hosts and ("::1" in hosts or not _has_ipv6_loopback()):
         hosts.add("localhost")
     addresses = [f"{bracket(host)}:{port}" for host in sorted(hosts)]
     addresses += [f"unix:{os.path.abspath(unix_socket)}"] if unix_socket else []
-    return [socket_name(parse_address(each)) for each in addresses]
+    return [socket_name(parse_address(address)) for address in addresses]
 
 
-def _own_addresses(port: int) -> set[_Ip]:
+def _bound_addresses(port: int) -> set[_Ip]:
     """Returns the addresses at which this process listens on a port; mapped IPv4 addresses as IPv4."""
     inodes = {_link(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
     return {ip for ip, inode in _listening(port) if f"socket:[{inode}]" in inodes}

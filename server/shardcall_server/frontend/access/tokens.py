@@ -69,7 +69,7 @@ class FileTokens(Tokens):
         path: the path of the token file; missing files are created.
 
     Attributes:
-        made: whether the token file was created.
+        is_created: whether the token file was created.
 
     Raises:
         SettingsError: other users own a file or can read it, it is damaged, or it cannot be created.
@@ -78,7 +78,7 @@ class FileTokens(Tokens):
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            self.made = token_file.make_own(path)
+            self.is_created = token_file.make_own(path)
             self._seen = self._stamps()
             super().__init__(token_file.read_both(path))
         except TokenFileError as error:

@@ -11,7 +11,7 @@ from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.keys import TuningKey
 from shardcall_server.frontend.programs.task_thread import TaskThread
 
-_QUIET_S = 0.05  # the idle time of the mesh before a trial that nobody waits for
+_QUIET_S = 0.05  # the idle time of the mesh before a trial that no call waits for
 _POLL_S = 0.1
 _MAX_SCHEDULED = 1024
 
@@ -24,7 +24,7 @@ class Autotuner(TaskThread[Trial]):
         budget_s: the time for the runs of one trial.
 
     Attributes:
-        timed: the number of results that trials had.
+        timed: the number of trials with a result.
     """
 
     def __init__(self, tuning_cache: TuningCache, budget_s: float) -> None:
@@ -38,7 +38,7 @@ class Autotuner(TaskThread[Trial]):
         self._thread.start()
 
     def start_now(self, trial: Trial) -> bool:
-        """Begins a trial that calls wait for, unless the mesh is at work or another trial runs."""
+        """Begins a trial that calls wait for, unless the mesh is busy or another trial runs."""
         with self._changed:
             if self._at_work or self._urgent is not None or not trial.session.idle:
                 return False

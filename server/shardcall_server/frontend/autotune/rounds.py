@@ -73,7 +73,7 @@ class Rounds:
         return True
 
     def result(self) -> TuningResult | None:
-        """Returns the result of the times; None if no candidate has had a run but its first."""
+        """Returns the result of the times; None if no candidate has run more than once."""
         left = self._left()
         if runs_s := {name: runs for name, runs in self._runs_s.items() if name in left}:
             return compare(self.candidates, runs_s)
@@ -89,7 +89,7 @@ class Rounds:
         return [name for name in left if name not in self._runs_s or min(self._runs_s[name]) <= slowest_s]
 
     def _quickest_s(self, names: Sequence[str]) -> float:
-        """Returns the quickest run of some candidates; 0 if none has had one but its first."""
+        """Returns the quickest run of some candidates; 0 if none has run more than once."""
         return min((min(self._runs_s[name]) for name in names if name in self._runs_s), default=0.0)
 
     def _expected_s(self, name: str) -> float:

@@ -23,12 +23,12 @@ _MAX_ABANDONED = 4096
 
 
 @dataclass(eq=False)
-class _Undecided:
+class _PendingTuning:
     """The calls of one tuning key, until its trial ends.
 
     Attributes:
         compilation: that of the first of them.
-        rule: the program that the kernel's rule chose.
+        rule: the entry of the strategy that the kernel's rule chose.
         is_awaited: whether calls wait for the trial.
         waiting: those calls, with their entries by the rule.
         calls: all calls.
@@ -54,7 +54,7 @@ class SessionTuner(StrategyPolicy):
         self._compiler = compiler
         self._table = compiler.table
         self._autotuner = autotuner
-        self._undecided: dict[TuningKey, _Undecided] = {}
+        self._pending: dict[TuningKey, _PendingTuning] = {}
         self._abandoned: set[TuningKey] = set()
 
     def select(self, candidates: link_pb2.Candidates) -> str:
@@ -74,33 +74,33 @@ class SessionTuner(StrategyPolicy):
         key = TuningKey(candidates.tuning_digest)
         if candidates.call_bytes < _MIN_TIMED_BYTES or key in self._abandoned:
             return entry
-        undecided = self._undecided.get(key)
-        if undecided is None:
-            undecided = _Undecided(compilation, entry)
-            trial = self._trial(key, undecided)
-            undecided.is_awaited = self._autotuner.start_now(trial)
-            if undecided.is_awaited or self._autotuner.schedule(trial):
-                self._undecided[key] = undecided
-        undecided.calls.add(compilation.key)
-        if undecided.is_awaited:
-            undecided.waiting[compilation.key] = compilation, entry
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = _PendingTuning(compilation, entry)
+            trial = self._trial(key, pending)
+            pending.is_awaited = self._autotuner.start_now(trial)
+            if pending.is_awaited or self._autotuner.schedule(trial):
+                self._pending[key] = pending
+        pending.calls.add(compilation.key)
+        if pending.is_awaited:
+            pending.waiting[compilation.key] = compilation, entry
             return None
-        return _by_rule(entry, undecided, MESH_BUSY)
+        return _by_rule(entry, pending, MESH_BUSY)
 
     def _earlier_result(self, candidates: link_pb2.Candidates) -> TuningResult | None:
         key = TuningKey(candidates.tuning_digest)
         return self._autotuner.tuning_cache.get(key, tuple(candidates.strategies))
 
-    def _trial(self, key: TuningKey, undecided: _Undecided) -> Trial:
+    def _trial(self, key: TuningKey, pending: _PendingTuning) -> Trial:
         def on_result(result: TuningResult | None, reason: str) -> None:
             if result is not None:
                 self._autotuner.record(key, result)
-            self._settle(key, undecided, result, reason, final=True)
+            self._settle(key, pending, result, reason, final=True)
 
         def on_pause(reason: str) -> None:
-            self._settle(key, undecided, None, reason, final=False)
+            self._settle(key, pending, None, reason, final=False)
 
-        compilation = undecided.compilation
+        compilation = pending.compilation
         assert compilation.candidates is not None
         config = TrialConfig(
             compilation.command.call.kernel,
@@ -108,11 +108,11 @@ class SessionTuner(StrategyPolicy):
             time.monotonic() - compilation.began_s,
             self._autotuner.budget_s,
         )
-        return Trial(self._compiler.session, config, partial(self._compile, undecided), on_pause, on_result)
+        return Trial(self._compiler.session, config, partial(self._compile, pending), on_pause, on_result)
 
-    def _compile(self, undecided: _Undecided, strategy: str) -> Future[CacheEntry]:
+    def _compile(self, pending: _PendingTuning, strategy: str) -> Future[CacheEntry]:
         """Compiles a candidate, and pins its program until the trial ends."""
-        compilation, rule = undecided.compilation, undecided.rule
+        compilation, rule = pending.compilation, pending.rule
         with self._compiler.session.launch_lock:
             is_there = strategy == compilation.command.strategy and not rule.program.evicted
             if is_there:
@@ -122,33 +122,33 @@ class SessionTuner(StrategyPolicy):
             future.set_result(rule)
         else:
             future = self._compiler.compile_candidate(compilation, strategy)
-        undecided.candidates[strategy] = future
+        pending.candidates[strategy] = future
         return future
 
     def _settle(
-        self, key: TuningKey, undecided: _Undecided, result: TuningResult | None, reason: str, *, final: bool
+        self, key: TuningKey, pending: _PendingTuning, result: TuningResult | None, reason: str, *, final: bool
     ) -> None:
         """Gives every call the strategy of the result; without one, that of the rule, and the reason."""
         resumed: list[tuple[Future[CacheEntry], CacheEntry]] = []
         with self._compiler.session.launch_lock:
-            chosen = _entry_of(undecided, result)
-            for call in undecided.calls:
-                compilation, entry = undecided.waiting.get(call) or (None, self._table.peek(call))
+            chosen = _entry_of(pending, result)
+            for call in pending.calls:
+                compilation, entry = pending.waiting.get(call) or (None, self._table.peek(call))
                 if entry is None:  # evicted since
                     continue
                 if chosen is not None and result is not None:
                     entry = _tuned(chosen, result, entry.answer)
                 else:
-                    entry = _by_rule(entry, undecided, reason)
+                    entry = _by_rule(entry, pending, reason)
                 self._table.alias(call, entry)
                 if compilation is not None:
                     resumed.append((self._compiler.resume(compilation), entry))
-            undecided.is_awaited, undecided.waiting = False, {}
+            pending.is_awaited, pending.waiting = False, {}
             if final:
-                del self._undecided[key]
-                if result is None and len(self._abandoned) < _MAX_ABANDONED:  # it would end so again
+                del self._pending[key]
+                if result is None and len(self._abandoned) < _MAX_ABANDONED:  # another trial would not have one either
                     self._abandoned.add(key)
-                for compiled in undecided.candidates.values():
+                for compiled in pending.candidates.values():
                     compiled.add_done_callback(self._unpin)
         for future, entry in resumed:
             future.set_result(entry)
@@ -159,9 +159,9 @@ class SessionTuner(StrategyPolicy):
                 self._table.unpin(compiled.result().program)
 
 
-def _entry_of(undecided: _Undecided, result: TuningResult | None) -> CacheEntry | None:
+def _entry_of(pending: _PendingTuning, result: TuningResult | None) -> CacheEntry | None:
     """Returns the entry of a result's strategy, unless its program was refused or evicted."""
-    compiled = undecided.candidates.get(result.strategy) if result else None
+    compiled = pending.candidates.get(result.strategy) if result else None
     if compiled is None or not compiled.done() or compiled.exception() is not None:
         return None
     return None if compiled.result().program.evicted else compiled.result()
@@ -176,9 +176,9 @@ def _tuned(entry: CacheEntry, result: TuningResult, answer: kernel_pb2.CacheAnsw
     return _explained(entry, result.reason, timings, answer or entry.answer)
 
 
-def _by_rule(entry: CacheEntry, undecided: _Undecided, reason: str) -> CacheEntry:
+def _by_rule(entry: CacheEntry, pending: _PendingTuning, reason: str) -> CacheEntry:
     """Returns an entry whose plan gives the rule as the reason for its strategy, and why no trial chose it."""
-    rule = undecided.rule.plan.strategy_reason
+    rule = pending.rule.plan.strategy_reason
     return _explained(entry, f"{rule}; not compared: {reason}" if reason else rule, (), entry.answer)
 
 

@@ -55,7 +55,7 @@ def compare(candidates: Sequence[str], runs_s: Mapping[str, Sequence[float]]) ->
 
     Args:
         candidates: the strategies, in the order that decides ties.
-        runs_s: the times of the runs, by strategy; those that could not be timed are missing. At least one is there.
+        runs_s: the times of the runs, by strategy, without candidates that could not be timed; at least one.
     """
     timings = [StrategyTiming(name, median(runs_s[name]), len(runs_s[name])) for name in candidates if runs_s.get(name)]
     best = min(timings, key=lambda timing: timing.seconds)

@@ -11,10 +11,10 @@ from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, format_spec
 from shardcall_core.types.blocks import device_label
 from shardcall_core.types.sizes import exact
-from shardcall_server.frontend.dispatch.compiled_call import NO_TRANSFERS, CallKind, CompiledCall
+from shardcall_server.frontend.dispatch.compiled_call import NO_TRANSFERS, CallTemplate, CompiledCall
 from shardcall_server.frontend.dispatch.loop_slices import LoopSlices
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
-from shardcall_server.frontend.dispatch.running import Running
+from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, CallBytes, OperandSource, count_bytes
@@ -49,7 +49,7 @@ class Execution:
         self._loops: dict[LoopSlices, ServerCall] = {}  # threads share it: every use is one operation
 
     def loops(self) -> list[server_info_service_pb2.RunningLoop]:
-        """Returns the loops that have run a slice and go on."""
+        """Returns the loops that have run a slice and have not ended."""
         now = time.monotonic()
         return [
             server_info_service_pb2.RunningLoop(
@@ -62,17 +62,19 @@ class Execution:
             for loop, call in self._loops.copy().items()
         ]
 
-    async def prepare(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> CompiledCall:
+    async def prepare(
+        self, call: ServerCall, template: CallTemplate, operands: Sequence[OperandSource]
+    ) -> CompiledCall:
         """Gets the program of a call; compiles it if necessary.
 
         Args:
-            kind: the kernel and its arguments.
+            template: the kernel and its arguments.
 
         Raises:
             CallError: the call is invalid, its kernel failed the known-answer tests, or its deadline passed; the
                 compilation then continues.
         """
-        compiled = kind.recent
+        compiled = template.recent
         if compiled is None:
             self._check_size(count_bytes(operands))
         mesh = await self._supervisor.mesh(call)
@@ -80,9 +82,9 @@ class Execution:
             if (history := mesh.programs.call_history) is not None:
                 history.touch(compiled.call.key)
         else:
-            compiled = await self._resolve(call, kind, operands)
+            compiled = await self._resolve(call, template, operands)
             is_hit = compiled.entry.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
-            kind.recent = compiled if is_hit else None
+            template.recent = compiled if is_hit else None
             return compiled
         entry = compiled.entry
         call.set_program(entry.plan, entry.program.key, entry.answer)
@@ -90,13 +92,15 @@ class Execution:
             self._known_answers.check(entry.program)
         return compiled
 
-    async def _resolve(self, call: ServerCall, kind: CallKind, operands: Sequence[OperandSource]) -> CompiledCall:
+    async def _resolve(
+        self, call: ServerCall, template: CallTemplate, operands: Sequence[OperandSource]
+    ) -> CompiledCall:
         """Returns a call whose program is compiled; compiles it if necessary."""
         types = tuple(operand.type for operand in operands)
         resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
-        stays = kind.keeps or bool(resident_arrays)
+        stays = template.keeps or bool(resident_arrays)
         placements = tuple(item.resident.placement_key if item.resident else b"" for item in operands)
-        request = RequestKey(kind.message, types, stays, placements)
+        request = RequestKey(template.message, types, stays, placements)
         while True:
             mesh = await self._supervisor.mesh(call)
             version = mesh.programs.table.version
@@ -104,12 +108,12 @@ class Execution:
                 _check_epoch(resident_arrays, mesh)
                 completed, entry = cached
                 break
-            if kind.call.kernel in mesh.kernels:
-                call.kernel = kind.call.kernel
-            check_counts(kind.call, len(operands))
+            if template.call.kernel in mesh.kernels:
+                call.kernel = template.call.kernel
+            check_counts(template.call, len(operands))
             _check_epoch(resident_arrays, mesh)
-            encoded = [encode_array_type(each) for each in _without_trailing(types)]
-            completed = AbstractCall(self._complete(kind.call, operands, mesh), encoded, stays)
+            encoded = [encode_array_type(operand_type) for operand_type in _without_trailing(types)]
+            completed = AbstractCall(self._complete(template.call, operands, mesh), encoded, stays)
             call.check("looking for the program")
             try:
                 compiled = mesh.programs.get_or_compile(completed, call.owner)
@@ -125,9 +129,9 @@ class Execution:
         call.set_program(entry.plan, entry.program.key, entry.answer)
         self._known_answers.check(entry.program)
         nbytes = count_bytes(operands, entry.program.results)
-        if not kind.keeps:
+        if not template.keeps:
             self._check_size(nbytes)
-        if kind.refuse_transfers:
+        if template.refuse_transfers:
             check_no_transfers(entry.plan, operands, mesh.ready)
         resident_bytes = sum(resident.device_bytes for resident in resident_arrays)
         device_bytes = max(0, entry.program.device_bytes - resident_bytes)
@@ -135,7 +139,7 @@ class Execution:
         if resident_arrays and (moved := find_transfers(entry.plan, operands, mesh.ready)):
             transfers = kernel_pb2.Plan(transfers=moved)
         return CompiledCall(
-            kind=kind,
+            template=template,
             call=completed,
             types=types,
             placements=placements,
@@ -155,7 +159,7 @@ class Execution:
         buffers: CallBuffers,
         *,
         report_gathered: bool = False,
-    ) -> tuple[Running, CompiledCall]:
+    ) -> tuple[RunningCommand, CompiledCall]:
         """Sends a call whose operands are complete to the mesh, or to the next mesh if that one has ended.
 
         Args:
@@ -173,7 +177,7 @@ class Execution:
         again = False
         while True:
             grant = await self._queue.acquire(call, compiled.device_bytes, share=compiled.launch_share, again=again)
-            running = Running(call, buffers, grant)
+            running = RunningCommand(call, buffers, grant)
             command = link_pb2.Execute(
                 key_digest=compiled.entry.program.key,
                 operands=buffers.operands,
@@ -189,7 +193,7 @@ class Execution:
                     running = await self._finish_loop(call, compiled, loop, running, command, buffers)
             except _ProgramGoneError:
                 again = True
-                compiled = await self.prepare(call, compiled.kind, operands)
+                compiled = await self.prepare(call, compiled.template, operands)
                 continue
             return running, compiled
 
@@ -201,10 +205,10 @@ class Execution:
         call: ServerCall,
         compiled: CompiledCall,
         loop: LoopSlices,
-        running: Running,
+        running: RunningCommand,
         command: link_pb2.Execute,
         buffers: CallBuffers,
-    ) -> Running:
+    ) -> RunningCommand:
         """Launches the slices of a loop behind the first one; returns the last, which has ended.
 
         Raises:
@@ -216,7 +220,7 @@ class Execution:
                 self._loops[loop] = call
                 # The mesh runs the calls that wait before the next slice.
                 grant = await self._queue.acquire(call, compiled.device_bytes, again=True)
-                running = Running(call, buffers, grant)
+                running = RunningCommand(call, buffers, grant)
                 del command.operands[:]
                 command.slice.CopyFrom(following)
                 try:
@@ -251,12 +255,12 @@ class Execution:
     ) -> str:
         """Returns the text of a call's compiled program, cut at a number of bytes."""
         while True:
-            running = Running(call, CallBuffers())
+            running = RunningCommand(call, CallBuffers())
             command = link_pb2.GetCompiledText(key_digest=compiled.entry.program.key, max_bytes=limit_bytes)
             try:
                 _send(compiled, link_pb2.FrontEndMessage(get_compiled_text=command), running)
             except _ProgramGoneError:
-                compiled = await self.prepare(call, compiled.kind, operands)
+                compiled = await self.prepare(call, compiled.template, operands)
                 continue
             return (await running.answer()).compiled_text.text
 
@@ -311,7 +315,7 @@ def _keep_placements(call: kernel_pb2.KernelCall, operands: Sequence[OperandSour
     call.ClearField("uncommitted")
     if not call.HasField("mesh") and resident_arrays:
         _check_same_devices(kept)
-        largest = max(resident_arrays.values(), key=lambda each: each.type.nbytes)  # the first of equals
+        largest = max(resident_arrays.values(), key=lambda resident: resident.type.nbytes)  # the first of equals
         call.mesh.CopyFrom(next(iter(kept.values()), largest).mesh)
         kept = kept or resident_arrays
     for i, resident in kept.items():
@@ -361,10 +365,10 @@ def _check_epoch(resident_arrays: Sequence[ResidentArray], mesh: ReadyMesh) -> N
             raise array_lost(resident.handle)
 
 
-def _without_trailing(kinds: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
+def _without_trailing(types: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
     """Returns the types of the operands without those omitted at the end."""
-    present = [i for i, kind in enumerate(kinds) if kind is not None]
-    return kinds[: present[-1] + 1] if present else ()
+    present = [i for i, operand_type in enumerate(types) if operand_type is not None]
+    return types[: present[-1] + 1] if present else ()
 
 
 def default_mesh(settings: Settings, ready: link_pb2.Ready) -> MeshAxes:
@@ -376,7 +380,7 @@ class _ProgramGoneError(Exception):
     """The mesh does not hold the program any more: it was evicted, or the mesh ended."""
 
 
-def _send(compiled: CompiledCall, message: link_pb2.FrontEndMessage, running: Running) -> None:
+def _send(compiled: CompiledCall, message: link_pb2.FrontEndMessage, running: RunningCommand) -> None:
     """Sends a command that names a program; releases the grant of the command if that is gone."""
     program, table = compiled.entry.program, compiled.mesh.programs.table
 

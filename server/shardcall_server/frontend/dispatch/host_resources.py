@@ -48,7 +48,7 @@ class HostResources:
         self.segments = SegmentTable(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
         self.segment_broker = make_segment_broker() if settings.segments else None
         self.array_table = ResidentArrayTable(
-            partial(_most_resident_bytes, settings, session),
+            partial(_max_resident_bytes, settings, session),
             settings.max_resident_bytes_per_lease,
             settings.lease_s,
             self._delete,
@@ -93,11 +93,11 @@ class HostResources:
             seen = happened
 
 
-def _most_resident_bytes(settings: Settings, session: Callable[[], MeshSession | None]) -> int:
+def _max_resident_bytes(settings: Settings, session: Callable[[], MeshSession | None]) -> int:
     """Returns the limit of resident arrays in bytes; devices that share the host's memory leave half of it to calls."""
     if settings.max_resident_bytes:
         return settings.max_resident_bytes
     present = session()
     device_bytes = present.device_bytes if present else 0
-    most = device_bytes * 7 // 8 or memory_bytes() // 2
-    return min(most, settings.max_device_bytes or most)
+    max_bytes = device_bytes * 7 // 8 or memory_bytes() // 2
+    return min(max_bytes, settings.max_device_bytes or max_bytes)

@@ -27,7 +27,7 @@ _FAILED = object()
 
 
 class _Key(NamedTuple):
-    """Identity of a call; the connection is no part of it, since a repeated call may come by another one."""
+    """Identity of a call, without its connection, since a repetition may come by another one."""
 
     principal: str
     request_id: str
@@ -58,8 +58,8 @@ class HashedChunks(Iterator[Any]):
 
 
 @dataclass
-class _First:
-    """The first call of a key.
+class _FirstExecution:
+    """The first execution of a call.
 
     Attributes:
         digest: the digest of its request.
@@ -101,8 +101,8 @@ class IdempotencyTable:
         self._keep_s = keep_s
         self._clock = clock
         self._lock = threading.Lock()  # guards all of these; no call runs or continues under it
-        self._firsts: dict[_Key, _First] = {}
-        self._done: OrderedDict[_Key, _First] = OrderedDict()
+        self._executions: dict[_Key, _FirstExecution] = {}
+        self._done: OrderedDict[_Key, _FirstExecution] = OrderedDict()
         self._counts: Counter[str] = Counter()  # by principal, as is the next
         self._bytes: Counter[str] = Counter()
 
@@ -125,11 +125,11 @@ class IdempotencyTable:
             CallError: REQUEST_ID_REUSED, if another call had this id, or any error of ``run``.
         """
         key = _Key(call.principal_name, call.request_id)
-        ours = _First(_digest(request), chunks)
+        ours = _FirstExecution(_digest(request), chunks)
         while True:
             with self._lock:
                 self._forget_old()
-                first = self._firsts.setdefault(key, ours)
+                first = self._executions.setdefault(key, ours)
             if first is ours:
                 return await self._run(key, ours, run)
             if first.digest != ours.digest:
@@ -141,12 +141,12 @@ class IdempotencyTable:
                 raise _reused(key, "a call with other chunks")
             return answer  # type: ignore[no-any-return]  # of the same request
 
-    async def _run(self, key: _Key, first: _First, run: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _run(self, key: _Key, first: _FirstExecution, run: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
             answer = await run()
         except BaseException:
             with self._lock:
-                del self._firsts[key]
+                del self._executions[key]
             first.answer.set_result(_FAILED)
             raise
         with self._lock:
@@ -162,16 +162,16 @@ class IdempotencyTable:
             key, oldest = next(iter(self._done.items()))
             if self._clock() - oldest.done_at <= self._keep_s:
                 if len(self._done) > self._max_answers:
-                    key = self._oldest_of_most(self._counts)
+                    key = self._eviction_candidate(self._counts)
                 elif self._bytes.total() > self._max_bytes:
-                    key = self._oldest_of_most(self._bytes)
+                    key = self._eviction_candidate(self._bytes)
                 else:
                     return
             first = self._done.pop(key)
-            del self._firsts[key]
+            del self._executions[key]
             self._add(key, -1, -first.nbytes)
 
-    def _oldest_of_most(self, counts: Counter[str]) -> _Key:
+    def _eviction_candidate(self, counts: Counter[str]) -> _Key:
         """Returns the oldest key of the principal with the most answers, so that no principal evicts others'."""
         ((principal, _),) = counts.most_common(1)
         return next(key for key in self._done if key.principal == principal)
@@ -210,7 +210,7 @@ def _digest(request: Message | bytes) -> bytes:
 
 
 def _nbytes(answer: object) -> int:
-    """Returns the size of the messages that an answer consists of; its other parts are not its own."""
+    """Returns the size of the messages of an answer; its other parts are shared with other answers."""
     if isinstance(answer, tuple):
         return sum(map(_nbytes, answer))
     if isinstance(answer, Message):

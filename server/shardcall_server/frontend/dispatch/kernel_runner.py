@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from shardcall.v1 import kernel_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.types.sizes import exact
-from shardcall_server.frontend.dispatch.compiled_call import CallKind, CompiledCall
+from shardcall_server.frontend.dispatch.compiled_call import CallTemplate, CompiledCall
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, put_inline
 from shardcall_server.frontend.dispatch.results import Results, add_inline_results, commit
@@ -35,14 +35,14 @@ class KernelRequest(NamedTuple):
     """A call of a kernel.
 
     Attributes:
-        kind: the kernel and its arguments.
+        template: the kernel and its arguments.
         operands: the sources of the operands.
         nbytes: the bytes of those that arrive in messages.
         handles: the handles of results that stay; empty if the server chooses them.
         space: the part of the caller's segment that receives the results.
     """
 
-    kind: CallKind
+    template: CallTemplate
     operands: Sequence[OperandSource]
     nbytes: int
     handles: Sequence[bytes] = ()
@@ -110,11 +110,11 @@ class KernelRunner:
         kept: Sequence[Reservation] = ()
         try:
             self._refuse_large("operands", request.nbytes)
-            compiled = await self._execution.prepare(call, request.kind, request.operands)
+            compiled = await self._execution.prepare(call, request.template, request.operands)
             program, nbytes = compiled.entry.program, compiled.nbytes
             if not program.trusted:
                 await self._execution.admit(call, compiled)
-            if request.kind.keeps:
+            if request.template.keeps:
                 kept = self._reserve(call, request, compiled.entry)
             elif reserve is not None:
                 self._refuse_large("results", nbytes.results)
@@ -157,7 +157,7 @@ class KernelRunner:
 
     async def prepare(self, call: ServerCall, request: KernelRequest) -> CompiledCall:
         """Returns a call whose program is compiled and may run now; raises CallError as `Execution` does."""
-        compiled = await self._execution.prepare(call, request.kind, request.operands)
+        compiled = await self._execution.prepare(call, request.template, request.operands)
         await self._execution.admit(call, compiled)
         return compiled
 
@@ -167,7 +167,7 @@ class KernelRunner:
     ) -> Iterator[tuple[Results, Sequence[Reservation]]]:
         """Allocates the buffers of a call, and reserves quota for kept results, during the body."""
         types = compiled.entry.program.results
-        kept = self._reserve(call, request, compiled.entry) if request.kind.keeps else ()
+        kept = self._reserve(call, request, compiled.entry) if request.template.keeps else ()
         ids = [item.array_id for item in kept]
         try:
             with self._buffer_allocator.allocated(
@@ -195,7 +195,7 @@ class KernelRunner:
         kept: list[Reservation] = []
         try:
             for nbytes in entry.device_bytes:
-                reservation = self._array_table.reserve(request.kind.lease_id, nbytes, call.principal_name)
+                reservation = self._array_table.reserve(request.template.lease_id, nbytes, call.principal_name)
                 kept.append(reservation)
         except BaseException:
             for reservation in kept:

@@ -1,4 +1,4 @@
-"""Slices of loops: launches of as many iterations as take about as long as others may wait."""
+"""Slices of loops: launches of several iterations, for about as long as other calls may wait."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class LoopSlices:
     Attributes:
         is_resumed: whether there was more than one slice.
         began: the time of its creation, of `time.monotonic`.
-        ran: the iterations that have run.
-        left: those that are left at most.
+        ran: the number of iterations that have run.
+        left: the maximum number of remaining iterations.
 
     Args:
-        program: the program, which the times of iterations are kept with.
+        program: the program, with which the time of an iteration is kept.
         slice_s: the time that a slice is to take, in seconds.
         grants: the number of launches before the first.
     """
@@ -41,7 +41,7 @@ class LoopSlices:
         self._id = next(_ids)
 
     def first(self) -> loop_pb2.LoopSlice:
-        """Returns the first slice; of one iteration if it is not known how long one takes."""
+        """Returns the first slice, which has one iteration if the time of an iteration is not known."""
         return loop_pb2.LoopSlice(loop_id=self._id, max_iterations=self._fitting() if self._program.iteration_s else 1)
 
     def after(self, executed: link_pb2.Executed, grants: int) -> loop_pb2.LoopSlice | None:

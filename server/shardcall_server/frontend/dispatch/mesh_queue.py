@@ -110,7 +110,7 @@ class MeshQueue:
 
     def __init__(self, max_launched: int, max_queued: int, max_queued_per_client: int, budget: DeviceBudget) -> None:
         self._max_launched = max_launched
-        self._least_share = 1.0 if max_launched == 1 else 0.0  # one call at a time
+        self._min_share = 1.0 if max_launched == 1 else 0.0  # one call at a time
         self._max_queued = max_queued
         self._max_queued_per_client = max_queued_per_client
         self.budget = budget
@@ -145,7 +145,7 @@ class MeshQueue:
         Raises:
             CallError: too many calls wait, the devices lack the memory, the deadline passed or the caller left.
         """
-        share = max(share, self._least_share)
+        share = max(share, self._min_share)
         with self._lock:
             if not self._line and self.launched + share <= self._max_launched:
                 if self.budget.add(device_bytes):
@@ -208,15 +208,15 @@ class MeshQueue:
         return decided
 
     def _check_limits(self, owner: str) -> None:
-        own = self._line.count(owner)
-        if not own:  # every owner of a call slot may have one call waiting
+        owner_count = self._line.count(owner)
+        if not owner_count:  # every owner of a call slot may have one call waiting
             return
         for reason, whose, waiting, limit, setting in (
             (Reason.SERVER_BUSY, "calls", len(self._line), self._max_queued, "max_queued_calls"),
             (
                 Reason.QUOTA_EXCEEDED,
                 "of this client's calls",
-                own,
+                owner_count,
                 self._max_queued_per_client,
                 "max_queued_calls_per_client",
             ),
@@ -224,6 +224,6 @@ class MeshQueue:
             if waiting >= limit:
                 raise CallError(
                     reason,
-                    f"{waiting} {whose} wait for the mesh already, the most that may; repeat the call later",
+                    f"{waiting} {whose} wait for the mesh already, the maximum; repeat the call later",
                     metadata={"limit": setting, "allowed": str(limit)},
                 )

@@ -68,18 +68,18 @@ def check_types(
     Raises:
         CallError: the description of an operand is invalid.
     """
-    kinds = decode_operand_types(types)
-    if len(handles) > len(kinds):
+    decoded = decode_operand_types(types)
+    if len(handles) > len(decoded):
         raise CallError(
             Reason.MALFORMED_REQUEST,
-            f"{len(handles)} handles came for {len(kinds)} operands; give at most one for each",
+            f"{len(handles)} handles came for {len(decoded)} operands; give at most one for each",
             field="handles",
         )
-    sources = [OperandSource(kind) for kind in kinds]
+    sources = [OperandSource(operand_type) for operand_type in decoded]
     for i, handle in enumerate(handles):
         if handle:
             resident = kernel_service_pb2.ResidentArray(handle=handle)
-            operand = kernel_service_pb2.Operand(type=types[i] if kinds[i] else None, resident=resident)
+            operand = kernel_service_pb2.Operand(type=types[i] if decoded[i] else None, resident=resident)
             sources[i] = _resident(operand, f"operand {i}", array_table, owner)
     return tuple(sources)
 

@@ -90,8 +90,8 @@ class MeshSupervisor:
         self._workers = workers
         self._config = config
         self._hosts = config.hosts
-        # Guards the mesh of now and those who wait for it; no call continues under it. gRPC's health service is
-        # set under it.
+        # Guards the current mesh and the calls that wait for it; no call continues under it. gRPC's health
+        # service is set under it.
         self._lock = lock("the lock of the supervisor")
         self._mesh: Future[ReadyMesh] = Future()
         self._waiting: set[Future[None]] = set()  # one for each call that waits for that mesh
@@ -115,8 +115,8 @@ class MeshSupervisor:
         return state
 
     def exit_counts(self) -> Mapping[str, int]:
-        """Returns the number of exits of the mesh by kind."""
-        return {kind.value: count for kind, count in self._mesh_history.exit_counts.items()}
+        """Returns the number of exits of the mesh by cause."""
+        return {cause.value: count for cause, count in self._mesh_history.exit_counts.items()}
 
     async def mesh(self, call: ServerCall) -> ReadyMesh:
         """Returns the mesh, once it answers.

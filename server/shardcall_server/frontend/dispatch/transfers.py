@@ -49,16 +49,16 @@ def _transfers(program: kernel_pb2.Plan, operands: Sequence[OperandSource], read
         # Equal messages are the usual case, and comparing them costs a hundredth of the rest.
         if resident is None or (resident.mesh == program.mesh and resident.placement == required):
             continue
-        placed, wanted = placement_from_proto(resident.placement), placement_from_proto(required)
+        placed, target = placement_from_proto(resident.placement), placement_from_proto(required)
         assert placed is not None
-        assert wanted is not None
-        over, to = mesh.from_proto(resident.mesh), mesh.from_proto(program.mesh)
+        assert target is not None
+        source_mesh, target_mesh = mesh.from_proto(resident.mesh), mesh.from_proto(program.mesh)
         hosts = len({device.process_index for device in ready.devices}) > 1
-        transfer = resharding.find_transfer(index, over, placed, to, wanted, between_hosts=hosts)
+        transfer = resharding.find_transfer(index, source_mesh, placed, target_mesh, target, between_hosts=hosts)
         if transfer is not None:
             transfers.append(transfer)
     return transfers
 
 
-def _shown(over: mesh.Mesh, spec: object) -> str:
-    return shorten(f"{spec} on {over}", _MAX_SHOWN)
+def _shown(placed_on: mesh.Mesh, spec: object) -> str:
+    return shorten(f"{spec} on {placed_on}", _MAX_SHOWN)

@@ -59,9 +59,9 @@ class HostServer:
         self._gate = Gate(tokens)
         self._floods = floods
         self._refusals = SparseWarning("calls were not admitted")
-        most = 2 * settings.hosts + _SPARE_HOSTS
+        max_calls = 2 * settings.hosts + _SPARE_HOSTS
         self._server = grpc.server(
-            CountedThreads(most, most, "host"),
+            CountedThreads(max_calls, max_calls, "host"),
             options=[
                 *grpc_options(settings),
                 # Later options win: a lost host must be noticed soon.
@@ -73,9 +73,9 @@ class HostServer:
                 ("grpc.max_send_message_length", MESSAGE_BYTES),
                 # An agent always has a call; other connections must make way for agents.
                 ("grpc.max_connection_idle_ms", _MAX_IDLE_MS),
-                ("grpc.max_allowed_incoming_connections", max(settings.max_connections, 2 * most)),
+                ("grpc.max_allowed_incoming_connections", max(settings.max_connections, 2 * max_calls)),
             ],
-            maximum_concurrent_rpcs=most,
+            maximum_concurrent_rpcs=max_calls,
         )
         join: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(self._join, _parse, None)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Join": join}),))
@@ -126,7 +126,7 @@ class HostServer:
 
 
 def _parse(data: bytes) -> Any:
-    """Parses a request; returns `_MALFORMED` if it is none, since gRPC itself would answer INTERNAL."""
+    """Parses a request; returns `_MALFORMED` if it is invalid, since gRPC itself would answer INTERNAL."""
     try:
         return decode(_CARRIER, data)
     except Exception:  # noqa: BLE001  # protobuf raises more than its own DecodeError

@@ -115,10 +115,10 @@ class Hosts:
 
     def _check(self, hello: host_service_pb2.Hello) -> None:
         check_held(self._lock)
-        own, versions = version("shardcall"), hello.versions
-        if versions.shardcall != own:
+        installed, versions = version("shardcall"), hello.versions
+        if versions.shardcall != installed:
             raise HostRefusedError(
-                f"host {hello.name} has shardcall {versions.shardcall} and the server {own}; install the same"
+                f"host {hello.name} has shardcall {versions.shardcall} and the server {installed}; install the same"
             )
         first = self._versions
         if first is not None and (versions.jax, versions.jaxlib) != (first.jax, first.jaxlib):
@@ -314,13 +314,13 @@ def starts_of_hosts(start: link_pb2.Start, workers: Sequence[Worker]) -> list[li
     first = hosted[0]
     starts = []
     for i, worker in enumerate(hosted):
-        own = link_pb2.Start()
-        own.CopyFrom(start)
-        own.virtual_devices = worker.devices
-        own.process.index, own.process.count = i, len(hosted)
-        own.process.coordinator = f"{bracket(first.address)}:{first.started.free_port}"
-        own.process.address = worker.address
+        worker_start = link_pb2.Start()
+        worker_start.CopyFrom(start)
+        worker_start.virtual_devices = worker.devices
+        worker_start.process.index, worker_start.process.count = i, len(hosted)
+        worker_start.process.coordinator = f"{bracket(first.address)}:{first.started.free_port}"
+        worker_start.process.address = worker.address
         if worker.data_link is not None:
-            own.program_dir = ""  # the agent knows where, on its host
-        starts.append(own)
+            worker_start.program_dir = ""  # the agent knows where, on its host
+        starts.append(worker_start)
     return starts

@@ -225,8 +225,8 @@ class _Layout:
         arrays: list[tuple[int, np.ndarray]] = []
         for data, placement in zip(operands_of(message), self._plan.operands, strict=False):
             if data.HasField("span"):
-                kind, held = self._table.held(placement, self._plan.mesh, self._process)
-                arrays += self._add(data.blocks, self._array(data.span, kind), held)
+                array_type, held = self._table.held(placement, self._plan.mesh, self._process)
+                arrays += self._add(data.blocks, self._array(data.span, array_type), held)
         return arrays
 
     def results(self, message: link_pb2.FrontEndMessage) -> list[tuple[int, np.ndarray]]:
@@ -235,17 +235,17 @@ class _Layout:
         begin = self.nbytes
         for destination, placement in zip(results_of(message), self._plan.results, strict=False):
             if destination.HasField("span"):
-                kind, gathered = self._table.gathered(placement, self._plan.mesh, self._process)
-                arrays += self._add(destination.blocks, self._array(destination.span, kind), gathered)
+                array_type, gathered = self._table.gathered(placement, self._plan.mesh, self._process)
+                arrays += self._add(destination.blocks, self._array(destination.span, array_type), gathered)
         gaps, end = [], begin
         for offset, piece in arrays:
             gaps.append((offset - end, piece))
             end = offset + piece.nbytes
         return gaps
 
-    def _array(self, span: link_pb2.MemorySpan, kind: ArrayType) -> np.ndarray:
-        memory = self._memory[span.memory_id].view(span.offset, kind.nbytes)
-        array: np.ndarray = np.ndarray(kind.shape, kind.dtype, buffer=memory)
+    def _array(self, span: link_pb2.MemorySpan, array_type: ArrayType) -> np.ndarray:
+        memory = self._memory[span.memory_id].view(span.offset, array_type.nbytes)
+        array: np.ndarray = np.ndarray(array_type.shape, array_type.dtype, buffer=memory)
         return array
 
     def _add(

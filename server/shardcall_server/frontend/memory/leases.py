@@ -144,7 +144,7 @@ class ArrayLease:
         client_quota: counts those of all leases of its owner; None without authentication.
         arrays: its arrays by handle, oldest first.
         expires_at: the moment of its expiry, by the table's clock.
-        kept_until: the moment before which it does not expire.
+        min_expires_at: the moment before which it does not expire.
     """
 
     owner: str
@@ -153,7 +153,7 @@ class ArrayLease:
     client_quota: Quota | None = None
     arrays: dict[bytes, ResidentArray] = field(default_factory=dict)
     expires_at: float = 0.0
-    kept_until: float = -math.inf
+    min_expires_at: float = -math.inf
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
@@ -207,9 +207,9 @@ class LeaseTable:
         """Returns and renews an owner's lease, which is created if there is none."""
         key = (owner, lease_id)
         if key not in self._leases:
-            whose, most = "the arrays of this lease", self._max_bytes
-            if most or owner:
-                quota = Quota(whose, MAX_LEASE_ARRAYS, lambda _: most or math.inf, "max_resident_bytes_per_lease")
+            whose, max_bytes = "the arrays of this lease", self._max_bytes
+            if max_bytes or owner:
+                quota = Quota(whose, MAX_LEASE_ARRAYS, lambda _: max_bytes or math.inf, "max_resident_bytes_per_lease")
             else:
                 quota = self._client_quota(whose, MAX_LEASE_ARRAYS)
             self._leases[key] = ArrayLease(owner, lease_id, quota, self._client(owner))
@@ -224,8 +224,8 @@ class LeaseTable:
         return self._clients.get(owner)
 
     def _client_quota(self, whose: str, max_arrays: int) -> Quota:
-        if most := self._max_client_bytes:
-            return Quota(whose, max_arrays, lambda _: most, "max_resident_bytes_per_client")
+        if max_bytes := self._max_client_bytes:
+            return Quota(whose, max_arrays, lambda _: max_bytes, "max_resident_bytes_per_client")
         return Quota(whose, max_arrays, self._left_bytes, "max_resident_bytes", self._describe_others)
 
     def renew(self, lease: ArrayLease) -> None:
@@ -235,7 +235,7 @@ class LeaseTable:
 
     def keep(self, lease: ArrayLease, min_s: float) -> None:
         """Sets the seconds from now before which a lease does not expire."""
-        lease.kept_until = self._clock() + min_s
+        lease.min_expires_at = self._clock() + min_s
 
     def of_owner(self, owner: str) -> list[ArrayLease]:
         """Returns the leases of an owner; renews none."""
@@ -257,7 +257,7 @@ class LeaseTable:
         is kept longer, until the first of its expiries after that time.
         """
         while (first := next(iter(self._leases.values()), None)) is not None and first.expires_at <= self._clock():
-            if first.quota.arrays == len(first.arrays) and first.kept_until <= self._clock():
+            if first.quota.arrays == len(first.arrays) and first.min_expires_at <= self._clock():
                 return self._leases.pop((first.owner, first.lease_id))
             self.renew(first)
         return None

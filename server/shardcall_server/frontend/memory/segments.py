@@ -227,11 +227,11 @@ class SegmentTable:
                     field="size_bytes",
                     metadata={"bytes": str(size), "limit": str(self.max_bytes)},
                 )
-            own, any_ = Reason.QUOTA_EXCEEDED, Reason.SERVER_BUSY
+            quota, busy = Reason.QUOTA_EXCEEDED, Reason.SERVER_BUSY
             for reason, used, more, limit, what in (
-                (own, self._owner_bytes[owner], size, self.max_bytes, "bytes in this client's segments"),
-                (own, self._owner_count[owner], 1, MAX_OWNER_SEGMENTS, "segments of this client"),
-                (any_, self.count, 1, MAX_SEGMENTS, "segments in total"),
+                (quota, self._owner_bytes[owner], size, self.max_bytes, "bytes in this client's segments"),
+                (quota, self._owner_count[owner], 1, MAX_OWNER_SEGMENTS, "segments of this client"),
+                (busy, self.count, 1, MAX_SEGMENTS, "segments in total"),
             ):
                 if used + more > limit:
                     raise CallError(

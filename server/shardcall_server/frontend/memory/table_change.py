@@ -9,6 +9,7 @@ from types import TracebackType
 from shardcall_server.frontend.memory.leases import ResidentArray
 
 
+# A class, since a generator-based context manager makes several more Python calls, and a call changes the table often.
 class TableChange:
     """A change of the table of resident arrays, during which it is locked; every call makes some.
 

@@ -1,6 +1,8 @@
 """Counters that every call changes.
 
-Prometheus's own counters take a lock and four function calls each; these take one lock for all counters of a call.
+Prometheus's own counters take a lock and four function calls each; these take one lock for all counters of a call. With
+the other changes of this sort (docs/figures.md), the front end makes 124 calls of its own Python functions for a small
+call instead of 256.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class TotalsByName:
     """Counts calls by kernel and by principal; numbers only grow.
 
     Args:
-        max_names: the most kernels, and the most principals, that are counted.
+        max_names: the limit of kernels, and of principals, that are counted.
     """
 
     def __init__(self, max_names: int = _MAX_NAMES) -> None:
@@ -70,7 +70,7 @@ class TotalsByName:
     def snapshot(self) -> tuple[Totals, Totals]:
         """Returns the totals by kernel, and by principal."""
         with self._lock:
-            copies = ({name: dataclasses.replace(each) for name, each in of.items()} for of in self._both())
+            copies = ({name: dataclasses.replace(total) for name, total in totals.items()} for totals in self._both())
             by_kernel, by_principal = copies
             return by_kernel, by_principal
 

@@ -34,7 +34,7 @@ class MetricsServer:
     Args:
         host: the address to listen on.
         port: the port; 0 lets the system choose.
-        timeout_s: how long one connection may take.
+        timeout_s: the time limit of one connection.
 
     Attributes:
         address: the address in use, "host:port".

@@ -45,7 +45,7 @@ class Sources:
     Attributes:
         usage: returns the usage of memory, devices and programs.
         programs: counts of compiled and evicted programs.
-        restarts: returns the number of restarts of the mesh by kind.
+        restarts: returns the number of restarts of the mesh by cause.
         strategies_timed: returns the number of strategies selected by timing.
         limits: returns limits by the name of their setting.
     """
@@ -81,8 +81,8 @@ class StateCollector(Collector):
             disk.add_metric([outcome], count)
         yield disk
         restarts = CounterMetricFamily("shardcall_mesh_restarts", "Restarts of the mesh, by kind.", labels=["kind"])
-        for kind, count in sources.restarts().items():
-            restarts.add_metric([kind], count)
+        for cause, count in sources.restarts().items():
+            restarts.add_metric([cause], count)
         yield restarts
         yield CounterMetricFamily(
             "shardcall_strategies_timed",
@@ -117,12 +117,12 @@ def _known_answers(state: server_info_service_pb2.KnownAnswers) -> Iterator[Metr
 
 
 def _programs(counts: ProgramCounts) -> Iterator[Metric]:
-    made = CounterMetricFamily(
-        "shardcall_programs_made", "Programs by source: compiled or loaded from disk.", labels=["source"]
+    by_source = CounterMetricFamily(
+        "shardcall_programs_prepared", "Programs by source: compiled or loaded from disk.", labels=["source"]
     )
-    made.add_metric(["compiled"], counts.compiled)
-    made.add_metric(["disk"], counts.from_disk)
-    yield made
+    by_source.add_metric(["compiled"], counts.compiled)
+    by_source.add_metric(["disk"], counts.from_disk)
+    yield by_source
     yield CounterMetricFamily(
         "shardcall_compiles_after_ready",
         "Programs compiled while the mesh was ready, for which calls may have waited.",

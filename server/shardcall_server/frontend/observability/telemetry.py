@@ -50,7 +50,7 @@ class Telemetry:
 
         Args:
             usage: returns the usage of memory, devices and programs.
-            restarts: returns the number of restarts of the mesh by kind.
+            restarts: returns the number of restarts of the mesh by cause.
             autotuner: the autotuner; None if strategies are not timed.
             max_resident_bytes: returns the limit of resident arrays.
 

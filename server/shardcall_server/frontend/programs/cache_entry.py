@@ -93,8 +93,8 @@ class CacheEntry:
     def device_bytes(self) -> tuple[int, ...]:
         """The bytes that each result takes on the devices, counting copies on several of them."""
         return tuple(
-            ArrayType(tuple(placement.block_shape), kind.dtype).nbytes * len(self.plan.mesh.device_ids)
-            for placement, kind in zip(self.plan.results, self.program.results, strict=True)
+            ArrayType(tuple(placement.block_shape), result_type.dtype).nbytes * len(self.plan.mesh.device_ids)
+            for placement, result_type in zip(self.plan.results, self.program.results, strict=True)
         )
 
     @cached_property

@@ -17,7 +17,7 @@ from shardcall_server.compilation.program_store import ENTRY_NAME
 from shardcall_server.frontend.programs.call_history import FILE_NAME, MAX_FILE_BYTES
 from shardcall_server.setting_groups import default_cache_dir
 
-__all__ = ["StoredProgram", "UsedCall", "counted_calls", "default_cache_dir", "remove_programs", "stored_programs"]
+__all__ = ["CallSummary", "StoredProgram", "counted_calls", "default_cache_dir", "remove_programs", "stored_programs"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class StoredProgram:
 
 
 @dataclass(frozen=True)
-class UsedCall:
-    """A call of the call history.
+class CallSummary:
+    """A call of the call history, as text.
 
     Attributes:
         call: the kernel with the types of its operands, its mesh and its specs.
@@ -73,25 +73,27 @@ def remove_programs(cache_dir: Path, used_before: float | None = None) -> list[S
     return removed
 
 
-def counted_calls(cache_dir: Path) -> list[UsedCall]:
+def counted_calls(cache_dir: Path) -> list[CallSummary]:
     """Returns the calls of the call history, the most frequent first; none if there is no history or it is damaged."""
     path = cache_dir / FILE_NAME
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             return []
         entries = json.loads(path.read_text())["calls"]
-        calls = [_used_call(entry) for entry in entries]
+        calls = [_summary(entry) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError, json_format.ParseError):
         return []
     return sorted(calls, key=lambda call: call.count, reverse=True)
 
 
-def _used_call(entry: dict[str, Any]) -> UsedCall:
+def _summary(entry: dict[str, Any]) -> CallSummary:
     call = json_format.ParseDict(entry["call"], kernel_pb2.KernelCall())
-    kinds = [arrays.from_proto(json_format.ParseDict(each, array_pb2.ArrayType())) for each in entry["operands"]]
-    text = f"{call.kernel}({', '.join(map(str, kinds))})"
+    operand_types = [
+        arrays.from_proto(json_format.ParseDict(operand, array_pb2.ArrayType())) for operand in entry["operands"]
+    ]
+    text = f"{call.kernel}({', '.join(map(str, operand_types))})"
     if call.HasField("mesh"):
         text += f" on {mesh.from_proto(call.mesh).short}"
     sharded = [str(specs.from_proto(spec.spec)) for spec in call.in_specs if spec.HasField("spec")]
     text += f" by {', '.join(sharded)}" if sharded else ""
-    return UsedCall(text, str(entry.get("devices", "")), float(entry.get("count", 0)), float(entry.get("used", 0)))
+    return CallSummary(text, str(entry.get("devices", "")), float(entry.get("count", 0)), float(entry.get("used", 0)))

@@ -1,4 +1,4 @@
-"""The calls that came lately and their counts, which decide what the next start of the mesh compiles first."""
+"""Recent calls and their counts, by which the next start of the mesh compiles programs ahead."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FADING = 0.5  # the weight of counts from before a start
 
 
 @dataclass
-class CountedCall:
+class HistoryEntry:
     """A call and its use.
 
     Attributes:
@@ -71,18 +71,18 @@ class CallHistory:
     If the file is damaged or cannot be written, the next start only compiles fewer programs ahead.
 
     Args:
-        directory: the folder of the file; empty for none: then restarts of the mesh know the calls, and no later start
-            of the server does.
-        max_calls: the most calls that are kept.
+        directory: the folder of the file; empty for none. Without a file, the history outlasts restarts of the mesh
+            and ends with the server.
+        max_calls: the limit of calls that are kept.
     """
 
     def __init__(self, directory: str, max_calls: int = _MAX_CALLS) -> None:
         self._max_calls = max_calls
         self._file = Path(directory, FILE_NAME) if directory else None
         self._lock = threading.Lock()  # guards the next two; the file is read and written without it
-        self._calls: OrderedDict[CallKey, CountedCall] = OrderedDict()  # the one used last is the last
+        self._calls: OrderedDict[CallKey, HistoryEntry] = OrderedDict()  # the one used last is the last
         self._removed: set[CallKey] = set()
-        self._in_file: OrderedDict[CallKey, CountedCall] = OrderedDict()
+        self._in_file: OrderedDict[CallKey, HistoryEntry] = OrderedDict()
         self._version: tuple[int, ...] = ()  # of the file that these calls were read from or written to
         self._warned = False
         self._closing = threading.Event()  # ends the thread
@@ -104,7 +104,7 @@ class CallHistory:
         if self.touch(call.key) or call.call.ByteSize() > _MAX_CALL_BYTES:
             return
         with self._lock:
-            self._calls.setdefault(call.key, CountedCall(call, 1.0, time.time(), self.devices))
+            self._calls.setdefault(call.key, HistoryEntry(call, 1.0, time.time(), self.devices))
             self._removed.discard(call.key)
             while len(self._calls) > self._max_calls:
                 self._calls.popitem(last=False)
@@ -112,7 +112,7 @@ class CallHistory:
         self._has_new.set()
 
     def add_when_compiled(self, call: AbstractCall, entry: CacheEntry | Future[CacheEntry]) -> None:
-        """Counts a call when its program is there, and not if it is refused."""
+        """Counts a call once its program is compiled; does not count one that is refused."""
         if not isinstance(entry, Future):
             self.add(call)
         elif not self.touch(call.key):
@@ -138,7 +138,7 @@ class CallHistory:
             self._has_changed = True
         self._has_new.set()
 
-    def most_frequent(self) -> list[CountedCall]:
+    def by_frequency(self) -> list[HistoryEntry]:
         """Returns the calls of the present devices, the most frequent first."""
         with self._lock:
             here = [counted for counted in self._calls.values() if counted.devices == self.devices]
@@ -177,7 +177,7 @@ class CallHistory:
         except (OSError, PrivateFileError) as error:
             self._warn("the call history cannot be written, and the next start will not know it", error)
 
-    def _read(self, fading: float) -> OrderedDict[CallKey, CountedCall]:
+    def _read(self, fading: float) -> OrderedDict[CallKey, HistoryEntry]:
         if self._file is None:
             return OrderedDict()
         calls = decode_calls(private_files.read_file(self._file, MAX_FILE_BYTES, is_secret=False))[: self._max_calls]
@@ -191,7 +191,7 @@ class CallHistory:
             structlog.get_logger().warning(event, reason=str(error))
 
 
-def decode_calls(text: bytes) -> list[CountedCall]:
+def decode_calls(text: bytes) -> list[HistoryEntry]:
     """Returns the calls of a history, or of a file in the same form: counts, times and devices may be missing there.
 
     Raises:
@@ -223,7 +223,7 @@ def decode_calls(text: bytes) -> list[CountedCall]:
     return calls
 
 
-def _decode(item: Any) -> CountedCall:
+def _decode(item: Any) -> HistoryEntry:
     if unknown := sorted(set(item) - _FIELDS):
         raise ValueError(f"{unknown[0]!r} is unknown; allowed are {', '.join(sorted(_FIELDS))}")
     call = json_format.ParseDict(item["call"], kernel_pb2.KernelCall())
@@ -235,11 +235,11 @@ def _decode(item: Any) -> CountedCall:
     count, used = float(item.get("count", 0)), float(item.get("used", 0))
     if not (0 <= count < math.inf and 0 <= used < math.inf):
         raise ValueError("count or used is negative or not finite")
-    return CountedCall(abstract, count, min(used, time.time()), str(item.get("devices", "")))
+    return HistoryEntry(abstract, count, min(used, time.time()), str(item.get("devices", "")))
 
 
 def _version(file: Path) -> tuple[int, ...]:
-    """Returns what changes whenever a file is replaced; empty if there is none."""
+    """Returns values that change whenever a file is replaced; empty if there is no file."""
     try:
         status = file.stat()
     except OSError:

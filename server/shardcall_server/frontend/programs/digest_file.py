@@ -102,4 +102,4 @@ class DigestFile(ABC, Generic[K, V]):
 
     @abstractmethod
     def _decode(self, content: Any) -> V:
-        """Returns the value of a piece of JSON; raises almost anything if it is none."""
+        """Returns the value of a piece of JSON; may raise any exception if it is invalid."""

@@ -69,15 +69,15 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         self._tests: dict[str, _Test] = {}
         self._session: MeshSession | None = None
         self._jaxlib = ""
-        self._own_call_id = -1
-        self._rests_until_s = 0.0
+        self._test_call_id = -1
+        self._next_test_at_s = 0.0
         self._thread.start()
 
     def begin(self, session: MeshSession) -> None:
         """Continues with a new mesh, which is ready."""
         ready = session.ready.result()
         with self._changed:
-            self._session, self._jaxlib, self._own_call_id = session, ready.versions.jaxlib, -1
+            self._session, self._jaxlib, self._test_call_id = session, ready.versions.jaxlib, -1
             before, self._tests = self._tests, {}
             for test in ready.known_answers:
                 self._tests[test.name] = self._test(test, before.get(test.name))
@@ -148,11 +148,11 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         began_s = time.monotonic()
         try:
             self._try(*task)
-        except Exception:  # noqa: BLE001  # the next is to be run all the same
+        except Exception:  # noqa: BLE001  # the next test is run nevertheless
             structlog.get_logger().exception("a known-answer test could not be run", known_answer=task[1].name)
             self._give_up_if_hopeless(task[1])
         finished_s = time.monotonic()
-        self._rests_until_s = finished_s + _REST * (finished_s - began_s)
+        self._next_test_at_s = finished_s + _REST * (finished_s - began_s)
 
     def _pending(self) -> list[_Test]:
         return [test for test in self._tests.values() if not test.verdict.done()]
@@ -166,18 +166,18 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         pending, session = self._pending(), self._session
         if session is None or not pending or session.ended:
             return None
-        wanted = next((test for test in pending if test.is_awaited), None)
-        return (session, wanted or pending[0]) if wanted is not None or self._is_quiet(session) else None
+        awaited = next((test for test in pending if test.is_awaited), None)
+        return (session, awaited or pending[0]) if awaited is not None or self._is_quiet(session) else None
 
     def _is_quiet(self, session: MeshSession) -> bool:
         """Returns whether no call has needed the mesh lately, and the last test is long enough ago."""
-        if time.monotonic() < self._rests_until_s:
+        if time.monotonic() < self._next_test_at_s:
             return False
-        return session.idle and (session.newest_call_id == self._own_call_id or session.idle_s >= _QUIET_S)
+        return session.idle and (session.newest_call_id == self._test_call_id or session.idle_s >= _QUIET_S)
 
     def _ask(self, session: MeshSession, test: _Test, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
         answer = session.command(message)
-        self._own_call_id = -1 if test.is_awaited else message.call_id
+        self._test_call_id = -1 if test.is_awaited else message.call_id
         return answer.result()
 
     def _try(self, session: MeshSession, test: _Test) -> None:
@@ -228,7 +228,7 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         except InvalidStateError:  # it was settled when a mesh came that does not have it
             return
         self._report(verdict)
-        if all(each.verdict.done() for each in list(self._tests.values())):
+        if all(other.verdict.done() for other in list(self._tests.values())):
             state = self.state()
             structlog.get_logger().info(
                 "known-answer tests done", passed=state.passed, failed=len(state.failures), pending=state.pending

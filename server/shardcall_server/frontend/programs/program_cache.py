@@ -22,8 +22,8 @@ class ProgramCache:
 
     Args:
         limits: bounds of its programs.
-        counts: counts what happens to programs.
-        call_history: counts the calls; None if nobody needs that.
+        counts: counts compilations, loads and evictions.
+        call_history: counts the calls; None if they are not counted.
 
     Attributes:
         call_history: as above; callers that find a program without `get` count it.

@@ -92,7 +92,7 @@ class ProgramCompiler:
     Args:
         session: the mesh that compiles and holds the programs.
         limits: bounds of its programs.
-        counts: counts what happens to programs.
+        counts: counts compilations, loads and evictions.
 
     Attributes:
         table: the programs that the mesh holds.
@@ -160,10 +160,10 @@ class ProgramCompiler:
         self._send(compilation)
 
     def _check_limits(self, owner: str) -> None:
-        own = sum(compilation.owner == owner for compilation in self._compilations) if owner else 0
+        owner_count = sum(compilation.owner == owner for compilation in self._compilations) if owner else 0
         for reason, count, limit, what in (
             (Reason.SERVER_BUSY, len(self._compilations), _MAX_COMPILATIONS, "programs"),
-            (Reason.QUOTA_EXCEEDED, own, _MAX_COMPILATIONS_PER_CLIENT, "programs for this client"),
+            (Reason.QUOTA_EXCEEDED, owner_count, _MAX_COMPILATIONS_PER_CLIENT, "programs for this client"),
         ):
             if count >= limit:
                 raise CallError(
@@ -180,7 +180,7 @@ class ProgramCompiler:
             raise
 
     def _follow(self, compilation: Compilation) -> None:
-        """Continues when the answer is there: at once if it is, so that the launch lock must not be held."""
+        """Continues when the answer has come, possibly at once, so the launch lock must not be held."""
         assert compilation.answer is not None
         compilation.answer.add_done_callback(lambda done: self._on_answer(compilation, done))
 
@@ -190,7 +190,7 @@ class ProgramCompiler:
                 entry = self._advance(compilation, answer)
         except SessionEndedError:
             compilation.future.set_exception(mesh_restarted())
-        except Exception as error:  # noqa: BLE001  # whatever it is, nobody may wait for ever
+        except Exception as error:  # noqa: BLE001  # whatever it is, no caller may wait forever
             compilation.future.set_exception(error)
         else:
             if entry is not None:

@@ -95,7 +95,7 @@ class ProgramTable:
             self._bytes += program.program_bytes
         self._programs.move_to_end(program.key)
         while len(self) > self._limits.max_programs or (self._bytes > self._limits.max_bytes and len(self) > 1):
-            self._evict(self._least_wanted())
+            self._evict(self._eviction_victim())
 
     def alias(self, call: CallKey, entry: CacheEntry) -> None:
         """Makes a call find a program, unless that has been evicted."""
@@ -113,7 +113,7 @@ class ProgramTable:
             del self._entries[program.aliases.popitem(last=False)[0]]
 
     def pin(self, program: CachedProgram) -> None:
-        """Keeps a program without aliases, until it is unpinned; the bounds hold all the same."""
+        """Keeps a program without aliases until it is unpinned; the bounds still apply."""
         check_held(self._launch_lock)
         program.pins += 1
 
@@ -131,7 +131,7 @@ class ProgramTable:
         if not program.aliases and not program.pins and not program.evicted:
             self._evict(program)
 
-    def _least_wanted(self) -> CachedProgram:
+    def _eviction_victim(self) -> CachedProgram:
         """Returns the least recently used program, of a client that has more than its share if there is one."""
         owner, count = Counter(program.owner for program in self).most_common(1)[0]
         has_too_many = count > client_share(len(self))

@@ -16,7 +16,7 @@ class TaskThread(ABC, Generic[T]):
     """Performs one task after the other, each as soon as `_pop` returns it.
 
     Args:
-        poll_s: the interval at which `_pop` is called while tasks wait for something that notifies nobody.
+        poll_s: the interval at which `_pop` is called while tasks wait for a change that is not notified.
     """
 
     def __init__(self, name: str, poll_s: float) -> None:

@@ -18,7 +18,7 @@ from shardcall_core.layouts.layout import MeshAxes
 from shardcall_core.wire.private_files import PrivateFileError, read_file
 from shardcall_server.compilation.program_store import private_program_dir
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
-from shardcall_server.frontend.programs.call_history import MAX_FILE_BYTES, CallHistory, CountedCall, decode_calls
+from shardcall_server.frontend.programs.call_history import MAX_FILE_BYTES, CallHistory, HistoryEntry, decode_calls
 from shardcall_server.frontend.programs.keys import AbstractCall
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
@@ -32,8 +32,12 @@ _PASSING = {Reason.MESH_RESTARTED, Reason.MESH_NOT_READY, Reason.SERVER_BUSY, Re
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """A call whose program is wanted; `name` says where it is in the manifest, empty for one of the call history."""
+class _WarmUpItem:
+    """A call whose program is compiled ahead.
+
+    Attributes:
+        name: its position in the manifest, for messages; empty for a call of the call history.
+    """
 
     call: AbstractCall
     name: str = ""
@@ -67,10 +71,10 @@ class WarmUp:
     def prepare(self, session: MeshSession, programs: ProgramCache) -> None:
         """Compiles programs on a mesh that has just started; returns before that unless it is the first mesh."""
         is_first, self._is_first = self._is_first, False
-        wanted = deque(self._wanted(session.ready.result()))
-        if not wanted or not self._settings.warm_up_s:
+        waiting = deque(self._items(session.ready.result()))
+        if not waiting or not self._settings.warm_up_s:
             return
-        thread = threading.Thread(target=self._compile, args=[session, programs, wanted], name="warm-up", daemon=True)
+        thread = threading.Thread(target=self._compile, args=[session, programs, waiting], name="warm-up", daemon=True)
         thread.start()
         if is_first:
             thread.join(self._settings.warm_up_s)
@@ -84,7 +88,7 @@ class WarmUp:
         """Writes the call history."""
         self.call_history.close()
 
-    def _wanted(self, ready: link_pb2.Ready) -> Iterator[_Wanted]:
+    def _items(self, ready: link_pb2.Ready) -> Iterator[_WarmUpItem]:
         devices = f"{ready.platform} {len(ready.devices)}"
         self.call_history.devices = devices
         default_mesh = encode_mesh(MeshAxes(self._settings.mesh_axes or (("x", len(ready.devices)),)))
@@ -92,32 +96,32 @@ class WarmUp:
             if counted.devices in ("", devices):
                 kernel = shorten(counted.call.call.kernel)
                 name = f"{self._settings.warm_up_file}, call {number} ({kernel})"
-                yield _Wanted(_completed(counted.call, default_mesh), name)
-        for counted in self.call_history.most_frequent()[: self._settings.max_cached_programs]:
-            yield _Wanted(counted.call)
+                yield _WarmUpItem(_completed(counted.call, default_mesh), name)
+        for counted in self.call_history.by_frequency()[: self._settings.max_cached_programs]:
+            yield _WarmUpItem(counted.call)
 
-    def _compile(self, session: MeshSession, programs: ProgramCache, wanted: deque[_Wanted]) -> None:
+    def _compile(self, session: MeshSession, programs: ProgramCache, waiting: deque[_WarmUpItem]) -> None:
         """Compiles until nothing is left, or the mesh has ended."""
         began_s, count, from_disk = time.monotonic(), 0, 0
-        compiling: dict[Future[CacheEntry], _Wanted] = {}
-        while compiling or (wanted and not session.ended):
-            while wanted and len(compiling) < _AT_ONCE and not session.ended:
-                each = wanted.popleft()
+        compiling: dict[Future[CacheEntry], _WarmUpItem] = {}
+        while compiling or (waiting and not session.ended):
+            while waiting and len(compiling) < _AT_ONCE and not session.ended:
+                item = waiting.popleft()
                 try:
-                    entry = programs.compiler.get_or_compile(each.call)
+                    entry = programs.compiler.get_or_compile(item.call)
                 except CallError as error:
-                    self._refuse(each, error)
+                    self._refuse(item, error)
                 except SessionEndedError:
                     break
                 else:
                     if isinstance(entry, Future):
-                        compiling[entry] = each
+                        compiling[entry] = item
                     else:
                         count += 1
             for future in wait(compiling, return_when=FIRST_COMPLETED).done:
-                each = compiling.pop(future)
+                item = compiling.pop(future)
                 if (failure := future.exception()) is not None:
-                    self._refuse(each, failure)
+                    self._refuse(item, failure)
                 else:
                     count += 1
                     from_disk += future.result().answer.from_disk
@@ -125,25 +129,23 @@ class WarmUp:
             "programs compiled ahead",
             count=count,
             from_disk=from_disk,
-            left=len(wanted),
+            left=len(waiting),
             seconds=round(time.monotonic() - began_s, 3),
         )
 
-    def _refuse(self, wanted: _Wanted, error: BaseException) -> None:
-        """Drops a call of the history that fails, lest it end every mesh; reports one of the manifest."""
+    def _refuse(self, item: _WarmUpItem, error: BaseException) -> None:
+        """Drops a call of the history that fails, so that it cannot end every mesh; reports one of the manifest."""
         log = structlog.get_logger()
-        if not wanted.name:
-            self.call_history.remove(wanted.call.key)
-            log.info(
-                "a frequent program could not be compiled ahead", kernel=wanted.call.call.kernel, reason=str(error)
-            )
+        if not item.name:
+            self.call_history.remove(item.call.key)
+            log.info("a frequent program could not be compiled ahead", kernel=item.call.call.kernel, reason=str(error))
             return
-        log.warning("a program of the manifest could not be compiled", call=wanted.name, reason=str(error))
+        log.warning("a program of the manifest could not be compiled", call=item.name, reason=str(error))
         if isinstance(error, CallError) and error.reason not in _PASSING:
-            self._refusals.append(f"{wanted.name}: {error.message}")
+            self._refusals.append(f"{item.name}: {error.message}")
 
 
-def _read_manifest(name: str) -> list[CountedCall]:
+def _read_manifest(name: str) -> list[HistoryEntry]:
     """Returns the calls of a file in the form of the call history; their kernels check them later."""
     try:
         return decode_calls(read_file(Path(name), MAX_FILE_BYTES, is_secret=False, allow_sticky=True))

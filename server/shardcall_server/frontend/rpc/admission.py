@@ -142,18 +142,18 @@ class Slots:
         self.taken += number
         by_owner, by_connection = self._by_owner, self._by_connection
         owner, connection = call.owner, (call.owner, call.connection)
-        by_owner[owner] = own = by_owner.get(owner, 0) + number
+        by_owner[owner] = of_owner = by_owner.get(owner, 0) + number
         by_connection[connection] = of_connection = by_connection.get(connection, 0) + number
-        if not own:
+        if not of_owner:
             del by_owner[owner]
         if not of_connection:
             del by_connection[connection]
 
     def _refusal(self, call: ServerCall) -> CallError | None:
-        own = self._by_owner.get(call.owner, 0)
-        if self.taken >= (self._total if own else self.capacity):
+        of_owner = self._by_owner.get(call.owner, 0)
+        if self.taken >= (self._total if of_owner else self.capacity):
             return self.busy_error()
-        if own >= self._per_client:
+        if of_owner >= self._per_client:
             return self._quota_exceeded("client", self._per_client)
         several = call.owner != call.connection
         if several and self._by_connection.get((call.owner, call.connection), 0) >= self._per_connection:

@@ -173,7 +173,7 @@ class AwaitedChecks:
         """Removes and returns the RPC to cancel; None below the limit."""
         if sum(map(len, self._by_connection.values())) < self._limit:
             return None
-        connection = max(self._by_connection, key=lambda each: len(self._by_connection[each]))
+        connection = max(self._by_connection, key=lambda peer: len(self._by_connection[peer]))
         return self._pop(connection, next(iter(self._by_connection[connection])))
 
     def _pop(self, connection: str, number: int) -> grpc.ServicerContext | None:

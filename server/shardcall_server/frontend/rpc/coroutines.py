@@ -1,7 +1,8 @@
 """Drivers of the coroutines of calls.
 
 The stages of a call are coroutines that suspend on futures. A unary or streamed RPC runs them on its own thread, which
-waits. The items of a call stream have no thread: whoever completes a future resumes the coroutines that wait for it.
+waits. The items of a call stream have no thread: the thread that completes a future resumes the coroutines that wait
+for it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Task:
         self._finish = finish
         self.context = contextvars.copy_context()
         self._interrupted = False
-        self._ticket: list[None] = []  # whoever takes its item resumes the coroutine
+        self._ticket: list[None] = []  # the thread that takes its item resumes the coroutine
         self._waiting: Waiting | None = None
 
     def start(self) -> None:
@@ -117,7 +118,7 @@ class Task:
         return None
 
     def wait(self, waiting: Waiting) -> None:
-        """Resumes the coroutine when a promise is kept; for this module.
+        """Resumes the coroutine when a future is done; for this module.
 
         Another thread may run the next part before this method returns.
         """

@@ -112,12 +112,12 @@ class Drain:
 
     def wait(self, timeout_s: float) -> bool:
         """Waits for the calls in progress and those expected; returns whether all have ended."""
-        until = self._clock() + timeout_s
+        deadline = self._clock() + timeout_s
         with self._changed:
             while self._calls or self._expected:
                 now = self._clock()
-                moments = [until, *(expiry for _, expiry in self._expected.values() if not self._calls)]
-                if now >= until:
+                moments = [deadline, *(expiry for _, expiry in self._expected.values() if not self._calls)]
+                if now >= deadline:
                     return False
                 self._changed.wait(max(0.0, min(moments) - now))
                 self._remove_expired()

@@ -1,6 +1,7 @@
 """Values that another thread sets, with callbacks.
 
-A `concurrent.futures.Future` has a condition variable, which takes most of the time that a small call spends in it.
+A `concurrent.futures.Future` creates a condition variable with a reentrant lock, which took a tenth of the time of a
+small call.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class ServerCall:
         return max(0.0, self.deadline - time.monotonic())
 
     @property
-    def is_wanted(self) -> bool:
+    def is_active(self) -> bool:
         """True while the caller waits for the answer: before the deadline, and until it cancels."""
         return self.remaining_s > 0 and self.cut_off_by is None and self._context.is_active()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2
 from shardcall_server.frontend.rpc.status import CallStatus
-from shardcall_server.frontend.services.streamed_call import Ran
+from shardcall_server.frontend.services.streamed_call import CallOutcome
 
 _POLL_S = 0.5
 _FRAME_BYTES = 1 << 20
@@ -26,7 +26,7 @@ class AnswerQueue:
     """The answers that wait to be sent. Any thread adds answers, and one sends them."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[int, Ran] | _Failure | Exception | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, CallOutcome] | _Failure | Exception | None] = SimpleQueue()
         self._plans: OrderedDict[int, tuple[int, kernel_pb2.Plan]] = OrderedDict()
 
     @property
@@ -34,9 +34,9 @@ class AnswerQueue:
         """True if no answer waits."""
         return self._queue.empty()
 
-    def add(self, number: int, ran: Ran) -> None:
+    def add(self, number: int, outcome: CallOutcome) -> None:
         """Adds the answer of a call that has succeeded."""
-        self._queue.put((number, ran))
+        self._queue.put((number, outcome))
 
     def add_failure(self, number: int, status: CallStatus, *, is_counted: bool = True) -> None:
         """Adds the answer of a call that has failed.
@@ -93,12 +93,12 @@ class AnswerQueue:
             pass
         return numbers
 
-    def _add_answer(self, frame: call_stream_pb2.CallStreamResponse, number: int, ran: Ran) -> int:
+    def _add_answer(self, frame: call_stream_pb2.CallStreamResponse, number: int, outcome: CallOutcome) -> int:
         """Adds the answer of a call to a frame; returns its size in bytes.
 
         The slots of plans are assigned in the order of sending.
         """
-        response, plan, transfers = ran
+        response, plan, transfers = outcome
         answer = frame.answers.add(number=number, response=response.SerializeToString())
         assigned = self._plans.get(id(plan))
         if assigned is None:

@@ -16,7 +16,7 @@ from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, put_inline, read_header
 from shardcall_server.frontend.dispatch.results import Results
-from shardcall_server.frontend.dispatch.running import Running
+from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import (
@@ -107,7 +107,7 @@ class ArrayServicer:
                 buffers.region.reserve(buffers.region_bytes, lambda: call.check("allocating memory for the array"))
             command = link_pb2.GetArray(array_id=resident.array_id, result=buffers.results[0], report_gathered=True)
             grant = call.run(self._queue.acquire(call))
-            running = Running(call, buffers, grant)
+            running = RunningCommand(call, buffers, grant)
             _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), running)
             running.wait_for(1)
             results = Results([resident.type], buffers)
@@ -162,14 +162,14 @@ class ArrayServicer:
         self, request: array_service_pb2.RenewLeaseRequest, call: ServerCall
     ) -> array_service_pb2.RenewLeaseResponse:
         """Renews a lease."""
-        most_s = self._settings.max_lease_s
-        if not 0 <= request.min_seconds <= most_s:
+        max_s = self._settings.max_lease_s
+        if not 0 <= request.min_seconds <= max_s:
             raise CallError(
                 Reason.MALFORMED_REQUEST,
                 f"the arrays are to be kept for {request.min_seconds:g} s without a client, and the server allows 0 to "
-                f"{most_s:g} (--max-lease-s)",
+                f"{max_s:g} (--max-lease-s)",
                 field="min_seconds",
-                metadata={"seconds": f"{request.min_seconds:g}", "allowed": f"{most_s:g}"},
+                metadata={"seconds": f"{request.min_seconds:g}", "allowed": f"{max_s:g}"},
             )
         return array_service_pb2.RenewLeaseResponse(
             holds_arrays=self._array_table.renew(request.lease_id, call.principal_name, request.min_seconds)
@@ -197,21 +197,23 @@ class ArrayServicer:
         self, call: ServerCall, header: array_service_pb2.PutArrayHeader, reservation: Reservation, buffers: CallBuffers
     ) -> ResidentArray:
         """Sends the array to the mesh; if the mesh has ended before, to the next one."""
-        kind = check_operand(header.array, "operand 0", self._array_table, call.principal_name, may_stream=True).type
-        assert kind is not None
+        array_type = check_operand(
+            header.array, "operand 0", self._array_table, call.principal_name, may_stream=True
+        ).type
+        assert array_type is not None
         again = False
         while True:
             mesh = await self._supervisor.mesh(call)
             command = link_pb2.PutArray(
                 array_id=reservation.array_id,
-                type=encode_array_type(kind),
+                type=encode_array_type(array_type),
                 mesh=header.mesh,
                 spec=header.spec,
                 data=buffers.operands[0],
             )
-            plan = _plan(kind, header, len(mesh.ready.devices))
+            plan = _plan(array_type, header, len(mesh.ready.devices))
             grant = await self._queue.acquire(call, reservation.device_bytes, again=again)
-            running = Running(call, buffers, grant)
+            running = RunningCommand(call, buffers, grant)
             try:
                 running.send(mesh.session, link_pb2.FrontEndMessage(put_array=command), plan)
             except SessionEndedError:
@@ -219,15 +221,15 @@ class ArrayServicer:
                 continue
             with running.deleted_unless_done([reservation.array_id]):
                 put = (await running.answer()).array_put
-                nbytes = ArrayType(tuple(put.placement.block_shape), kind.dtype).nbytes * len(put.mesh.device_ids)
-                return reservation.commit(running.epoch, kind, put.mesh, put.placement, nbytes)
+                nbytes = ArrayType(tuple(put.placement.block_shape), array_type.dtype).nbytes * len(put.mesh.device_ids)
+                return reservation.commit(running.epoch, array_type, put.mesh, put.placement, nbytes)
 
 
 def _send_to_holder(
     resident: ResidentArray,
     mesh: ReadyMesh,
     message: link_pb2.FrontEndMessage,
-    running: Running,
+    running: RunningCommand,
 ) -> None:
     """Sends a command to the mesh that holds an array."""
     try:
@@ -237,7 +239,7 @@ def _send_to_holder(
         raise array_lost(resident.handle) from None
 
 
-def _plan(kind: ArrayType, header: array_service_pb2.PutArrayHeader, device_count: int) -> kernel_pb2.Plan:
+def _plan(array_type: ArrayType, header: array_service_pb2.PutArrayHeader, device_count: int) -> kernel_pb2.Plan:
     """Returns the placement of an array on a mesh of ``device_count`` devices.
 
     Raises:
@@ -245,16 +247,16 @@ def _plan(kind: ArrayType, header: array_service_pb2.PutArrayHeader, device_coun
     """
     axes = decode_mesh(header.mesh)
     valid_ids = range(device_count)
-    device_ids, spec = check_put(kind, decode_spec(header.spec), axes, header.mesh.device_ids, valid_ids)
+    device_ids, spec = check_put(array_type, decode_spec(header.spec), axes, header.mesh.device_ids, valid_ids)
     placement = kernel_pb2.ArrayPlacement(
-        type=encode_array_type(kind),
+        type=encode_array_type(array_type),
         spec=encode_spec(spec),
-        padded_shape=padded_shape(kind.shape, spec, axes),
-        block_shape=block_shape(kind.shape, spec, axes),
+        padded_shape=padded_shape(array_type.shape, spec, axes),
+        block_shape=block_shape(array_type.shape, spec, axes),
     )
     return kernel_pb2.Plan(mesh=encode_mesh(axes, device_ids), operands=[placement])
 
 
-def _device_bytes(kind: ArrayType, plan: kernel_pb2.Plan) -> int:
+def _device_bytes(array_type: ArrayType, plan: kernel_pb2.Plan) -> int:
     """Returns the bytes that an array takes on all devices."""
-    return ArrayType(tuple(plan.operands[0].block_shape), kind.dtype).nbytes * len(plan.mesh.device_ids)
+    return ArrayType(tuple(plan.operands[0].block_shape), array_type.dtype).nbytes * len(plan.mesh.device_ids)

@@ -1,4 +1,4 @@
-"""Conversion of what a call raises to its status, and the record of it."""
+"""Conversion of the exceptions of calls to statuses, and the records of calls that failed."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
-from shardcall_server.frontend.services.stream_item import StreamItem, own_copy, prepared_call, refuse_counts
+from shardcall_server.frontend.services.stream_item import StreamItem, detached_copy, prepared_call, refuse_counts
 from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
-from shardcall_server.frontend.services.streamed_call import PreparedCall, Ran, StreamServices, run_streamed
+from shardcall_server.frontend.services.streamed_call import CallOutcome, PreparedSlot, StreamServices, run_streamed
 from shardcall_server.link.wire import MAX_OPERANDS
 
 METHOD = "CallStream"
@@ -76,7 +76,7 @@ class ServerCallStream:
         self._metadata = context.invocation_metadata()
         self._peer: str = context.peer()
         self._principal = principal
-        self._prepared: dict[int, PreparedCall | CallError] = {}
+        self._prepared: dict[int, PreparedSlot | CallError] = {}
         self._arrays = StreamedArrays(services.array_table)
         self._items: dict[int, StreamItem] = {}
         self._nbytes = 0
@@ -188,13 +188,13 @@ class ServerCallStream:
             )
         self._admit_token()
         session = self._services.session()
-        is_shared = len(frame.items) > 1 and len(data) > _SMALL_FRAME_BYTES  # a part keeps all of it in memory
+        is_shared = len(frame.items) > 1 and len(data) > _SMALL_FRAME_BYTES  # an item keeps all of its frame in memory
         with session.batch if session is not None else nullcontext():
             for item in frame.items:
                 self._item_number += 1
                 match item.WhichOneof("item"):
                     case "call":
-                        self._start(own_copy(item.call) if is_shared else item.call)
+                        self._start(detached_copy(item.call) if is_shared else item.call)
                     case "prepare":
                         self._prepare(item.prepare)
                     case "cancel":
@@ -219,7 +219,7 @@ class ServerCallStream:
                 field="slot",
             )
         try:
-            prepared: PreparedCall | CallError = prepared_call(message)
+            prepared: PreparedSlot | CallError = prepared_call(message)
         except CallError as error:  # of the calls that name the slot
             prepared = error
         self._prepared[message.slot] = prepared
@@ -340,16 +340,16 @@ class ServerCallStream:
             )
         return min(timeout_s or math.inf, self._limits.max_call_s)
 
-    def _finish(self, item: StreamItem, ran: Ran | None, error: Exception | None) -> None:
+    def _finish(self, item: StreamItem, outcome: CallOutcome | None, error: Exception | None) -> None:
         """Records the end of a call and queues its answer."""
-        if error is not None or ran is None:
+        if error is not None or outcome is None:
             status = failed_call(self._services.recorder, METHOD, error or RuntimeError("no answer"), item.call)
             self._answers.add_failure(item.number, status)
         else:
             try:
                 self._services.recorder.finish(METHOD, item.call)
             finally:
-                self._answers.add(item.number, ran)
+                self._answers.add(item.number, outcome)
 
     def _fail_early(self, item: StreamItem, error: CallError) -> None:
         if isinstance(error, _StreamError):

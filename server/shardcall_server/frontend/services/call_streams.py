@@ -109,10 +109,10 @@ class CallStreams:
                     del self._by_owner[owner]
 
     def _check(self, owner: str) -> None:
-        most = client_share(self._max_streams)
+        client_limit = client_share(self._max_streams)
         for reason, count, limit, whose in (
             (Reason.SERVER_BUSY, self._by_owner.total(), self._max_streams, "all clients"),
-            (Reason.QUOTA_EXCEEDED, self._by_owner.get(owner, 0), most, "this client"),
+            (Reason.QUOTA_EXCEEDED, self._by_owner.get(owner, 0), client_limit, "this client"),
         ):
             if count >= limit:
                 raise CallError(

@@ -122,14 +122,14 @@ class CallInterceptor(grpc.ServerInterceptor):
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
         serialize = _unless_bytes(cast(Any, handler.response_serializer))
         begin = partial(self._begin, name)
-        kind = _Kind(method, RULES[name].needs_call_slot, handler.request_streaming)
+        traits = _MethodTraits(method, RULES[name].needs_call_slot, handler.request_streaming)
         implementation = cast(
             Any, handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
         )
         if handler.response_streaming:
-            streaming = self._streaming(implementation, begin, kind)
+            streaming = self._streaming(implementation, begin, traits)
             return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
-        unary = self._unary(implementation, begin, kind)
+        unary = self._unary(implementation, begin, traits)
         return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
 
     def _wrap_call_stream(self, handler: Handler) -> Handler:
@@ -153,31 +153,31 @@ class CallInterceptor(grpc.ServerInterceptor):
         return failed_call(self._call_recorder, name, error, call)
 
     def _unary(
-        self, method: Callable[[Any, ServerCall], Any], begin: Begin, kind: _Kind
+        self, method: Callable[[Any, ServerCall], Any], begin: Begin, traits: _MethodTraits
     ) -> Callable[[Any, grpc.ServicerContext], Any]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Any:
             call = None
             try:
                 call = begin(context)
-                with self._admitted(call, requests, kind) as arriving:
-                    answer = method(arriving if kind.streams else next(arriving), call)
+                with self._admitted(call, requests, traits) as arriving:
+                    answer = method(arriving if traits.streams else next(arriving), call)
             except Exception as error:  # noqa: BLE001  # the outermost handler
-                return context.abort_with_status(self._failed(kind.name, error, call))
-            self._call_recorder.finish(kind.name, call)
+                return context.abort_with_status(self._failed(traits.name, error, call))
+            self._call_recorder.finish(traits.name, call)
             return answer
 
         return behaviour
 
     def _streaming(
-        self, method: Callable[[Any, ServerCall], Generator[Any]], begin: Begin, kind: _Kind
+        self, method: Callable[[Any, ServerCall], Generator[Any]], begin: Begin, traits: _MethodTraits
     ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             call = None
             try:
                 call = begin(context)
                 with (
-                    self._admitted(call, requests, kind) as arriving,
-                    closing(method(arriving if kind.streams else next(arriving), call)) as answers,
+                    self._admitted(call, requests, traits) as arriving,
+                    closing(method(arriving if traits.streams else next(arriving), call)) as answers,
                 ):
                     for answer in answers:
                         with self._idle_limit(call, "the caller took none of the results"):
@@ -185,16 +185,16 @@ class CallInterceptor(grpc.ServerInterceptor):
             except GeneratorExit:  # the caller has cancelled, or the call was cut off
                 cut_off_by = call.cut_off_by if call else None
                 reason = cut_off_by.reason if cut_off_by else Reason.CANCELLED
-                self._call_recorder.finish(kind.name, call, STATUS_CODES[reason], reason)
+                self._call_recorder.finish(traits.name, call, STATUS_CODES[reason], reason)
                 raise
             except Exception as error:  # noqa: BLE001  # the outermost handler
-                context.abort_with_status(self._failed(kind.name, error, call))
-            self._call_recorder.finish(kind.name, call)
+                context.abort_with_status(self._failed(traits.name, error, call))
+            self._call_recorder.finish(traits.name, call)
 
         return behaviour
 
     @contextmanager
-    def _admitted(self, call: ServerCall, requests: Iterator[Any], kind: _Kind) -> Iterator[Iterator[Any]]:
+    def _admitted(self, call: ServerCall, requests: Iterator[Any], traits: _MethodTraits) -> Iterator[Iterator[Any]]:
         """Admits a call during the body and yields its requests; cuts the call off soon after its deadline.
 
         A client that stalls blocks the handler's thread in gRPC, which only the end of the RPC unblocks.
@@ -205,12 +205,14 @@ class CallInterceptor(grpc.ServerInterceptor):
 
         with (
             self.drain.working(call.connection),
-            self._admission.admitted(call, needs_slot=kind.needs_slot) as advance,
+            self._admission.admitted(call, needs_slot=traits.needs_slot) as advance,
             self._deadline_timer.at(call.deadline + _GRACE_S, cut_off),
         ):
-            yield self._arriving(call, requests, kind, advance)
+            yield self._arriving(call, requests, traits, advance)
 
-    def _arriving(self, call: ServerCall, requests: Iterator[Any], kind: _Kind, advance: Advance) -> Iterator[Any]:
+    def _arriving(
+        self, call: ServerCall, requests: Iterator[Any], traits: _MethodTraits, advance: Advance
+    ) -> Iterator[Any]:
         """Yields the requests of a call, each with the idle limit; the call's arrival ends after the last.
 
         A method with one request is registered as a streaming one, which is the same on the wire: gRPC would otherwise
@@ -221,9 +223,9 @@ class CallInterceptor(grpc.ServerInterceptor):
                 request = next(requests, None)
             if call.cut_off_by is not None:  # gRPC only ends the stream
                 raise call.cut_off_by
-            if not kind.streams:
+            if not traits.streams:
                 advance(False)
-                yield _parsed(request if request is not None else _Malformed())
+                yield _parsed(request if request is not None else _ParseFailure())
                 return
             if request is None:
                 advance(True)
@@ -261,8 +263,8 @@ class CallInterceptor(grpc.ServerInterceptor):
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """The kind of a method.
+class _MethodTraits:
+    """The properties of a method on which the handling of its calls depends.
 
     Attributes:
         name: the method's name without its service, "Execute".
@@ -275,7 +277,7 @@ class _Kind:
     streams: bool
 
 
-class _Malformed:
+class _ParseFailure:
     """A request that could not be parsed, which gRPC itself would answer with INTERNAL."""
 
 
@@ -284,7 +286,7 @@ def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         try:
             return deserialize(data)
         except Exception:  # noqa: BLE001  # protobuf raises more than its own DecodeError
-            return _Malformed()
+            return _ParseFailure()
 
     return parse
 
@@ -295,7 +297,7 @@ def _unless_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def _parsed(request: Any) -> Any:
-    if isinstance(request, _Malformed):
+    if isinstance(request, _ParseFailure):
         raise CallError(
             Reason.MALFORMED_REQUEST,
             "the request is not a message of this method; use stubs generated from shardcall's protos",

@@ -13,7 +13,7 @@ from shardcall_core.call_error import LISTING_OF_KERNELS, CallError, Reason, did
 from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
-from shardcall_server.frontend.dispatch.compiled_call import CallKind
+from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner, check_computed
@@ -76,7 +76,7 @@ class KernelServicer:
     ) -> kernel_service_pb2.PlanResponse:
         """Returns the plan of a call without running it."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
-        compiled = call.run(self._execution.prepare(call, CallKind(request.call), operands))
+        compiled = call.run(self._execution.prepare(call, CallTemplate(request.call), operands))
         return kernel_service_pb2.PlanResponse(plan=compiled.plan, cache=compiled.entry.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
@@ -84,7 +84,7 @@ class KernelServicer:
     ) -> kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
-        compiled = call.run(self._execution.prepare(call, CallKind(request.call), operands))
+        compiled = call.run(self._execution.prepare(call, CallTemplate(request.call), operands))
         text = ""
         if request.include_text:
             limit_bytes = self._settings.max_message_bytes - _TEXT_RESERVE_BYTES
@@ -174,14 +174,14 @@ class KernelServicer:
 
 
 def _request(request: kernel_service_pb2.ExecuteRequest, operands: Sequence[OperandSource]) -> KernelRequest:
-    kind = CallKind(
+    template = CallTemplate(
         request.call,
         keeps=request.keep_results,
         lease_id=request.lease_id,
         refuse_transfers=request.refuse_transfers,
     )
     space = request.result_space if request.HasField("result_space") else None
-    return KernelRequest(kind, operands, count_bytes(operands).operands, space=space)
+    return KernelRequest(template, operands, count_bytes(operands).operands, space=space)
 
 
 def _inline(operands: Sequence[kernel_service_pb2.Operand]) -> list[bytes | None]:

@@ -9,7 +9,7 @@ from shardcall.v1 import call_stream_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.frontend.services.streamed_call import PreparedCall
+from shardcall_server.frontend.services.streamed_call import PreparedSlot
 from shardcall_server.link.wire import check_counts
 
 _MAX_PREPARED_BYTES = 64 << 10
@@ -68,7 +68,7 @@ class StreamItem:
         return None
 
 
-def own_copy(message: M) -> M:
+def detached_copy(message: M) -> M:
     """Returns a copy without unknown fields; a part of a message keeps all of its memory."""
     message.DiscardUnknownFields()
     copy = type(message)()
@@ -76,7 +76,7 @@ def own_copy(message: M) -> M:
     return copy
 
 
-def prepared_call(message: call_stream_pb2.PrepareCall) -> PreparedCall:
+def prepared_call(message: call_stream_pb2.PrepareCall) -> PreparedSlot:
     """Returns the assignment of a slot.
 
     Raises:
@@ -89,10 +89,10 @@ def prepared_call(message: call_stream_pb2.PrepareCall) -> PreparedCall:
             field="prepare",
         )
     check_counts(message.call, len(message.operands))
-    return PreparedCall(own_copy(message))
+    return PreparedSlot(detached_copy(message))
 
 
-def refuse_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedCall) -> NoReturn:
+def refuse_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedSlot) -> NoReturn:
     """Refuses a call with a wrong number of operands or too many result handles.
 
     Raises:

@@ -85,7 +85,7 @@ class StreamedArrays:
         return ArrayClaim(self, operands, results, sources, owner)
 
     def _source(self, handle: bytes, index: int) -> ResidentArray | Promise[ResidentArray] | CallError | None:
-        """Returns the source of an operand as earlier items determine it; None for one of the table, or omitted."""
+        """Returns the source of an operand by the items before; None for an array of the table or an omitted one."""
         check_held(self._lock)
         if handle in self._deleted:  # by an earlier item, though still in use
             return array_lost(handle, f"operand {index}")
@@ -242,7 +242,7 @@ class ArrayClaim:
         self._arrays.settle(self, resident_arrays, None)
 
     def finish(self) -> None:
-        """Releases the arrays of a call that was answered from the answer to the same call before.
+        """Releases the arrays of a repeated call, which was answered with the answer to the first one.
 
         Raises:
             CallError: ARRAY_LOST, if its results have been deleted since.

@@ -13,7 +13,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
-from shardcall_server.frontend.dispatch.compiled_call import CallKind
+from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
@@ -50,7 +50,7 @@ class StreamServices:
     session: Callable[[], MeshSession | None]
 
 
-class PreparedCall:
+class PreparedSlot:
     """The assignment of a slot.
 
     Args:
@@ -59,7 +59,7 @@ class PreparedCall:
     Attributes:
         message: the message.
         types: the types of the operands; None for those on the mesh or omitted.
-        kind: the kernel and its arguments.
+        template: the kernel and its arguments.
         sources: the sources of operands that are in messages or omitted.
 
     Raises:
@@ -69,8 +69,8 @@ class PreparedCall:
     def __init__(self, message: call_stream_pb2.PrepareCall) -> None:
         self.message = message
         self.types = decode_operand_types(message.operands)
-        self.sources = tuple(OperandSource(kind) for kind in self.types)
-        self.kind = CallKind(
+        self.sources = tuple(OperandSource(operand_type) for operand_type in self.types)
+        self.template = CallTemplate(
             message.call,
             keeps=message.keep_results,
             lease_id=message.lease_id,
@@ -86,7 +86,7 @@ class PreparedCall:
         return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
 
 
-Ran: TypeAlias = tuple[kernel_service_pb2.ExecuteResponse, kernel_pb2.Plan, kernel_pb2.Plan]
+CallOutcome: TypeAlias = tuple[kernel_service_pb2.ExecuteResponse, kernel_pb2.Plan, kernel_pb2.Plan]
 """The outcome of a call: the response without its plan, the plan of its program, and a plan of its transfers."""
 
 
@@ -95,11 +95,11 @@ async def run_streamed(
     arrays: StreamedArrays,
     call: ServerCall,
     message: call_stream_pb2.StreamedCall,
-    prepared: PreparedCall,
+    prepared: PreparedSlot,
     claim: ArrayClaim | None,
     number: int,
     reserve: Callable[[int], Awaitable[None] | None],
-) -> Ran:
+) -> CallOutcome:
     """Runs a call of a stream.
 
     Args:
@@ -117,7 +117,7 @@ async def run_streamed(
     """
     services.recorder.begin(call)
 
-    async def execute() -> Ran:
+    async def execute() -> CallOutcome:
         resident_arrays = await claim.resolve(call) if claim is not None else ()
         launched = claim.launched if claim is not None else None
         request, inline = _request(message, prepared, resident_arrays)
@@ -151,13 +151,13 @@ async def run_streamed(
     try:
         services.drain.enter(call.connection)
         is_counted = True
-        if not prepared.kind.keeps:
+        if not prepared.template.keeps:
             return await execute()
         check_scope(call.principal, Scope.ARRAYS, "keep_results")
-        ran = await services.idempotency.once(call, _identity(message, prepared), execute)
+        outcome = await services.idempotency.once(call, _identity(message, prepared), execute)
         if claim is not None:
             claim.finish()
-        return ran
+        return outcome
     except Exception as error:
         if claim is not None:
             claim.failed(error if isinstance(error, CallError) else CallError(Reason.INTERNAL, "the call failed"))
@@ -168,7 +168,7 @@ async def run_streamed(
 
 
 def _request(
-    message: call_stream_pb2.StreamedCall, prepared: PreparedCall, resident_arrays: Sequence[ResidentArray | None]
+    message: call_stream_pb2.StreamedCall, prepared: PreparedSlot, resident_arrays: Sequence[ResidentArray | None]
 ) -> tuple[KernelRequest, list[bytes | None]]:
     """Returns the request of a call, and the bytes of the operands that are in the message.
 
@@ -179,14 +179,14 @@ def _request(
     inline: list[bytes | None] = []
     nbytes = 0
     for i, operand in enumerate(message.operands):
-        source, kind = operand.WhichOneof("source"), prepared.types[i]
+        source, declared = operand.WhichOneof("source"), prepared.types[i]
         data = None
         if source == "handle" and resident_arrays and (resident := resident_arrays[i]) is not None:
-            if kind is not None and kind != resident.type:
+            if declared is not None and declared != resident.type:
                 raise CallError(
                     Reason.INVALID_OPERAND,
-                    f"operand {i} is declared as {kind}, and the array on the mesh is {resident.type}; omit the type, "
-                    "or correct it",
+                    f"operand {i} is declared as {declared}, and the array on the mesh is {resident.type}; omit the "
+                    "type, or correct it",
                     field=f"operand {i}",
                 )
             if sources is None:
@@ -198,22 +198,22 @@ def _request(
                 f"operand {i} has an empty handle; send that of an array, or no source for an omitted operand",
                 field=f"operand {i}",
             )
-        elif (source == "inline") != (kind is not None):
+        elif (source == "inline") != (declared is not None):
             raise CallError(
                 Reason.MALFORMED_REQUEST,
-                f"operand {i} {'has a type and no bytes' if kind else 'has bytes and no type'}; send both, or neither "
-                "for an omitted operand",
+                f"operand {i} {'has a type and no bytes' if declared else 'has bytes and no type'}; send both, or "
+                "neither for an omitted operand",
                 field=f"operand {i}",
             )
-        elif kind is not None:
+        elif declared is not None:
             data = operand.inline
-            check_inline(kind, data, f"operand {i}")
+            check_inline(declared, data, f"operand {i}")
             nbytes += len(data)
         inline.append(data)
-    return KernelRequest(prepared.kind, sources or prepared.sources, nbytes, message.result_handles), inline
+    return KernelRequest(prepared.template, sources or prepared.sources, nbytes, message.result_handles), inline
 
 
-def _identity(message: call_stream_pb2.StreamedCall, prepared: PreparedCall) -> bytes:
+def _identity(message: call_stream_pb2.StreamedCall, prepared: PreparedSlot) -> bytes:
     """Returns a digest of all that repetitions of a call have in common."""
     digest = hashlib.sha256(prepared.digest)
     call = call_stream_pb2.StreamedCall(operands=message.operands, result_handles=message.result_handles)

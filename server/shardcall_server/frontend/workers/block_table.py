@@ -28,26 +28,26 @@ class BlockTable:
         self, placement: kernel_pb2.ArrayPlacement, mesh: mesh_pb2.Mesh, process: int
     ) -> tuple[ArrayType, list[Piece]]:
         """Returns the type of an array and the pieces that the devices of a process hold."""
-        kind, blocks = self._get(placement, mesh)
-        return kind, lay_out(blocks.held.get(process, ()), kind)
+        array_type, blocks = self._get(placement, mesh)
+        return array_type, lay_out(blocks.held.get(process, ()), array_type)
 
     def gathered(
         self, placement: kernel_pb2.ArrayPlacement, mesh: mesh_pb2.Mesh, process: int
     ) -> tuple[ArrayType, list[Piece]]:
         """Returns the type of an array and the pieces that a process contributes when the array is gathered."""
-        kind, blocks = self._get(placement, mesh)
-        return kind, lay_out(blocks.gathered.get(process, ()), kind)
+        array_type, blocks = self._get(placement, mesh)
+        return array_type, lay_out(blocks.gathered.get(process, ()), array_type)
 
     def _get(self, placement: kernel_pb2.ArrayPlacement, mesh: mesh_pb2.Mesh) -> tuple[ArrayType, Blocks]:
         key = placement.SerializeToString(deterministic=True), mesh.SerializeToString(deterministic=True)
         entry = self._cache.get(key)
         if entry is None:
-            kind = decode_array_type(placement.type, "array")
+            array_type = decode_array_type(placement.type, "array")
             spec = tuple(tuple(entry.axis_names) for entry in placement.spec.entries)
-            spec += ((),) * (kind.ndim - len(spec))
+            spec += ((),) * (array_type.ndim - len(spec))
             bounds = device_blocks(placement.padded_shape, spec, decode_mesh(mesh))
             holders = zip((self._process[i] for i in mesh.device_ids), bounds, strict=True)
-            entry = self._cache[key] = kind, blocks_of(holders)
+            entry = self._cache[key] = array_type, blocks_of(holders)
             if len(self._cache) > _MAX_ENTRIES:
                 self._cache.popitem(last=False)
         return entry

@@ -27,11 +27,11 @@ class Command:
     """A command that the workers have not all answered.
 
     Attributes:
-        kind: the name of its field in the link's message.
+        name: the name of its field in the link's message.
         key: the digest of its program or of the call to compile, by which it may be quarantined; else empty.
         kernel: the name of its kernel or known-answer test; empty if it has none.
         on_gathered: called with the number of bytes of the results that are gathered.
-        is_wanted: whether a caller waits for the answer or will use it later.
+        is_needed: whether a caller waits for the answer or will use it later.
         plan: the placement of its arrays on the mesh; None if it moves no array.
         compiling: whether a worker has begun to compile it.
         answer: the merged answer of all workers.
@@ -42,11 +42,11 @@ class Command:
         call_id: the id by which messages refer to it.
     """
 
-    kind: str
+    name: str
     key: str = ""
     kernel: str = ""
     on_gathered: Callable[[int], None] | None = None
-    is_wanted: Callable[[], bool] = lambda: True
+    is_needed: Callable[[], bool] = lambda: True
     plan: kernel_pb2.Plan | None = None
     compiling: bool = False
     answer: Promise[link_pb2.WorkerMessage] = field(default_factory=Promise)
@@ -58,35 +58,35 @@ class Command:
     @property
     def is_known_answer(self) -> bool:
         """True if the command belongs to a known-answer test."""
-        return self.kind in {"compile_known_answer", "run_known_answer"}
+        return self.name in {"compile_known_answer", "run_known_answer"}
 
     @property
     def doing(self) -> str:
         """Description of the work, for messages."""
-        return " ".join(filter(None, [_DOING.get(self.kind, "working"), self.kernel]))
+        return " ".join(filter(None, [_DOING.get(self.name, "working"), self.kernel]))
 
 
 def identify(message: link_pb2.FrontEndMessage) -> tuple[str, str, str]:
-    """Returns the kind of a command, its key and its kernel, as in `Command`.
+    """Returns the name of a command, its key and its kernel, as in `Command`.
 
     The key is empty if the command cannot be quarantined, and the kernel if only the key identifies it.
     """
-    kind = message.WhichOneof("command") or ""
-    match kind:
+    name = message.WhichOneof("command") or ""
+    match name:
         case "execute":
-            return kind, message.execute.key_digest, ""
+            return name, message.execute.key_digest, ""
         case "measure":
-            return kind, message.measure.key_digest, ""
+            return name, message.measure.key_digest, ""
         case "prepare":
             call = message.prepare.SerializeToString(deterministic=True)
-            return kind, hashlib.sha256(call).hexdigest(), message.prepare.call.kernel
+            return name, hashlib.sha256(call).hexdigest(), message.prepare.call.kernel
         case "compile_known_answer":
-            name = message.compile_known_answer.name
-            return kind, known_answer_key(name), name
+            test = message.compile_known_answer.name
+            return name, known_answer_key(test), test
         case "run_known_answer":
-            name = message.run_known_answer.name
-            return kind, known_answer_key(name), name
-    return kind, "", ""
+            test = message.run_known_answer.name
+            return name, known_answer_key(test), test
+    return name, "", ""
 
 
 def known_answer_key(name: str) -> str:
@@ -100,7 +100,7 @@ def head(commands: Sequence[Command]) -> Command | None:
     Args:
         commands: in the order of sending.
     """
-    return next((command for command in commands if command.kind in _LAUNCHED_COMMANDS), None)
+    return next((command for command in commands if command.name in _LAUNCHED_COMMANDS), None)
 
 
 def suspects(commands: Sequence[Command], proven: Collection[str]) -> list[Command]:

@@ -15,8 +15,8 @@ from shardcall_worker.v1 import link_pb2
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
 
-class ExitKind(enum.StrEnum):
-    """The kind of a worker's exit."""
+class ExitCause(enum.StrEnum):
+    """The cause of a worker's exit."""
 
     OVERTIME = "overtime"
     """A program or a compilation exceeded its time limit, or continued although no caller waited for it."""
@@ -34,10 +34,10 @@ class ExitKind(enum.StrEnum):
 
 
 _DESCRIPTIONS = {
-    ExitKind.OVERTIME: "a call exceeded its time limit",
-    ExitKind.UNRESPONSIVE: "a worker left, did not answer, or disagreed with the others",
-    ExitKind.KILLED: "a worker was killed from outside",
-    ExitKind.CRASHED: "a worker crashed",
+    ExitCause.OVERTIME: "a call exceeded its time limit",
+    ExitCause.UNRESPONSIVE: "a worker left, did not answer, or disagreed with the others",
+    ExitCause.KILLED: "a worker was killed from outside",
+    ExitCause.CRASHED: "a worker crashed",
 }
 
 
@@ -50,14 +50,14 @@ class StopRequest:
         culprit: the command that caused it; None if no command did.
         error: the error of the culprit's caller; None for the error of all other calls.
         is_program_fault: whether it counts against the culprit's key.
-        kind: the kind of exit that follows.
+        cause: the cause of the exit that follows.
     """
 
     reason: str
     culprit: Command | None = None
     error: CallError | None = None
     is_program_fault: bool = False
-    kind: ExitKind = ExitKind.UNRESPONSIVE
+    cause: ExitCause = ExitCause.UNRESPONSIVE
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class ExitReason:
         text: the reason, for the log and for callers.
         suspects: the commands that may have caused it.
         is_fault: whether the worker failed, rather than being ended from outside.
-        kind: the kind of exit.
+        cause: the cause of the exit.
     """
 
     text: str
     suspects: tuple[Command, ...] = ()
     is_fault: bool = True
-    kind: ExitKind = ExitKind.CRASHED
+    cause: ExitCause = ExitCause.CRASHED
 
     @property
     def quarantined_keys(self) -> tuple[str, ...]:
@@ -114,16 +114,16 @@ def exit_reason_of(
         culprit = stop.culprit if stop.is_program_fault else None
         # A command that was answered at the last moment is no suspect.
         pending = (culprit,) if culprit is not None and not culprit.answer.done() else ()
-        return ExitReason(stop.reason, pending, kind=stop.kind)
+        return ExitReason(stop.reason, pending, cause=stop.cause)
     if status == 0:
         return ExitReason("it closed its link")
     if status < 0 and -status not in _CRASHES:
         reason = f"ended by {_signal(-status)}"
         if not (oom_killed and -status == signal.SIGKILL):
-            return ExitReason(reason, is_fault=False, kind=ExitKind.KILLED)
+            return ExitReason(reason, is_fault=False, cause=ExitCause.KILLED)
         # The running program may have used up the memory, or another process of the host.
         reason = f"{reason}, perhaps because the host's memory ran out"
-        return ExitReason(reason, tuple(suspects), False, ExitKind.KILLED)
+        return ExitReason(reason, tuple(suspects), False, ExitCause.KILLED)
     reason = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
     doing = " or ".join(dict.fromkeys(command.doing for command in suspects))
     return ExitReason(f"{reason} while {doing}" if doing else reason, tuple(suspects))

@@ -56,18 +56,18 @@ def merge(
     """
     if len(answers) == 1:
         return answers[0]
-    kinds = [answer.WhichOneof("answer") for answer in answers]
-    failed = [i for i, kind in enumerate(kinds) if kind == "failure"]
+    outcomes = [answer.WhichOneof("answer") for answer in answers]
+    failed = [i for i, outcome in enumerate(outcomes) if outcome == "failure"]
     if failed:
         first = answers[failed[0]]
-        if len(failed) < len(answers) and not _may_fail_alone({*kinds}, [answers[i].failure for i in failed]):
+        if len(failed) < len(answers) and not _may_fail_alone({*outcomes}, [answers[i].failure for i in failed]):
             raise failed_alone(hosts[failed[0]], first.failure)
         return first
-    if len(set(kinds)) > 1:
-        raise DisagreementError(f"the answers of the hosts were {', '.join(map(str, kinds))}")
+    if len(set(outcomes)) > 1:
+        raise DisagreementError(f"the answers of the hosts were {', '.join(map(str, outcomes))}")
     merged = link_pb2.WorkerMessage()
     merged.CopyFrom(answers[0])
-    match kinds[0]:
+    match outcomes[0]:
         case "prepared":
             _check_fingerprints(answers, hosts)
             merged.prepared.from_disk = all(answer.prepared.from_disk for answer in answers)
@@ -85,10 +85,10 @@ def merge(
     return merged
 
 
-def _may_fail_alone(kinds: set[str | None], failures: Sequence[link_pb2.Failure]) -> bool:
-    if kinds <= _MAY_REFUSE_ALONE:
+def _may_fail_alone(outcomes: set[str | None], failures: Sequence[link_pb2.Failure]) -> bool:
+    if outcomes <= _MAY_REFUSE_ALONE:
         return all(failure.reason in OF_VALUES for failure in failures)
-    return any(kinds <= alone for alone in _MAY_FAIL_ALONE)
+    return any(outcomes <= alone for alone in _MAY_FAIL_ALONE)
 
 
 def _check_fingerprints(answers: Sequence[link_pb2.WorkerMessage], hosts: Sequence[str]) -> None:
@@ -123,11 +123,11 @@ def _merge_executed(
     for i, placement in enumerate(plan.results):
         result: np.ndarray | None = None
         for process, answer in enumerate(answers):
-            kind, pieces = table.gathered(placement, plan.mesh, process)
+            array_type, pieces = table.gathered(placement, plan.mesh, process)
             if result is None:
-                result = np.empty(kind.shape, kind.dtype)
+                result = np.empty(array_type.shape, array_type.dtype)
             memory = np.frombuffer(answer.inline_results[i], np.uint8)
             for piece in pieces:
-                piece.of(result)[...] = piece.view(memory, kind.dtype)
+                piece.of(result)[...] = piece.view(memory, array_type.dtype)
         assert result is not None
         merged.inline_results[i] = result.tobytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.frontend.workers.exit_reason import ExitKind, ExitReason
+from shardcall_server.frontend.workers.exit_reason import ExitCause, ExitReason
 
 _SHORT_SESSION_S = 5.0
 
@@ -15,12 +15,12 @@ class MeshHistory:
 
     Attributes:
         short_sessions: number of consecutive sessions in which a worker failed soon after it was ready.
-        exit_counts: number of exits of the mesh by kind.
+        exit_counts: number of exits of the mesh by cause.
     """
 
     def __init__(self) -> None:
         self.short_sessions = 0
-        self.exit_counts = dict.fromkeys(ExitKind, 0)
+        self.exit_counts = dict.fromkeys(ExitCause, 0)
         self._ready_since: float | None = None
         self._last: ExitReason | None = None
         self._last_at = 0.0
@@ -41,7 +41,7 @@ class MeshHistory:
             is_short = reason.is_fault and now - self._ready_since < _SHORT_SESSION_S
             self.short_sessions = self.short_sessions + 1 if is_short else 0
         self._ready_since, self._last, self._last_at = None, reason, now
-        self.exit_counts[reason.kind] += 1
+        self.exit_counts[reason.cause] += 1
 
     def state(self, spare_ready: bool) -> server_info_service_pb2.MeshState:
         """Returns the history as the message that the server reports."""

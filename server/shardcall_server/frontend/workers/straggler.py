@@ -86,14 +86,14 @@ class StragglerDetector:
             return None
         answers = dict(behind.answers)
         failed = [index for index, answer in answers.items() if answer.HasField("failure")]
-        if len(failed) == 1 and behind.kind in _COLLECTIVE_COMMANDS:  # a collective, in which the others wait for it
+        if len(failed) == 1 and behind.name in _COLLECTIVE_COMMANDS:  # a collective, in which the others wait for it
             alone = failed_alone(self._connections[failed[0]].worker.host, answers[failed[0]].failure)
             return disagreement(str(alone), behind, alone.failure)
         return StopRequest(f"{_hosts(slow)} was {self._behind_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _slow(self, command: Command) -> list[WorkerConnection]:
         """Returns the workers that take part in a command and have not answered it, if another has."""
-        if not command.answers or command.kind in _INDEPENDENT_COMMANDS:
+        if not command.answers or command.name in _INDEPENDENT_COMMANDS:
             return []
         taking_part = self._taking_part(command)
         if not taking_part & command.answers.keys():
@@ -192,10 +192,10 @@ class _CpuStarvationDetector:
         accounts = {i: self._accounts[i] for i in sorted(taking_part)}
         if not all(account.counted_s >= _ENOUGH * self._span_s for account in accounts.values()):
             return [], ""
-        least = max(
+        threshold = max(
             _STARVATION_SHARE, _MIN_RATIO_TO_BEST * min((account.late for account in accounts.values()), default=1.0)
         )
-        without_cpu = [i for i, a in accounts.items() if a.late > least and a.cpu_s < _BUSY_SHARE * a.counted_s]
+        without_cpu = [i for i, a in accounts.items() if a.late > threshold and a.cpu_s < _BUSY_SHARE * a.counted_s]
         return [self._connections[i] for i in without_cpu], " and ".join(f"{accounts[i].late:.0%}" for i in without_cpu)
 
 

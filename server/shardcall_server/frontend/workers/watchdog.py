@@ -11,14 +11,14 @@ import structlog
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, head
-from shardcall_server.frontend.workers.exit_reason import ExitKind, StopRequest
+from shardcall_server.frontend.workers.exit_reason import ExitCause, StopRequest
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.straggler import StragglerDetector
 from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 
 _TICK_S = 0.25
 _MAX_SILENCE_FACTOR = 10  # for a silent worker that uses CPU time
-_KNOWN_ANSWER_S = 60.0  # at least, to compile or run a test, whatever the limits of calls
+_KNOWN_ANSWER_S = 60.0  # minimum time to compile or run a test, even if calls have less
 _MAX_PASSED_S = 2 * _TICK_S  # after a late tick, the machine had no time for the workers either
 
 
@@ -90,7 +90,7 @@ class Watch:
         self.session = session
         self._limits = limits
         self._liveness = [_Liveness(connection, stood_by=stood_by) for connection in session.connections]
-        self._starting_s = self._run_s = self._unwanted_s = 0.0
+        self._starting_s = self._run_s = self._abandoned_s = 0.0
         self._stragglers = StragglerDetector(session.connections, session.ready, limits.straggler_s)
         self._head: Command | None = None
         self._moved = 0
@@ -129,24 +129,24 @@ class Watch:
         The time stops while its arrays travel to other hosts or back.
         """
         if now is not self._head or now is None:
-            self._head, self._run_s, self._unwanted_s, self._moved = now, 0.0, 0.0, 0
+            self._head, self._run_s, self._abandoned_s, self._moved = now, 0.0, 0.0, 0
             return None
         links = [connection.worker.data_link for connection in self.session.connections]
         before, self._moved = self._moved, sum(link.moved_for(now.call_id) for link in links if link is not None)
         if self._moved != before:
             return None
         self._run_s += passed_s
-        self._unwanted_s = 0.0 if now.is_wanted() else self._unwanted_s + passed_s
+        self._abandoned_s = 0.0 if now.is_needed() else self._abandoned_s + passed_s
         limit_s = _limit_s(now, self._limits.execute_s)
         if self._run_s > limit_s:
             error = _execute_limit_error(limit_s)
             return StopRequest(
-                f"{now.doing} took over {limit_s:g} s", now, error, is_program_fault=True, kind=ExitKind.OVERTIME
+                f"{now.doing} took over {limit_s:g} s", now, error, is_program_fault=True, cause=ExitCause.OVERTIME
             )
-        if self._unwanted_s > self._limits.grace_s:
+        if self._abandoned_s > self._limits.grace_s:
             # A short deadline is the caller's decision and does not count against the program.
             reason = f"{now.doing} continued for {self._limits.grace_s:g} s after its caller had gone"
-            return StopRequest(reason, now, kind=ExitKind.OVERTIME)
+            return StopRequest(reason, now, cause=ExitCause.OVERTIME)
         return None
 
     def _check_compilations(self, now: list[Command], passed_s: float) -> StopRequest | None:
@@ -159,7 +159,7 @@ class Watch:
                     command,
                     _compile_limit_error(limit_s),
                     is_program_fault=not command.is_known_answer,  # slow compilation is not wrong compilation
-                    kind=ExitKind.OVERTIME,
+                    cause=ExitCause.OVERTIME,
                 )
         return None
 

@@ -120,7 +120,7 @@ class WorkerSource(Protocol):
         """Does periodic work, several times a second; ``passed_s`` is the time since the last call."""
 
     def start_spares(self) -> None:
-        """Starts spare workers if some are wanted and missing."""
+        """Starts the spare workers that are missing."""
 
     def close(self) -> None:
         """Kills spare workers and starts no more."""

@@ -10,7 +10,7 @@ from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
-from shardcall_server.frontend.workers.exit_reason import ExitKind, StopRequest
+from shardcall_server.frontend.workers.exit_reason import ExitCause, StopRequest
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
@@ -110,7 +110,7 @@ class WorkerConnection:
         """Returns the stop request for a failure of the worker itself."""
         if failure.reason == Reason.MESH_NOT_READY:
             where = f" of host {self.worker.host}" if self.worker.host else ""
-            return StopRequest(f"the devices{where} could not be started: {failure.message}", kind=ExitKind.CRASHED)
+            return StopRequest(f"the devices{where} could not be started: {failure.message}", cause=ExitCause.CRASHED)
         return StopRequest(f"the workers got out of step: {failure.message}")
 
 

@@ -9,12 +9,12 @@ from typing import IO
 
 # XLA compares hints for LLVM's instruction selection with the processor's features, among which they never are
 # (openxla/xla#44565). Programs on disk are kept by processor, so that they run where they are loaded.
-_UNTRUE = re.compile(rb"cpu_aot_loader\.cc:\d+\] .* feature \+prefer-no-(gather|scatter) is not +supported")
+_MISLEADING = re.compile(rb"cpu_aot_loader\.cc:\d+\] .* feature \+prefer-no-(gather|scatter) is not +supported")
 _LAST_LINES_S = 1.0  # another process that has the worker's output open must not keep this one
 
 
 class WorkerOutput:
-    """Copies the lines that a worker process writes to this process's standard error, apart from untrue ones.
+    """Copies the lines that a worker process writes to this process's standard error, except misleading ones.
 
     Args:
         source: the reading end of a pipe; closed at its end.
@@ -32,6 +32,6 @@ class WorkerOutput:
     def _copy(self) -> None:
         with self._source:
             for line in self._source:
-                if not _UNTRUE.search(line):
+                if not _MISLEADING.search(line):
                     sys.stderr.buffer.write(line)
                     sys.stderr.buffer.flush()

@@ -41,7 +41,7 @@ class Workers:
     @property
     def spare_ready(self) -> bool:
         """True if a spare stands by."""
-        spare = _made(self._spare)
+        spare = _started(self._spare)
         return spare is not None and spare.stands_by
 
     def acquire(self) -> tuple[Sequence[Worker], bool]:
@@ -51,22 +51,22 @@ class Workers:
             RuntimeError: `close` was called.
         """
         with self._lock:
-            asked, self._spare = self._spare, None
-            if asked is not None and asked.exception() is None and not asked.result().ended:
+            future, self._spare = self._spare, None
+            if future is not None and future.exception() is None and not future.result().ended:
                 self._not_before = 0.0
-                return [asked.result()], asked.result().stands_by
+                return [future.result()], future.result().stands_by
         return [self._start().result()], False
 
     def tick(self, passed_s: float) -> None:
         """Does nothing: sessions notice when their workers exit."""
 
     def start_spares(self) -> None:
-        """Starts a spare if one is wanted and there is none."""
+        """Starts a spare if the settings request one and there is none."""
         with self._lock:
             if not self._keep_spare or self._closed or time.monotonic() < self._not_before:
                 return
             if self._spare is not None:
-                if not self._spare.done() or _made(self._spare) is not None:
+                if not self._spare.done() or _started(self._spare) is not None:
                     return
                 structlog.get_logger().warning("the spare worker exited; starting another")
             self._not_before = time.monotonic() + _SPARE_EVERY_S
@@ -79,13 +79,13 @@ class Workers:
         """Kills the spare and starts no more."""
         self._closed = True
         self._starter.shutdown(cancel_futures=True)
-        if (spare := _made(self._spare)) is not None:
+        if (spare := _started(self._spare)) is not None:
             spare.kill()
             spare.terminate()
 
 
-def _made(asked: Future[WorkerProcess] | None) -> WorkerProcess | None:
+def _started(future: Future[WorkerProcess] | None) -> WorkerProcess | None:
     """Returns the started process if it is running."""
-    if asked is None or not asked.done() or asked.cancelled() or asked.exception() is not None:
+    if future is None or not future.done() or future.cancelled() or future.exception() is not None:
         return None
-    return None if asked.result().ended else asked.result()
+    return None if future.result().ended else future.result()

@@ -20,7 +20,7 @@ from shardcall_worker.v1 import link_pb2
 _DOING = "running the kernel"
 
 
-class Running:
+class RunningCommand:
     """A command that the mesh executes, for the one thread that handles its call.
 
     Args:
@@ -44,7 +44,7 @@ class Running:
         self._answer: Promise[link_pb2.WorkerMessage]
         self._lock = lock("the lock of a command's progress")  # guards the next three
         self._gathered: float = 0
-        self._wanted: float = 0
+        self._awaited_bytes: float = 0
         self._reached: Promise[None] | None = None
 
     def send(
@@ -72,7 +72,7 @@ class Running:
             with session.launch_lock:
                 if check is not None:
                     check()
-                answer = session.command(message, buffers.memory, self.advance, self._is_wanted, plan)
+                answer = session.command(message, buffers.memory, self.advance, self._is_needed, plan)
         except BaseException:
             self._release()
             raise
@@ -81,15 +81,15 @@ class Running:
         # Without the launch lock: if the answer has come, the grant is released here, and other calls continue.
         answer.add_done_callback(self._finished)
 
-    def _is_wanted(self) -> bool:
-        return self._call.is_wanted
+    def _is_needed(self) -> bool:
+        return self._call.is_active
 
     def advance(self, byte_count: float) -> None:
         """Records the number of bytes of the results that are gathered."""
         reached = None
         with self._lock:
             self._gathered = max(self._gathered, byte_count)
-            if self._gathered >= self._wanted:
+            if self._gathered >= self._awaited_bytes:
                 reached, self._reached = self._reached, None
         if reached is not None:
             reached.set_result(None)
@@ -103,7 +103,7 @@ class Running:
         reached: Promise[None] = Promise()
         with self._lock:
             if self._gathered < byte_count:
-                self._wanted, self._reached = byte_count, reached
+                self._awaited_bytes, self._reached = byte_count, reached
             else:
                 reached.set_result(None)
         self._call.block(reached, _DOING)

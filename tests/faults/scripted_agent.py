@@ -19,17 +19,17 @@ _TIMEOUT_S = 60.0
 
 def hello(name: str = "made", *, devices: int = 2, **versions: str) -> bytes:
     """An agent's first message, with other versions where they are passed."""
-    own = {package: version(package) for package in ("shardcall", "jax", "jaxlib")}
+    installed = {package: version(package) for package in ("shardcall", "jax", "jaxlib")}
     message = host_service_pb2.Hello(
         name=name,
         address="127.0.0.1",
         devices=devices,
-        versions=server_info_service_pb2.Versions(**{**own, **versions}),
+        versions=server_info_service_pb2.Versions(**{**installed, **versions}),
     )
     return host_service_pb2.JoinRequest(hello=message).SerializeToString()
 
 
-class HandMadeAgent:
+class ScriptedAgent:
     """A call of `Join` with the test's own messages.
 
     Args:
@@ -72,7 +72,7 @@ class HandMadeAgent:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._call.cancel()
         self._messages.put(None)

@@ -26,8 +26,10 @@ def address_towards(server: Address) -> str:
     Raises:
         OSError: the server is unreachable.
     """
-    for family, kind, protocol, _, target in socket.getaddrinfo(server.host, server.port, type=socket.SOCK_DGRAM):
-        with socket.socket(family, kind, protocol) as probe:
+    for family, socket_type, protocol, _, target in socket.getaddrinfo(
+        server.host, server.port, type=socket.SOCK_DGRAM
+    ):
+        with socket.socket(family, socket_type, protocol) as probe:
             try:
                 probe.connect(target)  # of a datagram socket: nothing is sent
             except OSError:

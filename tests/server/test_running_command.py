@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from server.fake_calls import FakeCall
+from server.fake_calls import FakeServerCall
 
 from shardcall_core.locks import check_held, rlock
-from shardcall_server.frontend.dispatch.running import Running
+from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.workers.session import LAUNCH_ORDER
@@ -42,9 +42,9 @@ def released(session) -> list[bool]:
 
 
 @pytest.fixture
-def running(session, released) -> Running:
+def running(session, released) -> RunningCommand:
     grant = SimpleNamespace(release=lambda: released.append(session.launch_lock.is_held))
-    return Running(FakeCall(request_id="r", phases=[]), CallBuffers(), grant)
+    return RunningCommand(FakeServerCall(request_id="r", phases=[]), CallBuffers(), grant)
 
 
 def test_the_check_runs_under_the_launch_lock_and_the_grant_is_released_without_it(running, session, released) -> None:
@@ -69,7 +69,7 @@ def test_a_wait_for_bytes_ends_without_the_lock_of_the_progress(running) -> None
     reached: Promise[None] = Promise()
     held: list[bool] = []
     reached.add_done_callback(lambda _: held.append(running._lock.is_held))
-    running._reached, running._wanted = reached, 8
+    running._reached, running._awaited_bytes = reached, 8
     running.advance(4)
     assert held == []
     running.advance(8)
