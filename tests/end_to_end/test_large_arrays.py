@@ -14,9 +14,9 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("shared_memory", [False, True], ids=["stream", "shared memory"])
-def test_more_than_two_gib_travel_in_both_directions(own_server, shared_memory):
+def test_more_than_two_gib_travel_in_both_directions(server_factory, shared_memory):
     x = np.resize(np.arange(251, dtype=np.uint8), SHAPE)
-    server = own_server("--max-call-bytes", str(5 << 30))
+    server = server_factory("--max-call-bytes", str(5 << 30))
     with sc.connect(server.address, shared_memory=shared_memory) as client:
         result = client.diff(x, axis=0, prepend=np.uint8(0), mesh=sc.Mesh(x=8), spec=P("x", None)).array
     assert result.nbytes > 1 << 31
@@ -26,9 +26,9 @@ def test_more_than_two_gib_travel_in_both_directions(own_server, shared_memory):
         np.testing.assert_array_equal(result[begin + 1 : begin + len(block)], block[1:] - block[:-1])
 
 
-def test_more_than_two_gib_stay_and_come_back(own_server):
+def test_more_than_two_gib_stay_and_come_back(server_factory):
     x = np.resize(np.arange(253, dtype=np.uint8), SHAPE)
-    server = own_server("--max-resident-bytes", str(5 << 30), "--max-resident-bytes-per-client", str(5 << 30))
+    server = server_factory("--max-resident-bytes", str(5 << 30), "--max-resident-bytes-per-client", str(5 << 30))
     with sc.connect(server.address, shared_memory=False) as client:
         with client.put(x, mesh=sc.Mesh(x=8), spec=P("x", None)) as resident:
             back = resident.get()

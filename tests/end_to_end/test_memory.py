@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall import P
@@ -67,8 +67,8 @@ def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool, co
 
 @pytest.mark.long
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_idle_processes_give_their_memory_back(own_server, shared_memory: bool):
-    server = own_server("--trim-after-s", "0.2")
+def test_idle_processes_give_their_memory_back(server_factory, shared_memory: bool):
+    server = server_factory("--trim-after-s", "0.2")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
     with sc.connect(server.address, shared_memory=shared_memory) as client:
@@ -77,11 +77,11 @@ def test_idle_processes_give_their_memory_back(own_server, shared_memory: bool):
         before = pss(pids)
         for _ in range(3):
             call(client, x)
-    until(lambda: pss(pids) <= before + SLACK)
+    wait_for(lambda: pss(pids) <= before + SLACK)
 
 
-def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(own_server):
-    server = own_server("--trim-after-s", "0.2")
+def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(server_factory):
+    server = server_factory("--trim-after-s", "0.2")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
     with sc.connect(server.address, shared_memory=False) as client:
@@ -90,7 +90,7 @@ def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(own_ser
         kept = [client.put(x, mesh=MESH, spec=P("x", None)) for _ in range(4)]
         assert pss(pids) > before + 4 * x.nbytes
         client.delete(*kept)
-        until(lambda: pss(pids) <= before + SLACK)
+        wait_for(lambda: pss(pids) <= before + SLACK)
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
@@ -105,13 +105,13 @@ def test_arrays_that_are_computed_and_dropped_leave_memory_flat(keeping, count: 
                 client.synchronize()
                 held.append(pss(pids))
         np.testing.assert_array_equal(last, h.get() + (count - 1))
-        until(lambda: client.usage().arrays == 2)
+        wait_for(lambda: client.usage().arrays == 2)
     assert median(held[-5:]) <= median(held[5:10]) * 1.05 + SLACK
 
 
-def test_successive_calls_of_many_sizes_stay_within_the_budget(own_server):
+def test_successive_calls_of_many_sizes_stay_within_the_budget(server_factory):
     limit = 32 * MIB
-    server = own_server(
+    server = server_factory(
         *("--max-bytes-in-flight", str(limit), "--max-bytes-per-client", str(limit)),
         *("--max-call-bytes", str(24 * MIB), "--trim-after-s", "60"),
         devices=1,

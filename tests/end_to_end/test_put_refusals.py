@@ -19,14 +19,14 @@ def put(stub, **header):
 
 
 @pytest.mark.parametrize("axes", [{"x": 1 << 40}, {f"a{i}": 1 << 62 for i in range(16)}], ids=["large", "absurd"])
-def test_a_mesh_of_more_devices_than_there_are_has_its_own_error(channel, axes):
+def test_a_mesh_of_more_devices_than_there_are_has_a_specific_error(channel, axes):
     with pytest.raises(grpc.RpcError) as caught:
         put(array_service_pb2_grpc.ArrayServiceStub(channel), mesh=mesh(**axes), spec={"spec": {}})
     check(caught.value, INVALID, "NOT_ENOUGH_DEVICES", "mesh", "asks for")
 
 
-def test_a_list_that_no_message_holds_is_refused_and_its_arrays_are_there(own_server):
-    server = own_server("--max-message-bytes", str(2 << 20))
+def test_a_list_that_no_message_holds_is_refused_and_its_arrays_are_there(server_factory):
+    server = server_factory("--max-message-bytes", str(2 << 20))
     axes = mesh(**{letter * 64: 1 for letter in "abcdefghijklmnop"})
     x = np.arange(2.0**12).reshape((2,) * 12)
     request = kernel_service_pb2.ExecuteRequest(

@@ -277,7 +277,7 @@ def test_a_removed_token_ends_its_streams_and_no_other(own, figure):
 def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_path, own_server):
     """The thread that sends a stream's answers waits for the client, and holds one of the server's two streams."""
     path = tmp_path / "state" / "token"
-    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    own = token_file.Entry.make(token_file.user_name(), token_file.SCOPES)
     bob, carol = (token_file.Entry.make(name, ["run"]) for name in ("bob", "carol"))
     token_file.create(str(path), [own, bob, carol])
     server = own_server("--token-file", str(path), "--max-call-streams", "2", devices=1)

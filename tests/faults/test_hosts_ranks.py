@@ -56,7 +56,7 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
         refused.log.wait_for(r"host h1 has 3 devices and had 1 when the mesh was formed; give --devices 1")
         assert refused.process.wait(60) == 2
         other_jax = hello("h2", devices=1, jax="9.9")
-        with HandMadeAgent(cluster.hosts_address, token_of(token_file.own_name()), other_jax) as agent:
+        with HandMadeAgent(cluster.hosts_address, token_of(token_file.user_name()), other_jax) as agent:
             code, details = agent.end()
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert f"has JAX 9.9 (jaxlib {version('jaxlib')}) and the hosts that joined first have" in details

@@ -46,7 +46,7 @@ class Served:
 def serving(tmp_path_factory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     path, log = folder / "state" / "token", folder / "log"
-    token_file.create(str(path), [(own := token_file.Entry.make(token_file.own_name(), token_file.SCOPES))])
+    token_file.create(str(path), [(own := token_file.Entry.make(token_file.user_name(), token_file.SCOPES))])
     with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
         yield Served(server, path, log)
         server.process.terminate()
@@ -58,7 +58,7 @@ def serving(tmp_path_factory) -> Iterator[Served]:
 @pytest.fixture
 def served(serving) -> Served:
     """A server with one token, its owner's."""
-    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    own = token_file.Entry.make(token_file.user_name(), token_file.SCOPES)
     token_file.replace(str(serving.path), [own])
     until(lambda: is_accepted(serving.server, own.token))
     return serving

@@ -166,9 +166,9 @@ def check_results(run, name):
             assert [result.shape for result in made] == list(function.shapes(shapes, full)), (name, shapes, parameters)
             dtypes = [None if o is None else o.dtype for o in operands]
             expected = [function.types(dtypes, full)] * len(made)
-            if function.each_type is not None:
-                assert function.types(dtypes, full) == function.each_type(dtypes, full)[0]
-                expected = [*function.each_type(dtypes, full)]
+            if function.result_types is not None:
+                assert function.types(dtypes, full) == function.result_types(dtypes, full)[0]
+                expected = [*function.result_types(dtypes, full)]
             assert [result.dtype for result in made] == expected, (name, first, second, parameters)
     assert accepted, name
 

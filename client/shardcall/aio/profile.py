@@ -33,10 +33,10 @@ class AsyncProfile(AsyncWrapper[Profile]):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._threads.run(functools.partial(self._wrapped.__exit__, kind, error, trace))
+            await self._threads.run(functools.partial(self._wrapped.__exit__, error_type, error, trace))
         except Exception as failure:
             shorten(failure)
             raise

@@ -25,7 +25,7 @@ ArgumentRule: TypeAlias = Callable[[OperandTypes, Parameters], bool]
 
 _MAX_ORDER = 1024
 _MAX_RANK = 32
-_KINDS = "biufc"  # a value of one kind fits into arrays of its own and of later ones; i and u are one
+_TYPE_ORDER = "biufc"  # a value of one kind fits into arrays of its own and of later ones; i and u are one
 
 
 def _reduction(name: str) -> ArgumentRule:
@@ -35,14 +35,14 @@ def _reduction(name: str) -> ArgumentRule:
         ((x, dtype),), axis = _all(operands[:1]), parameters["axis"]
         _, where, initial = (*operands, None, None)[:3]
         of_scalar = not x and axis in (0, -1) and _is_integer(axis) and name not in AVERAGES
-        over = () if of_scalar else _counted(axis, len(x))
+        axes = () if of_scalar else _counted(axis, len(x))
         starts = initial is not None or not chooses
         return (
             isinstance(parameters["keepdims"], int)
             and not (index and isinstance(axis, tuple))
             and _is_number(parameters.get("ddof", 0))
             and (where is None or (starts and np.broadcast_shapes(where[0], x) == x))
-            and (starts or 0 not in [x[i] for i in over])
+            and (starts or 0 not in [x[i] for i in axes])
             and (initial is None or (not initial[0] and (initial[1].kind != "c" or dtype.kind == "c")))
         )
 
@@ -89,7 +89,7 @@ def _shift(operands: OperandTypes, parameters: Parameters) -> bool:
     moved = _moved_axes(x, parameters)
     if parameters["mode"] == "periodic":
         return bool(x) and fill is None
-    fits = fill is None or (not fill[0] and _kind(fill[1]) <= _kind(dtype))
+    fits = fill is None or (not fill[0] and _type_rank(fill[1]) <= _type_rank(dtype))
     return bool(x) and parameters["mode"] == "fill" and fits and len(set(moved)) == len(moved)
 
 
@@ -98,7 +98,7 @@ def _spacing(spacing: Sequence[OperandType], axes: Sequence[int], allowed: Seque
     if any(dtype.kind in "bc" for _, dtype in spacing) or len(spacing) not in (0, 1, len(axes)):
         return False
     shapes = [shape for shape, _ in spacing]
-    return shapes in ([], [()]) or all(shape in each for shape, each in zip(shapes, allowed, strict=True))
+    return shapes in ([], [()]) or all(shape in choices for shape, choices in zip(shapes, allowed, strict=True))
 
 
 def _gradient(operands: OperandTypes, parameters: Parameters) -> bool:
@@ -124,9 +124,9 @@ def _cumsum(operands: OperandTypes, parameters: Parameters) -> bool:
 def _matmul(operands: OperandTypes, parameters: Parameters) -> bool:
     (lhs, _), (rhs, _) = _all(operands)
     transposed = [parameters.get(f"transpose_{side}", False) for side in ("lhs", "rhs")]
-    if not all(isinstance(each, bool) for each in transposed):
+    if not all(isinstance(flag, bool) for flag in transposed):
         return False
-    if any(each and len(shape) < 2 for each, shape in zip(transposed, (lhs, rhs), strict=True)):
+    if any(flag and len(shape) < 2 for flag, shape in zip(transposed, (lhs, rhs), strict=True)):
         return False
     contracted = lhs[-2 if transposed[0] else -1], rhs[-1 if transposed[1] or len(rhs) < 2 else -2]
     return contracted[0] == contracted[1] and _product(operands, parameters)
@@ -142,9 +142,9 @@ def _einsum(operands: OperandTypes, parameters: Parameters) -> bool:
     labels, _ = parse(parameters["subscripts"], [shape for shape, _ in arrays])
     sizes: dict[str, int] = {}
     for axes, (shape, _) in zip(labels, arrays, strict=True):
-        own: dict[str, int] = {}
+        operand_sizes: dict[str, int] = {}
         for label, size in zip(axes, shape, strict=True):
-            if own.setdefault(label, size) != size or len({size, sizes.get(label, 1), 1}) > 2:
+            if operand_sizes.setdefault(label, size) != size or len({size, sizes.get(label, 1), 1}) > 2:
                 return False
             if sizes.get(label, 1) == 1:
                 sizes[label] = size
@@ -157,13 +157,13 @@ def _product(operands: OperandTypes, parameters: Parameters) -> bool:
     return preferred is None or np.promote_types(NAMED[preferred], common) == NAMED[preferred]
 
 
-def _random(types: Callable[[DType], bool], kinds: str) -> ArgumentRule:
+def _random(types: Callable[[DType], bool], bound_types: str) -> ArgumentRule:
     def rule(operands: OperandTypes, parameters: Parameters) -> bool:
         sizes = _integers(parameters["shape"])
         seed, *bounds = (operand for operand in operands if operand is not None)
         return (
             _is_seed(seed)
-            and all(not shape and dtype.kind in kinds for shape, dtype in bounds)
+            and all(not shape and dtype.kind in bound_types for shape, dtype in bounds)
             and types(NAMED[parameters["dtype"]])
             and len(sizes) <= _MAX_RANK
             and min(sizes, default=0) >= 0
@@ -223,11 +223,11 @@ def _is_seed(operand: OperandType) -> bool:
     return not operand[0] and operand[1].kind in "iu"
 
 
-def _kind(dtype: DType) -> int:
+def _type_rank(dtype: DType) -> int:
     if is_float(dtype):
-        return _KINDS.index("f")
+        return _TYPE_ORDER.index("f")
     name = dtype.name.lstrip("u") if "int" in dtype.name else dtype.kind
-    return _KINDS.index(name[0])
+    return _TYPE_ORDER.index(name[0])
 
 
 _REDUCTIONS = ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin")

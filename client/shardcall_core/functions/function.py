@@ -42,7 +42,7 @@ class Function(NamedTuple):
         result_spec: the sharding of the result by default, as the end of a sentence; empty where it is not documented.
         out_specs: the keyword of each result's spec.
         operand_spec: the sharding of each operand by default, likewise.
-        each_type: the element type of each result, where they differ; ``types`` has that of the first one then.
+        result_types: the element type of each result, where they differ; ``types`` has that of the first one then.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Function(NamedTuple):
     result_spec: str = ""
     out_specs: tuple[str, ...] = ("out_spec",)
     operand_spec: str = "its own on the mesh, else its first axis, over all mesh axes"
-    each_type: Callable[[DTypes, Parameters], tuple[DType, ...]] | None = None
+    result_types: Callable[[DTypes, Parameters], tuple[DType, ...]] | None = None
 
     @property
     def named_operands(self) -> tuple[str, ...]:
@@ -106,9 +106,9 @@ class Function(NamedTuple):
             raise ValueError(f"{self.name} does not accept these arguments")
         dtype = self.types([None if operand is None else operand[1] for operand in present], values)
         shapes = self.shapes([None if operand is None else operand[0] for operand in present], values)
-        if self.each_type is None:
+        if self.result_types is None:
             return [(shape, dtype) for shape in shapes]
-        types = self.each_type([None if operand is None else operand[1] for operand in present], values)
+        types = self.result_types([None if operand is None else operand[1] for operand in present], values)
         return [*zip(shapes, types, strict=True)]
 
     def __str__(self) -> str:

@@ -24,9 +24,11 @@ def rows() -> Iterator[Function]:
     yield Function("eigvalsh", x, triangle, real, rules.eigvalsh, _OF_BATCH)
     yield Function("svdvals", x, {}, real, rules.svdvals, _OF_BATCH)
     several: dict[str, Any] = {"result_spec": _OF_BATCH, "out_specs": ()}
-    signs = rules.each(number, real)
-    yield Function("slogdet", x, {}, number, rules.batch(2), each_type=signs, **several)
-    yield Function("eigh", x, triangle, real, rules.eigh, each_type=rules.each(real, number), **several)
+    signs = rules.types_by_result(number, real)
+    yield Function("slogdet", x, {}, number, rules.batch(2), result_types=signs, **several)
+    yield Function("eigh", x, triangle, real, rules.eigh, result_types=rules.types_by_result(real, number), **several)
     parameters = {"full_matrices": True}
-    yield Function("svd", x, parameters, number, rules.svd, each_type=rules.each(number, real, number), **several)
+    yield Function(
+        "svd", x, parameters, number, rules.svd, result_types=rules.types_by_result(number, real, number), **several
+    )
     yield Function("qr", x, {"mode": "reduced"}, number, rules.qr, **several)

@@ -153,30 +153,30 @@ def _functions() -> Iterator[Function]:
 
 
 def _layouts() -> Iterator[Function]:
-    of_x, own, kept = type_rules.as_operand(0), layout_rules, "that of ``x`` along the axes that it keeps"
+    of_x, rules, kept = type_rules.as_operand(0), layout_rules, "that of ``x`` along the axes that it keeps"
     arrays, of_first = (Operand("arrays", repeated=True),), "that of the first array"
     formed = f"{kept}, and along the first other one that of the first axis of ``x`` that it does not keep"
     starts = {"sizes": REQUIRED, "steps": REQUIRED, "dropped": (), "inserted": ()}
-    yield Function("getitem", (_X, Operand("starts")), starts, type_rules.getitem, own.getitem, kept)
+    yield Function("getitem", (_X, Operand("starts")), starts, type_rules.getitem, rules.getitem, kept)
     assigned = _X, Operand("values"), Operand("starts")
-    yield Function("setitem", assigned, starts, type_rules.setitem, own.setitem, _OF_X)
-    yield Function("reshape", (_X,), {"shape": REQUIRED}, of_x, own.reshape, formed)
-    yield Function("expand_dims", (_X,), {"axis": REQUIRED}, of_x, own.expand_dims, kept)
-    yield Function("squeeze", (_X,), {"axis": None}, of_x, own.squeeze, kept)
-    yield Function("broadcast_to", (_X,), {"shape": REQUIRED}, of_x, own.broadcast_to, kept)
-    yield Function("flip", (_X,), {"axis": None}, of_x, own.flip, _OF_X)
-    yield Function("concatenate", arrays, {"axis": 0}, type_rules.joined, own.concatenate, of_first)
-    yield Function("stack", arrays, {"axis": 0}, type_rules.joined, own.stack, of_first)
+    yield Function("setitem", assigned, starts, type_rules.setitem, rules.setitem, _OF_X)
+    yield Function("reshape", (_X,), {"shape": REQUIRED}, of_x, rules.reshape, formed)
+    yield Function("expand_dims", (_X,), {"axis": REQUIRED}, of_x, rules.expand_dims, kept)
+    yield Function("squeeze", (_X,), {"axis": None}, of_x, rules.squeeze, kept)
+    yield Function("broadcast_to", (_X,), {"shape": REQUIRED}, of_x, rules.broadcast_to, kept)
+    yield Function("flip", (_X,), {"axis": None}, of_x, rules.flip, _OF_X)
+    yield Function("concatenate", arrays, {"axis": 0}, type_rules.joined, rules.concatenate, of_first)
+    yield Function("stack", arrays, {"axis": 0}, type_rules.joined, rules.stack, of_first)
     yield Function("astype", (_X,), {"dtype": REQUIRED}, type_rules.astype, shape_rules.as_operand(0), _OF_X)
-    yield Function("tile", (_X,), {"reps": REQUIRED}, of_x, own.tile, _OF_X)
-    yield Function("repeat", (_X,), {"repeats": REQUIRED, "axis": None}, of_x, own.repeat, _OF_X)
-    yield Function("tril", (_X,), {"k": 0}, of_x, own.triangle, _OF_X)
-    yield Function("triu", (_X,), {"k": 0}, of_x, own.triangle, _OF_X)
+    yield Function("tile", (_X,), {"reps": REQUIRED}, of_x, rules.tile, _OF_X)
+    yield Function("repeat", (_X,), {"repeats": REQUIRED, "axis": None}, of_x, rules.repeat, _OF_X)
+    yield Function("tril", (_X,), {"k": 0}, of_x, rules.triangle, _OF_X)
+    yield Function("triu", (_X,), {"k": 0}, of_x, rules.triangle, _OF_X)
     diagonal: dict[str, Any] = {"offset": 0, "axis1": 0, "axis2": 1}
-    yield Function("diagonal", (_X,), diagonal, of_x, own.diagonal, kept)
-    yield Function("trace", (_X,), {**diagonal, "dtype": None}, type_rules.trace, own.trace, kept)
+    yield Function("diagonal", (_X,), diagonal, of_x, rules.diagonal, kept)
+    yield Function("trace", (_X,), {**diagonal, "dtype": None}, type_rules.trace, rules.trace, kept)
     padded = _X, Operand("constant_values", optional=True)
-    yield Function("pad", padded, {"pad_width": REQUIRED, "mode": "constant"}, type_rules.pad, own.pad, _OF_X)
+    yield Function("pad", padded, {"pad_width": REQUIRED, "mode": "constant"}, type_rules.pad, rules.pad, _OF_X)
 
 
 def _along_axes() -> Iterator[Function]:
@@ -190,32 +190,32 @@ def _along_axes() -> Iterator[Function]:
 
 
 def _creations() -> Iterator[Function]:
-    own, rows = creation_rules, "its first axis, over all mesh axes"
+    rules, rows = creation_rules, "its first axis, over all mesh axes"
     start, second, last = Operand("start"), Operand("second"), Operand("last", optional=True)
     size, value = {"size": REQUIRED}, Operand("fill_value")
-    yield Function("full", (value,), {"shape": REQUIRED}, type_rules.as_operand(0), own.full, rows)
-    yield Function("full_like", (_X, value), {}, type_rules.as_operand(1), own.full_like, _OF_X)
-    yield Function("arange", (start, second), size, own.sequence_type, own.sequence, rows)
-    yield Function("linspace", (start, Operand("step"), last), size, own.linspace_type, own.sequence, rows)
-    yield Function("eye", (Operand("k"),), {"shape": REQUIRED, "dtype": "float64"}, own.eye_type, own.eye, rows)
+    yield Function("full", (value,), {"shape": REQUIRED}, type_rules.as_operand(0), rules.full, rows)
+    yield Function("full_like", (_X, value), {}, type_rules.as_operand(1), rules.full_like, _OF_X)
+    yield Function("arange", (start, second), size, rules.sequence_type, rules.sequence, rows)
+    yield Function("linspace", (start, Operand("step"), last), size, rules.linspace_type, rules.sequence, rows)
+    yield Function("eye", (Operand("k"),), {"shape": REQUIRED, "dtype": "float64"}, rules.eye_type, rules.eye, rows)
 
 
 def _elements() -> Iterator[Function]:
-    own, spec = element_rules, "that of ``x`` along the axes that it keeps"
+    rules, spec = element_rules, "that of ``x`` along the axes that it keeps"
     operands = _X, Operand("y", spec="y_spec")
-    yield Function("nextafter", operands, {}, own.nextafter_type, own.broadcast, spec)
+    yield Function("nextafter", operands, {}, rules.nextafter_type, rules.broadcast, spec)
 
 
 def _updates() -> Iterator[Function]:
-    own, values, indices = update_rules, Operand("values"), Operand("indices", repeated=True)
+    rules, values, indices = update_rules, Operand("values"), Operand("indices", repeated=True)
     at: dict[str, Any] = {"axes": REQUIRED, "position": 0}
     kept = "that of ``x`` along the axes that it keeps"
-    yield Function("take_at", (_X, indices), at, own.take_at_type, own.take_at, kept)
-    yield Function("put_at", (_X, values, indices), {**at, "mode": "set"}, own.put_at_type, own.put_at, _OF_X)
-    along, types = (_X, values, Operand("indices")), own.put_along_axis_type
-    yield Function("put_along_axis", along, {"axis": -1}, types, own.put_along_axis, _OF_X)
+    yield Function("take_at", (_X, indices), at, rules.take_at_type, rules.take_at, kept)
+    yield Function("put_at", (_X, values, indices), {**at, "mode": "set"}, rules.put_at_type, rules.put_at, _OF_X)
+    along, types = (_X, values, Operand("indices")), rules.put_along_axis_type
+    yield Function("put_along_axis", along, {"axis": -1}, types, rules.put_along_axis, _OF_X)
     spec = "that of the first axis of ``x``"
-    yield Function("flatnonzero", (_X,), {"size": REQUIRED}, type_rules.indices, own.flatnonzero, spec)
+    yield Function("flatnonzero", (_X,), {"size": REQUIRED}, type_rules.indices, rules.flatnonzero, spec)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})

@@ -53,7 +53,9 @@ class ResultTypes:
 
 
 def _key(call: CallRequest) -> Hashable:
-    operands = [None if kind is None else (kind.shape, kind.dtype) for kind in call.types]
+    operands = [
+        None if operand_type is None else (operand_type.shape, operand_type.dtype) for operand_type in call.types
+    ]
     return call.message.SerializeToString(deterministic=True), *operands
 
 
@@ -62,7 +64,9 @@ def types_by_table(call: CallRequest) -> tuple[Array, ...] | None:
     function = FUNCTIONS.get(call.message.kernel)
     if function is None:
         return None
-    operands = [None if kind is None else (kind.shape, kind.dtype) for kind in call.types]
+    operands = [
+        None if operand_type is None else (operand_type.shape, operand_type.dtype) for operand_type in call.types
+    ]
     values = {name: parameters.from_proto(value) for name, value in call.message.parameters.items()}
     try:
         return tuple(Array(shape, dtype) for shape, dtype in function.results(operands, values))

@@ -15,7 +15,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import jax
 
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, row_sharding
 from shardcall_core.layouts.signature import (
     OperandInfo,
     ParameterInfo,
@@ -149,7 +149,7 @@ class Kernel(ABC, Generic[ParametersT]):
         The first axis is sharded over all mesh axes; a scalar is replicated.
         """
         return tuple(
-            spec if spec is not None or operand is None else rows_over_all(operand.ndim, mesh)
+            spec if spec is not None or operand is None else row_sharding(operand.ndim, mesh)
             for operand, spec in zip(operands, in_specs, strict=True)
         )
 

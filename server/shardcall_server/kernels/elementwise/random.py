@@ -21,7 +21,7 @@ import numpy as np
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.functions.element_types import NAMED
 from shardcall_core.functions.function import REQUIRED
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, row_sharding
 from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.axes import axis_of
 from shardcall_server.kernels.core.bits import moved
@@ -107,7 +107,7 @@ class _Drawn(Kernel[DrawParameters]):
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards the result by rows over all mesh axes."""
         (spec,), (result,) = problem.out_specs, problem.results
-        return (rows_over_all(result.ndim, problem.mesh) if spec is None else spec,)
+        return (row_sharding(result.ndim, problem.mesh) if spec is None else spec,)
 
 
 _Draw = Callable[[jax.Array, tuple[int, ...], np.dtype, list[jax.Array]], jax.Array]
@@ -286,7 +286,7 @@ class Permutation(Kernel[PermutationParameters]):
     ) -> Specs:
         """Replicates the seed and shards x by rows over all mesh axes."""
         x = required(operands[1])
-        return (), rows_over_all(x.ndim, mesh) if in_specs[1] is None else in_specs[1]
+        return (), row_sharding(x.ndim, mesh) if in_specs[1] is None else in_specs[1]
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards the result as x."""

@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, row_sharding
 from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
@@ -121,7 +121,7 @@ class CondKernel(Kernel[CondParameters]):
             plan = self._bodies.plan(written, types, wanted, mesh)
             for i, spec in zip(indices, plan.in_specs, strict=True):
                 specs[i] = spec
-        filled = (spec or rows_over_all(kind.ndim, mesh) for kind, spec in zip(inputs, specs, strict=True))
+        filled = (spec or row_sharding(kind.ndim, mesh) for kind, spec in zip(inputs, specs, strict=True))
         return ((), *filled)
 
     def default_out_specs(self, problem: Problem[CondParameters], strategy: str) -> Specs:

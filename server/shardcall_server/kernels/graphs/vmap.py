@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, row_sharding
 from shardcall_core.layouts.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.core.parameters import integer, integers, text
@@ -204,7 +204,7 @@ def without_axis(spec: Spec | None, axis: int, mesh: MeshAxes) -> Spec | None:
     """
     if spec is None or axis < 0:
         return spec
-    return rows_over_all(len(spec) - 1, mesh) if spec[axis] else (*spec[:axis], *spec[axis + 1 :])
+    return row_sharding(len(spec) - 1, mesh) if spec[axis] else (*spec[:axis], *spec[axis + 1 :])
 
 
 def with_axis(spec: Spec, axis: int) -> Spec:

@@ -25,7 +25,7 @@ class PlacedArray(Protocol):
         """Returns the placement, after the call that makes the array."""
 
 
-class Described:
+class ArrayProperties:
     """The properties of an array on the mesh that need no round trip.
 
     Those that depend on the mesh wait for the answer to the call of an array that `Client.submit` returned.
@@ -42,7 +42,7 @@ class Described:
 
     @property
     def handle(self) -> str:
-        """The server's id of it, hexadecimal, with which other clients may use the array.
+        """The hexadecimal id of the array on the server, by which other clients may use it.
 
         It is valid as long as this object: the client deletes the array of an object that was dropped.
         """
