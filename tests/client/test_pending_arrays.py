@@ -357,7 +357,7 @@ def test_an_operand_on_another_server_is_refused(client, stream, memory):
         address = "elsewhere"
 
     x = client.put([1.0])
-    x._version.where = Elsewhere()
+    x._version.server = Elsewhere()
     with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere"):
         client.submit("add", x, 1)
 

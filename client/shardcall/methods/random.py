@@ -163,7 +163,7 @@ def _check_order(low: OperandLike, high: OperandLike, shape: Shape, *, may_be_eq
         shape if isinstance(shape, Sequence) else (shape,)
     ):
         raise InvalidOperandError(
-            f"low={lower} and high={upper}; give a high {'of at lower' if may_be_equal else 'above'} low", field="high"
+            f"low={lower} and high={upper}; give a high {'of at least' if may_be_equal else 'above'} low", field="high"
         )
 
 
