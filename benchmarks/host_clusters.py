@@ -115,7 +115,7 @@ def temporary_tokens() -> Iterator[None]:
     """Sets a temporary token file, whose token has all scopes, for servers, agents and clients of this process."""
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ):
         os.environ["SHARDCALL_TOKEN_FILE"] = f"{folder}/token"
-        token_file.create(f"{folder}/token", [token_file.Entry.make(token_file.own_name(), token_file.SCOPES)])
+        token_file.create(f"{folder}/token", [token_file.Entry.make(token_file.user_name(), token_file.SCOPES)])
         yield
 
 

@@ -60,7 +60,7 @@ def compare_layouts(client: sc.Client, size: int) -> dict[str, bool]:
         checks[f"{name}: it is sharded as the array"] = result.plan.results[0].spec == SPEC
     along = rows[1][1].plan
     checks["along the axis, one collective moves one row a device"] = [
-        (c.kind, c.count, c.bytes_per_device) for c in along.collectives
+        (c.opcode, c.count, c.bytes_per_device) for c in along.collectives
     ] == [("collective-permute", 1, x.itemsize * size)]
     checks["across the axis, nothing moves"] = not rows[2][1].plan.collectives
 
@@ -79,14 +79,14 @@ def report(rows: list[tuple[str, sc.Result]]) -> None:
     """Prints a line for each layout, and why they differ."""
     print(f"{'layout':<23}{'kernel':>10}   {'strategy':<9} collectives")
     for name, result in rows:
-        moved = ", ".join(f"{c.count} {c.kind} ({c.bytes_per_device:,} bytes)" for c in result.plan.collectives)
+        moved = ", ".join(f"{c.count} {c.opcode} ({c.bytes_per_device:,} bytes)" for c in result.plan.collectives)
         print(f"{name:<23}{result.timing.execute * 1e3:>7.2f} ms   {result.plan.strategy:<9} {moved or 'none'}")
     print(
         "\nA row of a difference needs the row above it. Sharded across the axis, every device has both. Sharded\n"
         "along it, a device lacks one row, the last of the device before it; halo sends that and nothing else."
     )
     _, by_compiler = rows[-1]
-    if any(collective.kind == "all-to-all" for collective in by_compiler.plan.collectives):
+    if any(collective.opcode == "all-to-all" for collective in by_compiler.plan.collectives):
         print(
             "The compiler puts the zeros in front first; that makes one row more than 8 devices divide, so it\n"
             "reshards the complete array from rows to columns, takes the difference, and reshards it back."

@@ -114,7 +114,7 @@ def run(
 
 def kinds(result: sc.Result) -> set[str]:
     """The kinds of collectives that a call ran."""
-    return {collective.kind for collective in result.plan.collectives}
+    return {collective.opcode for collective in result.plan.collectives}
 
 
 def compare(title: str, results: Mapping[str, sc.Result], lhs: np.ndarray, rhs: np.ndarray) -> dict[str, bool]:
@@ -130,7 +130,7 @@ def compare(title: str, results: Mapping[str, sc.Result], lhs: np.ndarray, rhs: 
     print(f"{'':<{width}}{'kernel':>9}   {'temporary':>12}   off, of tolerance   collectives, bytes a device")
     for name, result in results.items():
         plan = result.plan
-        moved = ", ".join(f"{c.count} {c.kind} ({c.bytes_per_device:,})" for c in plan.collectives)
+        moved = ", ".join(f"{c.count} {c.opcode} ({c.bytes_per_device:,})" for c in plan.collectives)
         print(
             f"{name:<{width}}{result.timing.execute * 1e3:>6.2f} ms   {plan.memory.temp_bytes:>12,}   "
             f"{off[name]:>17.4f}   {moved or 'none'}"

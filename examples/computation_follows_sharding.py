@@ -164,7 +164,7 @@ def report(title: str, rows: list[tuple[str, str, sc.Result]]) -> None:
     print(f"{title}, the best of {ROUNDS}")
     for name, kernel, result in rows:
         moved = ", ".join(
-            f"{c.count} {c.kind} ({c.bytes_per_device:,} bytes a device)" for c in result.plan.collectives
+            f"{c.count} {c.opcode} ({c.bytes_per_device:,} bytes a device)" for c in result.plan.collectives
         )
         print(f"  {name:<30}{kernel:<8}{result.timing.execute * 1e3:>9.2f} ms   {moved or 'nothing moves'}")
     print()

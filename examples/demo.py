@@ -43,7 +43,7 @@ def ask(client: sc.Client) -> int:
     print(f"The best of {ROUNDS} rounds each:")
     print(f"  {'np.diff':18} {min(runs.numpy_s) * 1e3:8.1f} ms   on one core, memory fresh each time")
     for run in (halo, gspmd):
-        uses = ", ".join(f"{c.count} {c.kind}" for c in run.plan.collectives)
+        uses = ", ".join(f"{c.count} {c.opcode}" for c in run.plan.collectives)
         print(f"  {run.plan.strategy + ', the kernel':18} {run.timing.execute * 1e3:8.1f} ms   {uses}")
     print(f"  {call.plan.strategy + ', the call':18} {call.timing.round_trip * 1e3:8.1f} ms   there and back again")
     print(f"  halo is {gspmd.timing.execute / halo.timing.execute:.1f} times as fast as what the compiler makes of it")

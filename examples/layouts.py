@@ -38,7 +38,7 @@ def differences(client: sc.Client, size: int) -> dict[str, bool]:
     for name, (mesh, spec) in LAYOUTS.items():
         calls = [client.diff(x, axis=0, mesh=mesh, spec=spec) for _ in range(ROUNDS)]
         result = min(calls, key=lambda call: call.timing.execute)
-        moved = ", ".join(f"{c.kind}, {c.bytes_per_device:,} bytes a device" for c in result.plan.collectives)
+        moved = ", ".join(f"{c.opcode}, {c.bytes_per_device:,} bytes a device" for c in result.plan.collectives)
         print(f"{name}\n{result.plan.visualize()}")
         print(f"diff along axis 0 takes {result.timing.execute * 1e3:.2f} ms and moves {moved or 'nothing'}\n")
         checks[f"{spec} on {mesh}: diff is np.diff's, bit for bit"] = np.array_equal(result.array, expected)

@@ -87,7 +87,7 @@ def train(client: sc.Client, name: str, batch: int, width: int, steps: int) -> t
         stay, loss = step(stay, here, there)
         losses.append(float(loss))
         seconds.append(time.perf_counter() - start)
-    moved = ", ".join(f"{c.count} {c.kind}" for c in plan.collectives) or "nothing moves"
+    moved = ", ".join(f"{c.count} {c.opcode}" for c in plan.collectives) or "nothing moves"
     print(f"{name}: loss {losses[0]:.4f} → {losses[-1]:.4f}; step {statistics.median(seconds) * 1e3:.1f} ms; {moved}")
     print(f"{plan.visualize('result 2')}\n")  # the second layer's weights
     predicted = client.jit(predict)(stay, here).get()

@@ -189,7 +189,7 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         environment.setenv("SHARDCALL_MAX_EXECUTE_S", "600")
         environment.setenv("SHARDCALL_STREAM_IDLE_S", "600")
         tokens = tmp_path_factory.mktemp("state") / "token"
-        own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+        own = token_file.Entry.make(token_file.user_name(), token_file.SCOPES)
         token_file.create(str(tokens), [own, *(token_file.Entry.make(*other) for other in PRINCIPALS.items())])
         environment.setenv(token_file.FILE_VARIABLE, str(tokens))
         environment.delenv(token_file.TOKEN_VARIABLE, raising=False)

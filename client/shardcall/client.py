@@ -33,7 +33,7 @@ from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array, settle_others
-from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall._src.traced.control_flow import ControlFlow
@@ -43,11 +43,11 @@ from shardcall._src.traced.derivatives import (
     ForwardDerivative,
     FunctionGradient,
     ReverseDerivative,
-    Transformed,
+    TransformedFunction,
 )
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.traced_function import Names, TracedFunction
-from shardcall._src.traced.vectorized import Vectorized
+from shardcall._src.traced.vectorized import VectorizedFunction
 from shardcall._src.transfer.call_runner import CallRunner
 from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer
@@ -266,12 +266,12 @@ class Client(KernelMethods[Result[Any]]):
             memo=self._memo,
         )
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages(), handles=call.handles)
-        until = self._deadline(timeout)
-        with self._remote_arrays.using(call.operands, call.names, until):
+        deadline = self._deadline(timeout)
+        with self._remote_arrays.using(call.operands, call.names, deadline):
             response = self._transport.unary(
                 self._transport.stubs.kernels.Plan,
                 request,
-                until,
+                deadline,
                 kernel=name,
                 rerun=not call.handles,
             )
@@ -314,12 +314,12 @@ class Client(KernelMethods[Result[Any]]):
             request = kernel_service_pb2.CompileRequest(
                 call=call.message, operands=call.type_messages(), include_text=text, handles=call.handles
             )
-            until = self._deadline(timeout)
-            with self._remote_arrays.using(call.operands, call.names, until):
+            deadline = self._deadline(timeout)
+            with self._remote_arrays.using(call.operands, call.names, deadline):
                 return self._transport.unary(
                     self._transport.stubs.kernels.Compile,
                     request,
-                    until,
+                    deadline,
                     kernel=name,
                     rerun=not call.handles,
                 )
@@ -371,7 +371,7 @@ class Client(KernelMethods[Result[Any]]):
             A `shardcall.TracedFunction`.
         """
         if function is None:
-            return lambda each: self.jit(each, static=static, donate=donate, out_specs=out_specs)
+            return lambda function: self.jit(function, static=static, donate=donate, out_specs=out_specs)
         return TracedFunction(self, self._tracer.active, function, static=static, donate=donate, out_specs=out_specs)
 
     def value_and_grad(
@@ -474,7 +474,7 @@ class Client(KernelMethods[Result[Any]]):
             A `shardcall.TracedFunction`. It raises an `InvalidParameterError` for axes that there are not, axes of
             different lengths, and if no argument is mapped.
         """
-        return self._transformed(Vectorized(self._tracer.active, function, in_axes, out_axes))
+        return self._transformed(VectorizedFunction(self._tracer.active, function, in_axes, out_axes))
 
     def put(
         self,
@@ -503,8 +503,8 @@ class Client(KernelMethods[Result[Any]]):
             ResourceExhaustedError: if the server's limits do not allow it.
             ShardcallError: of the class that fits.
         """
-        array, until = array_to_put(x), self._deadline(timeout)
-        return self._remote_arrays.put(self, array, mesh, spec, until, keep_s=checked_keep(keep_for))
+        array, deadline = array_to_put(x), self._deadline(timeout)
+        return self._remote_arrays.put(self, array, mesh, spec, deadline, keep_s=checked_keep(keep_for))
 
     def bucket(
         self, x: OperandLike, axis: int = 0, *, mesh: MeshLike | None = None, spec: SpecLike | None = None
@@ -604,10 +604,10 @@ class Client(KernelMethods[Result[Any]]):
             InvalidOperandError: for a negative size.
             OperandTypeError: for an unsupported element type.
         """
-        kind = Array(shape, dtype)
+        array_type = Array(shape, dtype)
         if self._shared_memory is None:
-            return np.empty(kind.shape, kind.dtype)
-        return self._shared_memory.empty(kind, self._deadline(SHORT_TIMEOUT_S))
+            return np.empty(array_type.shape, array_type.dtype)
+        return self._shared_memory.empty(array_type, self._deadline(SHORT_TIMEOUT_S))
 
     def statistics(self) -> Statistics:
         """Returns the counts of this client since it connected."""
@@ -689,7 +689,7 @@ class Client(KernelMethods[Result[Any]]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             if error is None:
@@ -714,39 +714,39 @@ class Client(KernelMethods[Result[Any]]):
         result_sizes: Sequence[int] | None = None,
         refuse_transfers: bool = False,
     ) -> Result[Any]:
-        until = deadline(timeout, self._info.limits.max_call_seconds)
-        settle_others(values, self, until)
+        deadline = deadline_after(timeout, self._info.limits.max_call_seconds)
+        settle_others(values, self, deadline)
         for value in values:
             if isinstance(value, RemoteArray):
                 break
         else:
             if not keep:
-                answer = self._runner.run(call.message, values, until, result_sizes=result_sizes)
-                return result.from_answer(answer, answer.results, until.elapsed_s())
+                answer = self._runner.run(call.message, values, deadline, result_sizes=result_sizes)
+                return result.from_answer(answer, answer.results, deadline.elapsed_s())
         lease_id = self._remote_arrays.lease_id if keep else b""
 
         def send() -> Answer:
             return self._runner.run(
                 call.message,
                 values,
-                until,
+                deadline,
                 lease_id=lease_id,
                 result_sizes=result_sizes,
                 refuse_transfers=refuse_transfers,
             )
 
         with self._remote_arrays.using(values, call.names), self._remote_arrays.making() if keep else nullcontext():
-            answer = self._remote_arrays.call_after_deleting(send, until) if keep else send()
+            answer = self._remote_arrays.call_after_deleting(send, deadline) if keep else send()
             arrays = self._remote_arrays.kept(self, answer, committed=call.commits)
-        return result.from_answer(answer, arrays, until.elapsed_s())
+        return result.from_answer(answer, arrays, deadline.elapsed_s())
 
     def _synchronize_at_end(self) -> None:
-        """Waits for all submitted calls but loops, which are cancelled: nobody can read their results any more."""
+        """Waits for all submitted calls except loops, which are cancelled: nobody can read their results any more."""
         self._submitter.stop_loops()
         self.synchronize()
 
     def _put_array(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> RemoteArray:
-        """Puts an array on the mesh as one that may move; as a constant of the function that this thread traces."""
+        """Puts an array on the mesh uncommitted; in a traced function, as a constant of it."""
         if self._tracer.active.trace is not None:
             return self._tracer.constant(array, mesh, spec)
         return self._remote_arrays.put_movable(self, array, mesh, spec, self._deadline(DEFAULT_TIMEOUT_S))
@@ -764,9 +764,9 @@ class Client(KernelMethods[Result[Any]]):
     def _control_flow(self) -> ControlFlow:
         return ControlFlow(self, self._tracer.active)
 
-    def _transformed(self, function: Transformed) -> Callable[..., Any]:
-        made: Callable[..., Any] = self.jit(function, static=function.static)
-        return made
+    def _transformed(self, function: TransformedFunction) -> Callable[..., Any]:
+        transformed: Callable[..., Any] = self.jit(function, static=function.static)
+        return transformed
 
     @cached_property
     def _kernels(self) -> frozenset[str]:
@@ -781,12 +781,12 @@ class Client(KernelMethods[Result[Any]]):
         self._implicit_gets.add(array)
 
     def _deadline(self, timeout: float | None) -> Deadline:
-        return deadline(timeout, self._info.limits.max_call_seconds)
+        return deadline_after(timeout, self._info.limits.max_call_seconds)
 
 
-def ask_server_info(transport: Transport, until: Deadline) -> ServerInfo:
+def ask_server_info(transport: Transport, deadline: Deadline) -> ServerInfo:
     """Returns a server's description of itself."""
     request = server_info_service_pb2.GetServerInfoRequest()
     return server_info.from_proto(
-        transport.unary(transport.stubs.server.GetServerInfo, request, until, retryable=False)
+        transport.unary(transport.stubs.server.GetServerInfo, request, deadline, retryable=False)
     )

@@ -70,7 +70,7 @@ class CompiledKernel:
     @property
     def operands(self) -> tuple[Array, ...]:
         """The types of the arrays that a call takes."""
-        return tuple(kind for _, _, kind in self._open)
+        return tuple(operand_type for _, _, operand_type in self._open)
 
     def as_text(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> str:
         """Returns the compiled program as the compiler prints it, which may be megabytes.
@@ -163,9 +163,13 @@ class CompiledKernel:
 
     def _refusal(self, count: int, named: Iterable[str]) -> InvalidOperandError:
         """Returns the error that names the operands of a call, and those that are bound."""
-        kinds = list(zip(self._call.names, self._call.types, self._call.operands, strict=True))
-        free = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, Array)]
-        bound = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, np.ndarray | RemoteArray)]
+        operands = list(zip(self._call.names, self._call.types, self._call.operands, strict=True))
+        free = [f"{name} {operand_type}" for name, operand_type, item in operands if isinstance(item, Array)]
+        bound = [
+            f"{name} {operand_type}"
+            for name, operand_type, item in operands
+            if isinstance(item, np.ndarray | RemoteArray)
+        ]
         takes = ", ".join([_count(len(free)), *free])
         got = " and ".join([_count(count), *(f"{name}=" for name in named)])
         held = f"bound by value when it was compiled: {', '.join(bound)}; " if bound else ""

@@ -10,7 +10,7 @@ import grpc
 from shardcall._src.calls.implicit_gets import ImplicitGet
 from shardcall._src.display.meters import Meters
 from shardcall._src.display.progress import Listener
-from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.rpc.retries import NO_RETRIES, Retries
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.shared_memory_client import open_shared_memory
@@ -120,7 +120,7 @@ def _ask(
     transport: Transport, where: Address, encryption: Tls | None, timeout_s: float
 ) -> tuple[Transport, ServerInfo]:
     try:
-        return transport, ask_server_info(transport, deadline(timeout_s, 0))
+        return transport, ask_server_info(transport, deadline_after(timeout_s, 0))
     except ShardcallError as error:
         transport.close()
         raise explained(error, where, encryption, timeout_s) from None

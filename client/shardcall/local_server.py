@@ -18,7 +18,7 @@ from shardcall._src.local.local_settings import Setting, options, refusal
 from shardcall._src.local.server_log import ServerLog, for_people
 from shardcall._src.local.server_packages import server_refusal
 from shardcall._src.rpc import cancellation
-from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.deadline import deadline_after
 from shardcall.client import Client
 from shardcall.connection import connect
 from shardcall_core.types.errors import InvalidParameterError, ServerUnavailableError
@@ -31,7 +31,16 @@ _STOP_TIMEOUT_S = 10.0
 _LOG_LEVEL_VARIABLE = "SHARDCALL_LOG_LEVEL"
 _REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 
-_OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress", "synchronous", "implicit_get", "fuse")
+_KEYWORDS = (
+    "devices",
+    "start_timeout",
+    "shared_memory",
+    "call_stream",
+    "progress",
+    "synchronous",
+    "implicit_get",
+    "fuse",
+)
 
 
 @shortened
@@ -71,7 +80,7 @@ def local(
     """
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
-    start_s = deadline(start_timeout, 0).timeout_s
+    start_s = deadline_after(start_timeout, 0).timeout_s
     if refused := server_refusal("shardcall.local"):
         raise ServerUnavailableError(refused)
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
@@ -103,9 +112,9 @@ def local(
 
 def _ready(server: ServerProcess, timeout_s: float, settings: Mapping[str, Setting]) -> str:
     try:
-        return server.wait_until_ready(timeout_s)
+        return server.wait_for_ready(timeout_s)
     except ServerUnavailableError as error:
-        raise refusal(settings, _OWN, error.metadata.get("reason", "")) or error from None
+        raise refusal(settings, _KEYWORDS, error.metadata.get("reason", "")) or error from None
 
 
 class ServerProcess:
@@ -154,7 +163,7 @@ class ServerProcess:
         self._owned = False
         _close(self.process.stdin)
 
-    def wait_until_ready(self, timeout_s: float) -> str:
+    def wait_for_ready(self, timeout_s: float) -> str:
         """Returns the address that the server prints."""
         try:
             address = self._address.get(timeout=timeout_s)
@@ -191,7 +200,7 @@ class ServerProcess:
         self._log.join(1.0)
 
     def cancel(self) -> None:
-        """Kills the process while it is starting; `wait_until_ready` then fails."""
+        """Kills the process while it is starting; `wait_for_ready` then fails."""
         self.process.kill()
 
     def _read_stdout(self) -> None:

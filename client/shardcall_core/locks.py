@@ -14,15 +14,15 @@ from typing import cast
 VARIABLE = "SHARDCALL_DEBUG_LOCKS"
 
 LEAF = 100
-"""The order of a lock while which is held no other lock of this module is taken."""
+"""The order of locks under which no other lock of this module is taken."""
 
 
 class LockError(AssertionError):
     """A lock was taken out of order, taken twice, or not held by a thread that must hold it."""
 
 
-class _Thread(threading.local):
-    """The checked locks that one thread holds, one that it has taken twice also twice."""
+class _HeldLocks(threading.local):
+    """The checked locks that one thread holds; a lock that it has taken twice is listed twice."""
 
     def __init__(self) -> None:
         self.held: list[CheckedLock] = []
@@ -54,7 +54,7 @@ class CheckedLock:
         Raises:
             LockError: this thread would wait while it holds a lock that must not come before this one.
         """
-        if blocking and timeout < 0:  # a thread that gives up waits for nobody for ever
+        if blocking and timeout < 0:  # a wait with a timeout cannot deadlock
             self._check_order()
         is_taken = self._lock.acquire(blocking, timeout)
         if is_taken:
@@ -80,11 +80,11 @@ class CheckedLock:
         return self.acquire()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
 
-    # What `threading.Condition` asks of its lock.
+    # Required by `threading.Condition`.
 
     def _is_owned(self) -> bool:
         return self.is_held
@@ -103,7 +103,7 @@ class CheckedLock:
             self.acquire()
 
 
-_thread = _Thread()
+_thread = _HeldLocks()
 
 
 def _forget_held() -> None:

@@ -120,7 +120,7 @@ def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], pla
         limits.append("no processor with AVX-512, whose vectors are twice as wide")
     return {
         "jaxlib": version("jaxlib"),
-        "devices": f"{len(info.devices)}: {', '.join(sorted({device.kind for device in info.devices}))}",
+        "devices": f"{len(info.devices)}: {', '.join(sorted({device.device_kind for device in info.devices}))}",
         "processor": processor,
         "XLA's flags": f"`{worker_environment({}, platform)['XLA_FLAGS']}`",
         **{f"{_SIZES}{of}": ", ".join(f"{size:,}" for size in counts) for of, counts in elements.items()},

@@ -43,7 +43,7 @@ def main(sizes: Callable[[str], tuple[int, ...]]) -> int:
     ]
     server = ServerProcess([*command, "--exit-with-stdin"], {TOKEN_VARIABLE: token})
     try:
-        with sc.connect(server.wait_until_ready(_START_TIMEOUT_S), token=token, progress=False) as client:
+        with sc.connect(server.wait_for_ready(_START_TIMEOUT_S), token=token, progress=False) as client:
             info = client.server_info()
             conditions = document.conditions(info, sizes, "gpu")
             table = evaluation.measured(client, evaluation.all_cases(sizes, len(info.devices)))

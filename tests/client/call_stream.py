@@ -9,7 +9,7 @@ import numpy as np
 from client.memory_server import MESH, TIMING, placement
 
 import shardcall
-from shardcall._src.transfer.download import Answer, Kept
+from shardcall._src.transfer.download import Answer, ResidentResult
 from shardcall.v1 import kernel_pb2
 from shardcall_core.types import arrays
 from shardcall_core.types.errors import with_message
@@ -130,8 +130,8 @@ class FakeCallStream:
         for operand in call.operands:
             if isinstance(operand, bytes) and operand in self.memory.stored:
                 stored = self.memory.stored[operand]
-                kind = arrays.from_proto(stored.description.placement.type)
-                values.append(np.frombuffer(stored.data, kind.dtype).reshape(kind.shape))
+                array_type = arrays.from_proto(stored.description.placement.type)
+                values.append(np.frombuffer(stored.data, array_type.dtype).reshape(array_type.shape))
             elif isinstance(operand, bytes):
                 error = self.failed.get(operand) or shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST")
             else:
@@ -140,16 +140,16 @@ class FakeCallStream:
             self.failed.update(dict.fromkeys(call.handles, error))
             call.finish(error)
             return
-        made = values[0] if call.message.kernel == "echo" else getattr(np, call.message.kernel)(*values)
-        results = made if isinstance(made, tuple | list) else [made]
+        computed = values[0] if call.message.kernel == "echo" else getattr(np, call.message.kernel)(*values)
+        results = computed if isinstance(computed, tuple | list) else [computed]
         kept = []
         for handle, array in zip(call.handles or [os.urandom(16) for _ in results], results, strict=True):
-            kind = arrays.to_proto(array)
-            stored = self.memory.store(kind, np.ascontiguousarray(array).tobytes(), call.lease_id)
+            array_type = arrays.to_proto(array)
+            stored = self.memory.store(array_type, np.ascontiguousarray(array).tobytes(), call.lease_id)
             del self.memory.stored[stored.description.handle]
             stored.description.handle = handle
             self.memory.stored[handle] = stored
-            kept.append(Kept(arrays.type_of(array), handle))
+            kept.append(ResidentResult(arrays.type_of(array), handle))
         plan = kernel_pb2.Plan(
             kernel=call.message.kernel, mesh=MESH, results=[placement(arrays.to_proto(array)) for array in results]
         )

@@ -308,15 +308,15 @@ def no_descriptor_is_left(tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A private folder."""
-    made = tmp_path / "folder"
-    made.mkdir(mode=0o700)
-    return made
+    path = tmp_path / "folder"
+    path.mkdir(mode=0o700)
+    return path
 
 
 @pytest.fixture
 def file(folder: Path) -> Path:
     """A private file in `folder`, whose content is ``b"content"``."""
-    made = folder / "file"
-    made.write_bytes(b"content")
-    made.chmod(0o600)
-    return made
+    path = folder / "file"
+    path.write_bytes(b"content")
+    path.chmod(0o600)
+    return path

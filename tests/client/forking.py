@@ -45,8 +45,8 @@ def in_child(deed):
             sys.__stderr__.write(f"in the child: {error!r}\n")
         finally:
             os._exit(1)
-    until, status = time.monotonic() + 20, (0, 0)
-    while not status[0] and time.monotonic() < until:
+    deadline, status = time.monotonic() + 20, (0, 0)
+    while not status[0] and time.monotonic() < deadline:
         status = os.waitpid(child, os.WNOHANG)
         threading.Event().wait(0.01)
     if not status[0]:
@@ -56,7 +56,7 @@ def in_child(deed):
     assert os.waitstatus_to_exitcode(status[1]) == 0
 
 
-def a_child_copies_with_a_thread_of_its_own():
+def a_child_copies_with_a_new_thread():
     copier, source = Copier(), np.ones((16, 2**20), np.uint8)
     copier.copy(np.empty_like(source), source)  # which starts the parent's
 
@@ -71,7 +71,7 @@ def a_child_copies_with_a_thread_of_its_own():
     in_child(copy)
 
 
-def a_child_awaits_with_threads_of_its_own():
+def a_child_awaits_with_new_threads():
     threads = Threads()
 
     def run():
@@ -120,7 +120,7 @@ class OnMesh:
         self._version.object = lambda: self
 
 
-def a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents():
+def a_child_has_another_lease_and_deletes_nothing_of_its_parents():
     deleted = []
     lease = Lease(60.0, lambda lease_id: None, deleted.append)
     kept = lease.hold(b"parent's", OnMesh)
@@ -129,10 +129,10 @@ def a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents():
     def begin():
         assert lease.lease_id != lease_id
         assert not lease.delete_dropped(deleted.append)
-        own = lease.hold(b"child's", OnMesh)
+        array = lease.hold(b"child's", OnMesh)
         assert lease._thread is not None
         assert lease._thread.is_alive()
-        assert lease.close() == ([b"child's"], [own])
+        assert lease.close() == ([b"child's"], [array])
 
     with lease._lock:
         in_child(begin)
@@ -144,7 +144,7 @@ def a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents():
 def a_child_lets_the_local_server_alone():
     command = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
     server = ServerProcess(command)
-    assert server.wait_until_ready(20) == "here:1"
+    assert server.wait_for_ready(20) == "here:1"
     in_child(server.stop)
     assert server.process.poll() is None
     server.stop()
@@ -154,7 +154,7 @@ def a_child_lets_the_local_server_alone():
 def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
     command = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
     server, go = ServerProcess(command), os.pipe()
-    server.wait_until_ready(20)
+    server.wait_for_ready(20)
     child = os.fork()
     if not child:
         os.close(go[1])
@@ -219,7 +219,7 @@ def call(client):
         assert client.call("echo", float(i)).array == i
 
 
-def a_fork_ends_the_call_stream_and_a_child_opens_its_own():
+def a_fork_ends_the_call_stream_and_a_child_opens_another():
     with streaming() as (client, served):
         call(client)
         in_child(lambda: call(client))
@@ -279,11 +279,11 @@ def a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork():
 DEEDS = {
     deed.__name__: deed
     for deed in (
-        a_child_copies_with_a_thread_of_its_own,
-        a_child_awaits_with_threads_of_its_own,
+        a_child_copies_with_a_new_thread,
+        a_child_awaits_with_new_threads,
         a_child_has_no_lock_held_and_no_slot_taken,
-        a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents,
-        a_fork_ends_the_call_stream_and_a_child_opens_its_own,
+        a_child_has_another_lease_and_deletes_nothing_of_its_parents,
+        a_fork_ends_the_call_stream_and_a_child_opens_another,
         a_child_forked_amid_calls_makes_single_rpcs,
         a_fork_handler_that_calls_does_not_wait_for_its_fork,
         a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork,

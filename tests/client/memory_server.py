@@ -164,14 +164,14 @@ class MemoryServer:
             for i, operand in enumerate(request.operands)
             if operand.type.element_type
         ]
-        kinds = [arrays.from_proto(kind) for kind, _ in present]
-        space, needed = request.result_space, sum(-(-kind.nbytes // 64) * 64 for kind in kinds)
+        types = [arrays.from_proto(array_type) for array_type, _ in present]
+        space, needed = request.result_space, sum(-(-array_type.nbytes // 64) * 64 for array_type in types)
         fits = space.segment_id and needed <= space.size_bytes
         results, offset = [], space.offset
-        for index, ((kind, data), described) in enumerate(zip(present, kinds, strict=True)):
-            result = kernel_service_pb2.Result(type=kind)
+        for index, ((array_type, data), described) in enumerate(zip(present, types, strict=True)):
+            result = kernel_service_pb2.Result(type=array_type)
             if request.keep_results:
-                stored = self.store(kind, data, request.lease_id)
+                stored = self.store(array_type, data, request.lease_id)
                 result.resident.handle = stored.description.handle
             elif fits:
                 self.memory(space.segment_id, context)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
@@ -185,7 +185,7 @@ class MemoryServer:
             else:
                 result.inline.data = data
             results.append(result)
-        plan = kernel_pb2.Plan(kernel="echo", mesh=MESH, results=[placement(kind) for kind, _ in present])
+        plan = kernel_pb2.Plan(kernel="echo", mesh=MESH, results=[placement(array_type) for array_type, _ in present])
         return kernel_service_pb2.ExecuteResponse(results=results, plan=plan, timing=TIMING)
 
     def value(self, operand, chunks, context):
@@ -203,10 +203,10 @@ class MemoryServer:
 
     # Arrays that stay.
 
-    def store(self, kind, data, lease_id, mesh=None, spec=None):
-        size = arrays.from_proto(kind).nbytes
+    def store(self, array_type, data, lease_id, mesh=None, spec=None):
+        size = arrays.from_proto(array_type).nbytes
         description = array_service_pb2.ArrayDescription(
-            handle=secrets.token_bytes(16), mesh=mesh or MESH, placement=placement(kind, spec), device_bytes=size
+            handle=secrets.token_bytes(16), mesh=mesh or MESH, placement=placement(array_type, spec), device_bytes=size
         )
         self.stored[description.handle] = Stored(description, bytes(data), lease_id)
         return self.stored[description.handle]
@@ -238,9 +238,12 @@ class MemoryServer:
         self.abort(context, status, reason)
 
 
-def placement(kind, spec=None):
+def placement(array_type, spec=None):
     return kernel_pb2.ArrayPlacement(
-        type=kind, spec=spec or ROWS, padded_shape=kind.shape, block_shape=[-(-n // 4) for n in kind.shape]
+        type=array_type,
+        spec=spec or ROWS,
+        padded_shape=array_type.shape,
+        block_shape=[-(-n // 4) for n in array_type.shape],
     )
 
 

@@ -35,8 +35,8 @@ class Call:
         """Answers with the operands."""
         if results is None:
             results = [
-                kernel_service_pb2.Result(type=kind, inline=kernel_service_pb2.InlineTensor(data=operand.inline))
-                for kind, operand in zip(self.prepared.operands, self.item.operands, strict=True)
+                kernel_service_pb2.Result(type=array_type, inline=kernel_service_pb2.InlineTensor(data=operand.inline))
+                for array_type, operand in zip(self.prepared.operands, self.item.operands, strict=True)
                 if operand.WhichOneof("source") == "inline"
             ]
         response = kernel_service_pb2.ExecuteResponse(results=results, cache=HIT, timing=TIMING)
@@ -50,18 +50,18 @@ class Call:
         return kernel_pb2.Plan(
             kernel=self.kernel,
             mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [0]},
-            operands=[kernel_pb2.ArrayPlacement(type=kind) for kind in self.prepared.operands],
+            operands=[kernel_pb2.ArrayPlacement(type=array_type) for array_type in self.prepared.operands],
             strategy="plain",
         )
 
     def keep(self) -> None:
         """Answers with one result that stays, under the client's handle if it has named one."""
         handles = list(self.item.result_handles) or [bytes(15) + b"s"]
-        kind = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
+        array_type = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
         resident = kernel_service_pb2.ResidentArray(handle=handles[0])
         plan = self.plan()
-        plan.results.add(type=kind, padded_shape=[4], block_shape=[4]).spec.entries.add()
-        self.answer(results=[kernel_service_pb2.Result(type=kind, resident=resident)], plan=plan)
+        plan.results.add(type=array_type, padded_shape=[4], block_shape=[4]).spec.entries.add()
+        self.answer(results=[kernel_service_pb2.Result(type=array_type, resident=resident)], plan=plan)
 
     def fail(self, *status: Any, **details: Any) -> None:
         self.stream.send(
@@ -110,7 +110,7 @@ class Stream:
         self.cancelled: SimpleQueue[int] = SimpleQueue()
         self.deleted: SimpleQueue[bytes] = SimpleQueue()
         self.half_closed = threading.Event()
-        self.over = threading.Event()
+        self.finished = threading.Event()
         self._plans: dict[int, bytes] = {}
         self._next_plan = 0
         self._lock = threading.Lock()
@@ -154,13 +154,13 @@ class Stream:
 
     def _read(self, item: Any) -> None:
         self.items.append(item)
-        kind = item.WhichOneof("item")
-        if kind == "prepare":
+        item_field = item.WhichOneof("item")
+        if item_field == "prepare":
             self.prepared[item.prepare.slot] = item.prepare
-        elif kind == "cancel":
+        elif item_field == "cancel":
             for number in item.cancel.numbers:
                 self.cancelled.put(number)
-        elif kind == "delete":
+        elif item_field == "delete":
             for handle in item.delete.handles:
                 self.deleted.put(handle)
         else:
@@ -175,7 +175,7 @@ class Stream:
                 yield frame
                 continue
             code, message, details = frame
-            self.over.set()
+            self.finished.set()
             if code is grpc.StatusCode.OK:
                 return
             if details:
@@ -224,7 +224,7 @@ def in_threads(count, work):
     return results
 
 
-def until(condition, seconds=10.0):
+def wait_for(condition, seconds=10.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"

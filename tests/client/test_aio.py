@@ -47,20 +47,20 @@ COMPUTING = {
 }  # which cannot be awaited
 
 
-def public(kind):
+def public(cls):
     """The names that a class gives its users; entering and leaving count as the same in both worlds."""
     renamed = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
-    names = [name for base in kind.__mro__[:-1] for name in vars(base)]
+    names = [name for base in cls.__mro__[:-1] for name in vars(base)]
     dunders = {"__call__", "__enter__", "__exit__"}
     return {n for n in (renamed.get(n, n) for n in names) if not n.startswith("_") or n in dunders}
 
 
-def functions(kind):
-    return {name: item for name in public(kind) if inspect.isfunction(item := getattr(kind, name, None))}
+def functions(cls):
+    return {name: item for name in public(cls) if inspect.isfunction(item := getattr(cls, name, None))}
 
 
-def properties(kind):
-    return {name: item for name in public(kind) if isinstance(item := getattr(kind, name, None), property)}
+def properties(cls):
+    return {name: item for name in public(cls) if isinstance(item := getattr(cls, name, None), property)}
 
 
 def with_client(server, use):
@@ -330,7 +330,7 @@ def test_a_private_server_is_ended_while_it_starts():
         cancellation.watch(server)
         cancellation.cancel()
         with pytest.raises(shardcall.ServerUnavailableError, match="ended before it was ready"):
-            server.wait_until_ready(600)
+            server.wait_for_ready(600)
     server.stop()
 
 
@@ -359,7 +359,7 @@ def test_an_error_holds_its_operands_no_longer_than_itself(server):
 
 
 def test_a_call_waits_for_a_thread_no_longer_than_its_timeout(server, blocked, monkeypatch):
-    monkeypatch.setattr(connecting, "Threads", partial(Threads, most_threads=1))
+    monkeypatch.setattr(connecting, "Threads", partial(Threads, max_threads=1))
 
     async def use(client):
         first = asyncio.create_task(client.call("echo", [1.0], timeout=60))

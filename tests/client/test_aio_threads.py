@@ -10,7 +10,7 @@ import pytest
 from client.tasks import cancel
 
 import shardcall
-from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.deadline import deadline_after
 from shardcall.aio import wrapper
 from shardcall.aio.threads import Threads
 
@@ -33,7 +33,7 @@ def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
     release, begun = threading.Event(), []
 
     async def use():
-        pool = Threads(most_threads=2)
+        pool = Threads(max_threads=2)
         busy = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(2)]
         waiting = asyncio.create_task(pool.run(lambda: begun.append(1)))
         await asyncio.sleep(0)
@@ -79,7 +79,7 @@ def test_released_values_do_not_wait_behind_calls():
         return end.wait(20)
 
     async def use():
-        pool = Threads(most_threads=1)
+        pool = Threads(max_threads=1)
         task = asyncio.create_task(pool.run(work, dropped.append))
         await asyncio.to_thread(began.wait, 20)
         following = asyncio.create_task(pool.run(lambda: end_next.wait(20)))
@@ -103,7 +103,7 @@ def test_a_timeout_left_out_holds_for_the_wait_too():
             return release.wait(20)
 
     async def use():
-        pool, release = Threads(most_threads=1), threading.Event()
+        pool, release = Threads(max_threads=1), threading.Event()
         rest = partial(wrapper.awaited(Waiting.rest), wrapper.AsyncWrapper(Waiting(), pool))
         first = asyncio.create_task(rest(release, timeout=20))
         await asyncio.sleep(0)
@@ -118,9 +118,9 @@ def test_a_timeout_left_out_holds_for_the_wait_too():
 
 def test_the_wait_for_a_thread_counts():
     async def use():
-        pool, release = Threads(most_threads=2), threading.Event()
+        pool, release = Threads(max_threads=2), threading.Event()
         taken = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(2)]
-        late = asyncio.create_task(pool.run(lambda: deadline(100.0, 0.0), timeout=100.0))
+        late = asyncio.create_task(pool.run(lambda: deadline_after(100.0, 0.0), timeout=100.0))
         await asyncio.to_thread(lambda: None)
         asked = time.monotonic()
         release.set()

@@ -95,12 +95,17 @@ def test_integers_of_more_than_64_bits_are_named_in_the_error(value):
 
 
 def test_an_abstract_array_has_shape_type_and_size():
-    kind = Array((4096, np.int64(2)), "bfloat16")
-    assert (kind.shape, kind.ndim, kind.dtype, kind.nbytes) == ((4096, 2), 2, np.dtype(ml_dtypes.bfloat16), 16384)
+    x = Array((4096, np.int64(2)), "bfloat16")
+    assert (x.shape, x.ndim, x.dtype, x.nbytes) == (
+        (4096, 2),
+        2,
+        np.dtype(ml_dtypes.bfloat16),
+        16384,
+    )
     assert Array(3, float) == Array((3,), "float64")
     assert Array((), "bool").nbytes == 1
-    assert str(kind) == "bfloat16[4096,2]"
-    assert eval(repr(kind), {"Array": Array}) == copy.deepcopy(kind) == kind
+    assert str(x) == "bfloat16[4096,2]"
+    assert eval(repr(x), {"Array": Array}) == copy.deepcopy(x) == x
 
 
 @rows("shape", [-1, (2, -1), "23", (1.5,), None, (2**63,)])
@@ -115,7 +120,7 @@ def test_types_on_the_wire():
     assert from_proto(array_pb2.ArrayType()) is None
 
 
-class Own:
+class Unrelated:
     pass
 
 
@@ -128,12 +133,12 @@ class Own:
         ({1, 2}, r"x is of type set, which is no array of numbers; give an array"),
         ("text", r"x is of type str, which is no array of numbers"),
         (b"text", r"x is of type bytes, which is no array of numbers"),
-        (Own, r"x is the class Own, which is no array of numbers"),
-        (Own(), r"x is of type Own, which is no array of numbers"),
+        (Unrelated, r"x is the class Unrelated, which is no array of numbers"),
+        (Unrelated(), r"x is of type Unrelated, which is no array of numbers"),
         (["text"], r"x has element type <U4, which cannot travel; convert it"),
-        ([Own()], r"x has element type object \(from list\), which cannot travel; convert it"),
+        ([Unrelated()], r"x has element type object \(from list\), which cannot travel; convert it"),
     ],
 )
-def test_non_numeric_arrays_are_named_by_their_kind(value, said):
+def test_non_numeric_arrays_are_named_by_their_type(value, said):
     with pytest.raises(shardcall.OperandTypeError, match=said):
         as_operand(value, "x")

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall
 from shardcall._src.rpc.call_slots import CallSlots
@@ -40,7 +40,7 @@ class Holder:
 
 def waiting(slots: CallSlots, count: int) -> None:
     """Waits until so many wait."""
-    until(lambda: len(slots._waiting) >= count)
+    wait_for(lambda: len(slots._waiting) >= count)
 
 
 def test_those_above_the_number_wait_and_come_in_the_order_of_their_coming():

@@ -8,7 +8,7 @@ import time
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import Call, in_threads, until
+from client.stream_server import Call, in_threads, wait_for
 from rows import rows
 
 import shardcall
@@ -27,8 +27,8 @@ def test_small_calls_share_one_stream_and_name_their_slots(client, server, strea
         np.testing.assert_array_equal(client.call("echo", np.arange(4.0) + i).array, np.arange(4.0) + i)
     (stream,) = streams.streams
     assert not server.requests
-    kinds = [item.WhichOneof("item") for item in stream.items]
-    assert kinds == ["prepare", *["call"] * 20]
+    fields = [item.WhichOneof("item") for item in stream.items]
+    assert fields == ["prepare", *["call"] * 20]
     assert len({call.item.number for call in streams.calls}) == 20
     assert len({call.item.request_id for call in streams.calls}) == 20
     assert "shardcall-timeout" not in stream.metadata
@@ -71,7 +71,7 @@ def test_omitted_operands_and_keep_are_prepared(client, streams):
     streams.on_call = lambda call: call.keep() if call.prepared.keep_results else call.answer()
     client.call("echo", np.zeros(2), None, np.ones(3))
     first = streams.calls[0]
-    assert [kind.element_type for kind in first.prepared.operands][1] == 0
+    assert [operand_type.element_type for operand_type in first.prepared.operands][1] == 0
     assert first.item.operands[1].WhichOneof("source") is None
     kept = client.call("echo", np.zeros(4), keep=True).array
     assert streams.calls[1].prepared.lease_id
@@ -101,12 +101,12 @@ def test_answers_arrive_in_any_order(client, streams):
 
 
 def answer_in_reverse(streams, count):
-    until(lambda: len(streams.calls) == count)
+    wait_for(lambda: len(streams.calls) == count)
     for call in reversed(streams.calls):
         call.answer()
 
 
-def test_600_kinds_use_the_slots_again(client, streams):
+def test_600_prepared_calls_reuse_the_slots(client, streams):
     for _ in range(2):
         for i in range(600):
             result = client.call("echo", np.arange(i % 3), axis=i)
@@ -151,7 +151,7 @@ def test_calls_beyond_the_window_wait(client, info, streams):
     streams.on_call = lambda call: None
     calling = threading.Thread(target=in_threads, args=(100, lambda i: client.call("echo", float(i))))
     calling.start()
-    until(lambda: len(streams.calls) == 64)
+    wait_for(lambda: len(streams.calls) == 64)
     time.sleep(0.1)
     assert len(streams.calls) == 64
     streams.on_call = Call.answer
@@ -167,7 +167,7 @@ def test_bytes_beyond_the_window_wait(server, info, streams):
     with shardcall.connect(server.address) as client:
         calling = threading.Thread(target=in_threads, args=(4, lambda i: client.call("echo", np.zeros(1000))))
         calling.start()
-        until(lambda: len(streams.calls) == 2)
+        wait_for(lambda: len(streams.calls) == 2)
         time.sleep(0.1)
         assert len(streams.calls) == 2
         streams.on_call = Call.answer
@@ -185,7 +185,7 @@ def test_a_call_without_a_slot_in_the_window_ends_at_its_deadline(server, info, 
     with shardcall.connect(server.address) as client:
         calling = threading.Thread(target=in_threads, args=(1, lambda i: client.call("echo", 1.0)))
         calling.start()
-        until(lambda: streams.calls)
+        wait_for(lambda: streams.calls)
         with pytest.raises(shardcall.DeadlineExceededError, match=r"0\.2 s passed while it waited: 1 calls"):
             client.call("echo", 1.0, timeout=0.2)
         streams.calls[0].answer()
@@ -216,7 +216,7 @@ def test_a_cancelled_task_cancels_its_call(server, streams):
     async def call():
         async with aio.connect(server.address) as client:
             task = asyncio.create_task(client.call("echo", 1.0))
-            await asyncio.to_thread(until, lambda: streams.calls)
+            await asyncio.to_thread(wait_for, lambda: streams.calls)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -254,7 +254,7 @@ def test_deletions_go_in_order_with_calls_and_again_after_a_break(client, stream
     assert streams.streams[0].deleted.get(timeout=10) == b"a" * 16
     assert streams.streams[0].deleted.get(timeout=10) == b"b" * 16
     streams.streams[0].end(grpc.StatusCode.UNAVAILABLE)
-    until(lambda: not client._call_stream._connections)
+    wait_for(lambda: not client._call_stream._connections)
     client.call("echo", 1.0)
     assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["delete", "prepare", "call"]
     stream.delete([bytes([i % 256, i // 256] * 8) for i in range(2000)])
@@ -268,11 +268,11 @@ def test_done_callbacks_run_once(client, streams):
     call = client._call_stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.arange(3.0)], Deadline(30))
     call.add_done_callback(done.append)
     assert not call.done
-    until(lambda: held)
+    wait_for(lambda: held)
     held[0].answer()
     np.testing.assert_array_equal(call.result(Deadline(30)).results[0], np.arange(3.0))
     np.testing.assert_array_equal(call.result(Deadline(30)).results[0], np.arange(3.0))
-    until(lambda: done)
+    wait_for(lambda: done)
     call.add_done_callback(done.append)
     assert done == [call, call]
     assert call.done

@@ -8,11 +8,11 @@ import time
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import Call, in_threads, until
+from client.stream_server import Call, in_threads, wait_for
 
 import shardcall
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.transfer.streamed_call import WaitingCall
+from shardcall._src.transfer.stream_request import SendWaiter
 from shardcall.v1 import kernel_pb2
 
 UNAVAILABLE, EXHAUSTED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -94,7 +94,7 @@ def test_an_answer_that_asks_for_a_retry_is_followed(client, streams, status, re
     assert len({call.item.number for call in streams.calls}) == 3
 
 
-def test_an_answer_is_asked_for_four_times_more_at_most(client, streams):
+def test_an_answer_is_requested_no_more_than_four_more_times(client, streams):
     streams.on_call = lambda call: call.fail(EXHAUSTED, "SERVER_BUSY", retry_after_s=0.01)
     with pytest.raises(shardcall.ResourceExhaustedError):
         client.call("echo", 1.0)
@@ -108,7 +108,7 @@ def test_a_call_that_the_mesh_restarted_under_is_sent_once_more(client, streams)
     assert len(streams.calls) == 2
 
 
-def test_results_too_large_for_an_item_come_by_a_stream_of_their_own(client, server, streams):
+def test_results_too_large_for_an_item_come_by_a_separate_stream(client, server, streams):
     streams.on_call = lambda call: call.fail(grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED")
     np.testing.assert_array_equal(client.call("echo", np.arange(9.0)).array, np.arange(9.0))
     assert server.requests == ["stream"]
@@ -142,10 +142,10 @@ def test_a_draining_stream_is_left_after_its_answers(client, streams):
     streams.on_call = held.append
     calling = threading.Thread(target=in_threads, args=(1, lambda i: client.call("echo", 1.0)))
     calling.start()
-    until(lambda: held)
+    wait_for(lambda: held)
     streams.on_call = Call.answer
     streams.streams[0].drain()
-    until(lambda: client._call_stream._current.draining)
+    wait_for(lambda: client._call_stream._current.draining)
     assert client.call("echo", 2.0).array == 2.0
     assert len(streams.streams) == 2
     assert not streams.streams[0].half_closed.is_set()
@@ -156,7 +156,7 @@ def test_a_draining_stream_is_left_after_its_answers(client, streams):
     assert len(streams.streams) == 2
 
 
-def test_a_server_that_shuts_down_refuses_streams_until_another_serves(client, streams):
+def test_a_server_that_shuts_down_refuses_streams_and_the_next_one_accepts_them(client, streams):
     def refuse_twice(stream):
         if len(streams.streams) < 3:
             stream.end(UNAVAILABLE, "SERVER_DRAINING")
@@ -177,13 +177,13 @@ def test_close_cancels_calls_and_refuses_others(server, streams):
     errors = []
     calling = threading.Thread(target=lambda: errors.extend(in_threads(3, lambda i: client.call("echo", 1.0))))
     calling.start()
-    until(lambda: len(streams.calls) == 3)
+    wait_for(lambda: len(streams.calls) == 3)
     client.close()
     calling.join(10)
     assert [type(error) for error in errors] == [shardcall.CallCancelledError] * 3
     with pytest.raises(shardcall.ClientClosedError):
         client.call("echo", 1.0)
-    until(lambda: stream_threads() <= before)
+    wait_for(lambda: stream_threads() <= before)
 
 
 def test_a_client_that_is_dropped_ends_its_stream(server, streams):
@@ -193,7 +193,7 @@ def test_a_client_that_is_dropped_ends_its_stream(server, streams):
     del client
     gc.collect()
     assert streams.streams[0].half_closed.wait(10)
-    until(lambda: stream_threads() <= before)
+    wait_for(lambda: stream_threads() <= before)
 
 
 def test_a_garbled_frame_fails_the_calls(client, streams):
@@ -263,12 +263,12 @@ def test_calls_and_deletions_are_sent_again_in_order(client, streams):
     stream.delete([b"a" * 16])
     second = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(2)], Deadline(30))
     stream.delete([b"b" * 16])
-    until(lambda: streams.streams and len(streams.streams[0].items) == 5)
+    wait_for(lambda: streams.streams and len(streams.streams[0].items) == 5)
     streams.streams[0].end(UNAVAILABLE)
     assert [call.result(Deadline(30)).results[0] for call in (first, second)] == [1.0, 2.0]
-    until(lambda: len(streams.streams[1].items) == 5)
-    kinds = [item.WhichOneof("item") for item in streams.streams[1].items]
-    assert kinds == ["prepare", "call", "delete", "call", "delete"]
+    wait_for(lambda: len(streams.streams[1].items) == 5)
+    fields = [item.WhichOneof("item") for item in streams.streams[1].items]
+    assert fields == ["prepare", "call", "delete", "call", "delete"]
 
 
 def test_deletions_of_a_broken_stream_are_sent_by_the_one_that_replaces_it(client, streams):
@@ -277,9 +277,9 @@ def test_deletions_of_a_broken_stream_are_sent_by_the_one_that_replaces_it(clien
     stream = client._call_stream
     first = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
     stream.delete([b"a" * 16])
-    until(lambda: held)
+    wait_for(lambda: held)
     streams.streams[0].drain()
-    until(lambda: stream._current.draining)
+    wait_for(lambda: stream._current.draining)
     streams.on_call = Call.answer
     client.call("echo", 2.0)
     first.cancel()
@@ -288,7 +288,7 @@ def test_deletions_of_a_broken_stream_are_sent_by_the_one_that_replaces_it(clien
 
 
 def test_an_interrupted_call_at_the_head_of_those_that_wait_is_passed(client, streams):
-    stream, waiter = client._call_stream, WaitingCall()
+    stream, waiter = client._call_stream, SendWaiter()
     stream._waiting.append(waiter)
     waiter.abandoned = True
     assert client.call("echo", 1.0, timeout=5).array == 1.0
@@ -300,7 +300,7 @@ def test_a_forked_child_calls_nobody_back(client, streams):
     stream, called = client._call_stream, []
     call = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
     call.add_done_callback(called.append)
-    until(lambda: streams.calls)
+    wait_for(lambda: streams.calls)
     connections = stream._connections
     stream.begin_anew()
     with pytest.raises(shardcall.CallCancelledError, match="forked"):

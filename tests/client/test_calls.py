@@ -98,7 +98,7 @@ def test_results_that_need_a_stream_come_by_one(server, client, abort):
     assert server.requests[1:] == ["stream"]
 
 
-def test_what_is_over_the_servers_limit_is_not_sent(server, client):
+def test_operands_beyond_the_servers_limit_are_not_sent(server, client):
     x = np.empty(2**29, np.uint8)  # never touched, so it takes no memory
     with pytest.raises(
         shardcall.ResourceExhaustedError,
@@ -110,7 +110,7 @@ def test_what_is_over_the_servers_limit_is_not_sent(server, client):
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["compiled", "called"])
-def test_what_is_over_the_servers_limit_is_not_copied(server, client, bound):
+def test_operands_beyond_the_servers_limit_are_not_copied(server, client, bound):
     x = np.broadcast_to(np.float64(1), (2**20, 2**20))  # 8 TiB, if it were copied
     with pytest.raises(shardcall.ResourceExhaustedError, match=r"8,796,093,022,216 bytes"):
         client.compile("echo", x, 1.0)() if bound else client.call("echo", x, 1.0)
@@ -246,7 +246,7 @@ def test_whatever_the_chunks_the_bytes_are_the_same(echo_stream, operands, inlin
         decode(kernel_service_pb2.ExecuteStreamResponse, message.SerializeToString())
         for message in echo_stream(requests, None)
     )
-    answer = stream_answer(answers, most_bytes=0)
+    answer = stream_answer(answers, max_bytes=0)
     present = [operand for operand in operands if operand is not None]
     assert [array.tobytes() for array in answer.results] == [operand.tobytes() for operand in present]
     assert [(a.dtype, a.shape) for a in answer.results] == [(o.dtype, o.shape) for o in present]

@@ -84,13 +84,13 @@ def test_tokens_are_printed_to_a_terminal_or_where_they_were_asked_for(run, tmp_
     file = str(tmp_path / "token")
     said = run("token", "add", "bob", "--token-file", file).output + run("token", "--token-file", file).output
     assert f"{file} holds the token of bob; print it with: shardcall token show bob\n" in said
-    own, bob = token_file.read(file)
+    first, bob = token_file.read(file)
     (admin,) = token_file.read(token_file.admin_path(file))
-    assert not any(entry.token in said for entry in (own, bob, admin))
-    for arguments, entry in (((), own), (("bob",), bob), (("--admin",), admin)):
+    assert not any(entry.token in said for entry in (first, bob, admin))
+    for arguments, entry in (((), first), (("bob",), bob), (("--admin",), admin)):
         assert run("token", "show", *arguments, "--token-file", file).output == f"{entry.token}\n"
     monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
-    assert f'token="{own.token}"' in run("token", "--token-file", file).output
+    assert f'token="{first.token}"' in run("token", "--token-file", file).output
 
 
 @rows(

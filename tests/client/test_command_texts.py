@@ -20,7 +20,7 @@ from shardcall.cli.top import LiveRates, rates
 
 
 @rows(
-    ("text", "kind"),
+    ("text", "expected"),
     [
         ("float64[4096,4096]", sc.Array((4096, 4096), "float64")),
         (" bfloat16[ 3 ] ", sc.Array(3, "bfloat16")),
@@ -32,8 +32,8 @@ from shardcall.cli.top import LiveRates, rates
         ("float64[-1]", None),
     ],
 )
-def test_types(text, kind):
-    assert texts.parse_type(text) == kind
+def test_types(text, expected):
+    assert texts.parse_type(text) == expected
 
 
 @rows(
@@ -102,7 +102,7 @@ def test_rates_are_those_since_the_snapshot_before():
     assert shown["sum"].calls_per_s == 2  # of another process, which began at 0
 
 
-def test_status_has_a_line_for_each_loop():
+def test_status_has_a_line_for_every_loop():
     loops = RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2)
     rows = status.held_rows(Snapshot(Usage(*[0] * 9, loops=loops), None))
     assert rows["loops"] == "1,200 of 10,000 iterations in 3 s, alice\n5 iterations in 0 s, bob"

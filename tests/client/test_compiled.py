@@ -66,7 +66,7 @@ def test_types_passed_by_name_stay_unbound(client):
 
 
 @rows(
-    ("operands", "kind", "says"),
+    ("operands", "error", "says"),
     [
         ([], shardcall.InvalidOperandError, r"takes by position 1 array, x float64\[2,3\]; it got no arrays; to give"),
         ([np.zeros((2, 3))] * 2, shardcall.InvalidOperandError, r"it got 2 arrays; .*shardcall.Array\(shape, dtype\)"),
@@ -75,10 +75,10 @@ def test_types_passed_by_name_stay_unbound(client):
         ([[[1, 2, 3], [4, 5, 6]]], shardcall.OperandTypeError, r"int64"),
     ],
 )
-def test_other_arrays_are_refused_before_they_are_sent(server, client, operands, kind, says):
+def test_other_arrays_are_refused_before_they_are_sent(server, client, operands, error, says):
     fd = compile_diff(client)
     sent = len(server.requests)
-    with pytest.raises(kind, match=says):
+    with pytest.raises(error, match=says):
         fd(*operands)
     assert len(server.requests) == sent
 

@@ -81,7 +81,7 @@ def test_a_socket_that_is_not_there_says_so(tmp_path):
         shardcall.connect(f"unix:{tmp_path}/no.sock")
 
 
-def test_an_unresolvable_machine_has_its_own_error():
+def test_an_unresolvable_machine_has_a_specific_error():
     with pytest.raises(shardcall.ServerUnavailableError, match=r"^no machine is known here as 'no-such.invalid', or"):
         shardcall.connect("no-such.invalid:8470", connect_timeout=30)
 
@@ -146,7 +146,7 @@ def _say_nothing(connection):
         (_hang_up, "closed the connection at once; see whether the port is a shardcall server's"),
     ],
 )
-def test_another_service_has_its_own_error(listening, answer, says):
+def test_another_service_has_a_specific_error(listening, answer, says):
     address = listening(answer)
     with pytest.raises(shardcall.ServerUnavailableError, match=f"^what listens at {address} {says}"):
         shardcall.connect(address, connect_timeout=60)
@@ -195,7 +195,7 @@ def test_a_variable_that_nothing_reads_is_warned_of_once(server, monkeypatch):
     assert caught[0].filename == __file__
 
 
-def test_a_grpc_server_without_our_services_has_its_own_error(server):
+def test_a_grpc_server_without_our_services_has_a_specific_error(server):
     server.info = lambda request, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
     with pytest.raises(shardcall.ServerUnavailableError, match=r"^what answers at .*is it a shardcall server"):
         shardcall.connect(server.address)

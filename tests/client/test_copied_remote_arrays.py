@@ -68,7 +68,7 @@ def test_deleting_a_handle_or_all_that_share_an_array_deletes_it(client, memory)
     array = client.put([1.0])
     copies = [copy.copy(array) for _ in range(3)]
     assert client.delete(array, *copies) == 1
-    assert all(each.lost for each in (array, *copies))
+    assert all(item.lost for item in (array, *copies))
     array = client.put([1.0])
     other, dropped = array[:], array[:]
     del dropped

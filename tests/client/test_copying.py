@@ -13,9 +13,9 @@ MIB = 2**20
 
 @pytest.fixture
 def copier():
-    made = Copier()
-    yield made
-    made.close()
+    copier_under_test = Copier()
+    yield copier_under_test
+    copier_under_test.close()
 
 
 @rows("shape", [(), (0,), (3, 0), (MIB + 3,), (1, MIB + 3), (1, 1, 3, 350_001), (5, 220_001)])

@@ -9,7 +9,7 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.rpc.deadline import MAX_TIMEOUT_S, deadline
+from shardcall._src.rpc.deadline import MAX_TIMEOUT_S, deadline_after
 
 INVALID = {
     "zero": 0,
@@ -55,8 +55,8 @@ def test_what_is_no_timeout_is_refused_before_anything_is_sent(shared_client, me
 
 
 @rows("timeout", [1, 2.5, MAX_TIMEOUT_S, 10**9, Fraction(1, 2), np.float32(3), np.int8(3), np.float64(0.25)])
-def test_numbers_of_all_kinds_are_timeouts(shared_client, timeout):
-    assert deadline(timeout, 0).timeout_s == float(timeout)
-    assert type(deadline(timeout, 0).timeout_s) is float
+def test_numbers_of_all_types_are_timeouts(shared_client, timeout):
+    assert deadline_after(timeout, 0).timeout_s == float(timeout)
+    assert type(deadline_after(timeout, 0).timeout_s) is float
     assert shared_client.call("echo", 1.0, timeout=timeout).array == 1.0
     shared_client.synchronize(timeout=timeout)

@@ -15,10 +15,10 @@ from rows import rows
 import shardcall as sc
 from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.result import Result
-from shardcall._src.device_arrays.array_version import ArrayVersion, Where
+from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.plan import Collective, DeviceMemory, Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.deadline import deadline_after
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
 from shardcall_core.types.kernels import (
@@ -113,8 +113,10 @@ class Pending:
 def make_array(spec: sc.P = BY_BOTH, shape: tuple[int, ...] = (16, 6), pending: Any = None) -> RemoteArray:
     where = MeshPlacement(ArrayPlacement(sc.Array(shape, "float64"), spec, shape, shape), MESH, 768)
     owner: Any = Unreachable()
-    kind = sc.Array(shape, "float64")
-    return RemoteArray(ArrayVersion(owner, Where("here", 1), b"h", kind, None if pending else where, pending))
+    array_type = sc.Array(shape, "float64")
+    return RemoteArray(
+        ArrayVersion(owner, ServerIdentity("here", 1), b"h", array_type, None if pending else where, pending)
+    )
 
 
 def make_kernel(name: str = "diff", text: str = "Differences.") -> KernelDescription:
@@ -129,9 +131,9 @@ def make_kernel(name: str = "diff", text: str = "Differences.") -> KernelDescrip
     )
 
 
-def make_info(kind: str = "cpu") -> ServerInfo:
+def make_info(device_kind: str = "cpu") -> ServerInfo:
     limits = Limits(*[1] * 12)
-    return ServerInfo((Device(0, kind, 0),), "cpu", sc.Mesh(x=1), limits, Versions("0", "1", "2"), 7)
+    return ServerInfo((Device(0, device_kind, 0),), "cpu", sc.Mesh(x=1), limits, Versions("0", "1", "2"), 7)
 
 
 DISPLAYS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -195,7 +197,7 @@ def test_texts_of_a_server_are_escaped() -> None:
 
 def test_a_profile_lists_its_files(tmp_path: Path) -> None:
     transport: Any = None
-    profile = Profile(transport, tmp_path, 0, lambda: deadline(1, 0))
+    profile = Profile(transport, tmp_path, 0, lambda: deadline_after(1, 0))
     assert "during a with block" in repr(profile)
     assert "during a with block" in Page(profile._repr_html_()).text
     (tmp_path / "a.xplane.pb").write_bytes(b"12345")

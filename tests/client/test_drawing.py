@@ -269,7 +269,7 @@ def contrast(*colours):
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_devices_next_to_each_other_differ_in_colour():
+def test_adjacent_devices_differ_in_colour():
     svg = ElementTree.fromstring(drawing((8, 8), P("a", "b"), Mesh(a=4, b=4))._repr_svg_())
     fills = [box.find(f"{SVG}rect").get("fill") for box in svg.findall(f"{SVG}g")]
     assert len(set(fills)) == len(fills) == 16

@@ -22,15 +22,15 @@ def test_every_reason_of_the_contract_has_a_class():
 
 def test_every_status_of_grpc_has_a_class_and_a_sentence():
     assert set(ERRORS_BY_STATUS) == set(grpc.StatusCode)
-    for kind, sentence in ERRORS_BY_STATUS.values():
-        assert issubclass(kind, shardcall.ShardcallError)
+    for error_class, sentence in ERRORS_BY_STATUS.values():
+        assert issubclass(error_class, shardcall.ShardcallError)
         assert sentence.format(address="host:1", timeout="1 s", details="why")
 
 
-@rows("kind", CLASSES)
-def test_every_class_can_be_imported_made_shown_copied_and_pickled(kind):
-    assert getattr(shardcall, kind.__name__) is kind
-    error = kind(
+@rows("error_class", CLASSES)
+def test_every_class_can_be_imported_created_shown_copied_and_pickled(error_class):
+    assert getattr(shardcall, error_class.__name__) is error_class
+    error = error_class(
         "text",
         reason="REASON",
         field="mesh",
@@ -44,31 +44,31 @@ def test_every_class_can_be_imported_made_shown_copied_and_pickled(kind):
         assert (same.reason, same.field, same.retry_after_s) == ("REASON", "mesh", 0.5)
         assert same.timing == Timing(total=1.0)
         assert same.status is grpc.StatusCode.INTERNAL
-    assert repr(error) == f"{kind.__name__}('text')"
-    assert kind("text").metadata == {}
+    assert repr(error) == f"{error_class.__name__}('text')"
+    assert error_class("text").metadata == {}
 
 
-@rows("kind", [kind for kind in CLASSES if kind is not shardcall.ShardcallError])
-def test_every_class_is_a_builtin_that_one_would_catch(kind):
-    assert issubclass(kind, shardcall.ShardcallError)
+@rows("error_class", [error_class for error_class in CLASSES if error_class is not shardcall.ShardcallError])
+def test_every_class_is_a_builtin_that_one_would_catch(error_class):
+    assert issubclass(error_class, shardcall.ShardcallError)
     assert any(
         not issubclass(base, errors.ShardcallError) and base not in (Exception, BaseException, object)
-        for base in kind.mro()
+        for base in error_class.mro()
     )
 
 
-@rows("kind", CLASSES)
-def test_the_tree_in_the_docstring_is_the_tree(kind):
+@rows("error_class", CLASSES)
+def test_the_tree_in_the_docstring_is_the_tree(error_class):
     assert errors.__doc__ is not None
-    lines = [line for line in errors.__doc__.splitlines() if f" {kind.__name__}" in line]
-    assert len(lines) == 1, kind
-    if kind is not shardcall.ShardcallError:
-        depth = lines[0].index(kind.__name__) // 4 - 1
-        ours = [base for base in kind.mro() if base in CLASSES]
+    lines = [line for line in errors.__doc__.splitlines() if f" {error_class.__name__}" in line]
+    assert len(lines) == 1, error_class
+    if error_class is not shardcall.ShardcallError:
+        depth = lines[0].index(error_class.__name__) // 4 - 1
+        ours = [base for base in error_class.mro() if base in CLASSES]
         assert depth == len(ours) - 1
         if "(" in lines[0]:
             named = lines[0].split("(")[1].split(")")[0].rpartition(".")[2]
-            assert named in [base.__name__ for base in kind.mro()]
+            assert named in [base.__name__ for base in error_class.mro()]
 
 
 def test_an_axis_error_is_numpys():

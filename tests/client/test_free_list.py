@@ -27,7 +27,7 @@ def test_neighbours_grow_together():
     assert free.allocate(300, 1) == 0
 
 
-def test_what_alignment_leaves_over_stays_free():
+def test_bytes_skipped_by_alignment_stay_free():
     free = FreeList(256)
     assert free.allocate(10, 1) == 0
     assert free.allocate(64, 64) == 64

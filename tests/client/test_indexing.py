@@ -41,12 +41,12 @@ def test_indices_are_numpys(shape):
     seen = 0
     for count in range(4):
         for key in itertools.product(ITEMS, repeat=count):
-            wanted, message = result_or_message(lambda: np.asarray(x[key]))  # noqa: B023
-            actual, own_message = result_or_message(lambda: taken(x, basic_index(shape, key)))  # noqa: B023
-            assert message == own_message, key
-            if wanted is not None:
+            expected, message = result_or_message(lambda: np.asarray(x[key]))  # noqa: B023
+            actual, actual_message = result_or_message(lambda: taken(x, basic_index(shape, key)))  # noqa: B023
+            assert message == actual_message, key
+            if expected is not None:
                 seen += 1
-                np.testing.assert_array_equal(actual, wanted, strict=True)
+                np.testing.assert_array_equal(actual, expected, strict=True)
     assert seen
 
 
@@ -64,10 +64,10 @@ def test_errors_are_of_numpys_classes(item):
         with pytest.raises((IndexError, TypeError, ValueError)) as raised:
             np.zeros((3, 4))[0, item]
         expected = raised.type
-    with pytest.raises(expected) as own:
+    with pytest.raises(expected) as refused:
         basic_index((3, 4), (0, item))
     if expected is not IndexError or not isinstance(item, list | bool):
-        assert str(own.value) == str(raised.value)
+        assert str(refused.value) == str(raised.value)
 
 
 def test_arrays_are_no_basic_indices():

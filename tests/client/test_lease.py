@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall
 from shardcall._src.device_arrays.lease import Lease
@@ -33,9 +33,9 @@ def deleted():
 
 @pytest.fixture
 def lease(deleted):
-    made = Lease(600.0, lambda _: None, deleted.extend, collection_s=600.0)
-    yield made
-    made.close()
+    lease_under_test = Lease(600.0, lambda _: None, deleted.extend, collection_s=600.0)
+    yield lease_under_test
+    lease_under_test.close()
 
 
 def drop(lease, deleted):
@@ -94,10 +94,10 @@ def test_arrays_whose_objects_are_lost_are_deleted_soon(deleted):
     handles = [bytes([i]) * 32 for i in range(1, 4)]
     kept, *lost = [lease.hold(handle, Object) for handle in handles]
     del lost[:]
-    until(lambda: sorted(handle for group in deleted for handle in group) == handles[1:])
+    wait_for(lambda: sorted(handle for group in deleted for handle in group) == handles[1:])
     assert lease.holds(handles[0])
     del kept
-    until(lambda: not lease.holds(handles[0]))
+    wait_for(lambda: not lease.holds(handles[0]))
     lease.close()
 
 

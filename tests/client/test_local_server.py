@@ -19,7 +19,7 @@ from shardcall.cli.app import run
 from shardcall.local_server import ServerProcess, local
 
 READY = "print('shardcall ready at {address} (8 cpu devices); connect with: …', flush=True)\n"
-UNTIL_STDIN_ENDS = "import sys\nsys.stdin.read()\n"
+WAIT_FOR_STDIN = "import sys\nsys.stdin.read()\n"
 
 
 def python(code):
@@ -40,8 +40,8 @@ def start():
 
 
 def test_the_address_is_read_from_the_ready_line(start):
-    process = start("print('something else')\n" + READY.format(address="127.0.0.1:1234") + UNTIL_STDIN_ENDS)
-    assert process.wait_until_ready(30) == "127.0.0.1:1234"
+    process = start("print('something else')\n" + READY.format(address="127.0.0.1:1234") + WAIT_FOR_STDIN)
+    assert process.wait_for_ready(30) == "127.0.0.1:1234"
     process.stop()
     assert process.process.returncode == 0
     process.stop()
@@ -50,14 +50,14 @@ def test_the_address_is_read_from_the_ready_line(start):
 def test_the_error_of_a_failed_server_contains_its_output(start):
     process = start("import sys; print('x' * 10**6, file=sys.stderr); sys.exit('pip install shardcall[server]')")
     with pytest.raises(shardcall.ServerUnavailableError, match=r"\(exit status 1\); it printed") as caught:
-        process.wait_until_ready(30)
+        process.wait_for_ready(30)
     assert str(caught.value).endswith("pip install shardcall[server]")
 
 
 def test_a_server_that_says_why_it_ends_is_quoted_in_one_sentence(start):
     process = start("import sys; print('a log line', file=sys.stderr); sys.exit('shardcall: setting port is -1: no')")
     with pytest.raises(shardcall.ServerUnavailableError) as caught:
-        process.wait_until_ready(30)
+        process.wait_for_ready(30)
     assert str(caught.value) == "the local server ended before it was ready (exit status 1): setting port is -1: no"
 
 
@@ -76,13 +76,13 @@ REFUSED = [
 ]
 
 
-@rows(("settings", "said", "kind"), REFUSED)
-def test_a_setting_that_the_command_refuses_is_named_as_python_has_it(capsys, settings, said, kind):
+@rows(("settings", "said", "error_class"), REFUSED)
+def test_a_setting_that_the_command_refuses_is_named_as_python_has_it(capsys, settings, said, error_class):
     with pytest.raises(SystemExit):
         run(["serve", *options(settings)])
     reason = capsys.readouterr().err.removeprefix("shardcall: ").strip()
     refused = refusal(settings, ["devices", "shared_memory"], reason)
-    assert isinstance(refused, kind)
+    assert isinstance(refused, error_class)
     assert re.match(said, refused.message)
     assert refused.field == next(iter(settings))
 
@@ -99,9 +99,9 @@ def test_a_setting_that_the_server_refuses_is_an_error_of_its_caller(settings, s
 
 
 def test_a_silent_server_times_out(start):
-    process = start(UNTIL_STDIN_ENDS)
+    process = start(WAIT_FOR_STDIN)
     with pytest.raises(shardcall.ServerUnavailableError, match=r"not ready within 0.05 s; it printed nothing"):
-        process.wait_until_ready(0.05)
+        process.wait_for_ready(0.05)
 
 
 LOGGED = {"event": "a kernel could not be loaded", "level": "error", "kernel": "own", "exception": "Traceback: x\ny"}
@@ -110,7 +110,7 @@ LOGGED = {"event": "a kernel could not be loaded", "level": "error", "kernel": "
 def test_the_log_of_a_server_that_is_ready_goes_to_its_callers_standard_error(start, capsys):
     say = f"import sys\nprint({json.dumps(LOGGED)!r}, file=sys.stderr, flush=True)\n"
     process = start(say + READY.format(address="a:1") + "print('E0000 of a library', file=sys.stderr)\n" + say)
-    process.wait_until_ready(30)
+    process.wait_for_ready(30)
     process.stop()
     output = "shardcall server: error: a kernel could not be loaded kernel=own\nTraceback: x\ny\n"
     assert capsys.readouterr().err == f"{output}E0000 of a library\n{output}"
@@ -131,7 +131,7 @@ def test_a_standard_error_that_takes_nothing_does_not_hold_up_the_server(start, 
     flood = "import sys\nsys.stderr.write('line\\n' * 100_000)\n"
     monkeypatch.setattr(sys, "stderr", stderr)
     process = start(flood + READY.format(address="a:1") + flood)
-    process.wait_until_ready(30)
+    process.wait_for_ready(30)
     assert process.process.wait(60) == 0
     if isinstance(stderr, Blocking):
         stderr.goes_on.set()
@@ -140,14 +140,14 @@ def test_a_standard_error_that_takes_nothing_does_not_hold_up_the_server(start, 
 def test_only_the_error_shows_the_output_of_a_server_that_did_not_start(start, capsys):
     process = start("import sys; sys.exit('shardcall: setting port is -1: no')")
     with pytest.raises(shardcall.ServerUnavailableError, match="setting port is -1"):
-        process.wait_until_ready(30)
+        process.wait_for_ready(30)
     assert capsys.readouterr().err == ""
 
 
 def test_output_after_the_ready_line_is_drained(start):
     flood = "import sys\nfor f in sys.stdout, sys.stderr: f.write('line\\n' * 100_000); f.flush()\n"
-    process = start(READY.format(address="a:1") + flood + UNTIL_STDIN_ENDS)
-    process.wait_until_ready(30)
+    process = start(READY.format(address="a:1") + flood + WAIT_FOR_STDIN)
+    process.wait_for_ready(30)
     process.stop()
     assert process.process.returncode == 0
 
@@ -155,7 +155,7 @@ def test_output_after_the_ready_line_is_drained(start):
 def test_a_server_that_does_not_stop_is_killed(start):
     endless = READY.format(address="a:1") + "import threading\nthreading.Event().wait()\n"
     process = start(endless, stop_timeout_s=0.05)
-    process.wait_until_ready(30)
+    process.wait_for_ready(30)
     process.stop()
     assert process.process.returncode not in (0, None)
 
@@ -169,7 +169,7 @@ def commands(server, monkeypatch):
         def __init__(self, command, environment):
             self.command, self.environment = command, environment
             started.append(self)
-            super().__init__(python(READY.format(address=server.address) + UNTIL_STDIN_ENDS))
+            super().__init__(python(READY.format(address=server.address) + WAIT_FOR_STDIN))
 
     monkeypatch.setattr(local_server, "ServerProcess", Stub)
     return started
@@ -232,7 +232,7 @@ def test_devices_are_counted(devices):
 
 
 def test_the_server_ends_with_its_owner(server, tmp_path):
-    code = READY.format(address=server.address) + UNTIL_STDIN_ENDS + "open(sys.argv[1], 'w').close()\n"
+    code = READY.format(address=server.address) + WAIT_FOR_STDIN + "open(sys.argv[1], 'w').close()\n"
     owner = f"""
 import sys
 from shardcall import local_server

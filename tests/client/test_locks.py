@@ -39,7 +39,7 @@ def test_a_lock_is_held_in_its_block_and_by_that_thread_alone(make: type) -> Non
         check_held(one)
 
 
-def test_a_lock_taken_twice_by_a_thread_is_an_error_and_a_reentrant_one_is_held_until_the_last_release() -> None:
+def test_a_lock_taken_twice_by_a_thread_is_an_error_and_a_reentrant_one_needs_as_many_releases() -> None:
     one, again = lock("one"), rlock("again")
     with one, pytest.raises(LockError, match="one is taken by the thread that holds it"):
         one.acquire()

@@ -22,12 +22,12 @@ def elsewhere(memory):
     """An array of a client whose server is another one: other address, other epoch."""
     with shardcall.connect(memory.server.address) as other:
         array = other.put([1.0])
-        array._version.where = type(array._version.where)("elsewhere:1", 1)
+        array._version.server = type(array._version.server)("elsewhere:1", 1)
         yield array
-        array._version.where = other._sender.here
+        array._version.server = other._sender.here
 
 
-def at_most(memory, abort, count):
+def limit_arrays(memory, abort, count):
     """Refuses what would stay as the server does, with as many arrays."""
 
     def refuse(request, context):
@@ -38,7 +38,7 @@ def at_most(memory, abort, count):
 
 
 def test_unreferenced_arrays_are_deleted_before_the_next_array(memory, abort, client):
-    at_most(memory, abort, 2)
+    limit_arrays(memory, abort, 2)
     h = client.put(np.arange(4.0))
     for _ in range(5):
         h = client.call("echo", h, keep=True).array
@@ -54,7 +54,7 @@ def test_nothing_is_deleted_where_nothing_was_lost(memory, client):
 
 
 def test_objects_in_a_cycle_are_collected_when_capacity_is_exhausted(memory, abort, client):
-    at_most(memory, abort, 1)
+    limit_arrays(memory, abort, 1)
     gc.disable()
     try:
         cycle = [client.put([1.0])]
@@ -84,7 +84,7 @@ def test_a_deletion_by_the_leases_thread_is_waited_for_when_capacity_is_exhauste
 
 
 def test_a_call_without_capacity_is_not_repeated_in_vain(memory, abort, client):
-    at_most(memory, abort, 1)
+    limit_arrays(memory, abort, 1)
     held = client.put([1.0])
     memory.calls.clear()
     with pytest.raises(shardcall.ResourceExhaustedError):
@@ -112,11 +112,11 @@ def test_an_array_on_another_server_is_refused_and_not_taken_for_lost(memory, cl
 @pytest.mark.parametrize(("address", "epoch"), [("elsewhere:1", 7), ("", 1)], ids=["address", "epoch"])
 def test_one_server_may_have_two_addresses_and_its_mesh_may_restart(client, address, epoch):
     h = client.put([1.0])
-    h._version.where = type(h._version.where)(address or client.address, epoch)
+    h._version.server = type(h._version.server)(address or client.address, epoch)
     assert h.get() == [1.0]
 
 
-def test_a_block_over_an_array_ends_as_its_body_does(memory, abort, client):
+def test_a_with_block_of_an_array_ends_as_its_body_does(memory, abort, client):
     def refuse(request, context):
         if hasattr(request, "handles"):
             abort(context, grpc.StatusCode.UNAVAILABLE, "MESH_NOT_READY")

@@ -59,7 +59,7 @@ def test_an_internal_error_contains_the_id_to_report(server, client, status):
     assert caught.value.message == str(caught.value)
 
 
-def test_an_error_of_the_clients_own_has_no_id(client):
+def test_an_error_of_the_client_has_no_id(client):
     with pytest.raises(sc.ShardcallError) as caught:
         client.call("echo", object())
     assert caught.value.request_id == ""

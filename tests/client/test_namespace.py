@@ -47,7 +47,7 @@ def test_limits_of_types_are_numpys(xp):
     assert xp.iinfo("int4").max == 7
 
 
-def test_kinds_of_types_are_numpys(xp):
+def test_categories_of_types_are_numpys(xp):
     assert xp.isdtype(np.float32, "real floating")
     assert xp.isdtype("bfloat16", ("integral", "real floating"))
     assert not xp.isdtype(np.int8, "real floating")
@@ -86,7 +86,7 @@ def test_functions_that_create_show_where(xp):
         ((2, 3), (5, 3), (-1, -1), "ab,cb->ac"),
     ],
 )
-def test_tensordot_sums_over_axes(xp, recorder, a, b, axes, subscripts):
+def test_tensordot_sums_along_axes(xp, recorder, a, b, axes, subscripts):
     xp.tensordot(np.zeros(a), np.zeros(b), axes)
     name, _, arguments = recorder.calls[-1]
     assert (name, arguments["subscripts"]) == ("einsum", subscripts)

@@ -23,7 +23,7 @@ class Publisher:
     def publish(self, data: dict[str, str], metadata: dict[str, Any], *, transient: Any, update: bool) -> None:
         self.outputs.put({"data": data, "id": transient["display_id"], "update": update})
 
-    def until(self, text: str) -> dict[str, Any]:
+    def wait_for(self, text: str) -> dict[str, Any]:
         """Returns the first output from now on that has a text."""
         while True:
             output = self.outputs.get(timeout=60)
@@ -42,15 +42,15 @@ def publisher(monkeypatch: pytest.MonkeyPatch) -> Publisher:
 def test_a_notebook_shows_a_bar_in_one_output_which_is_empty_afterwards(publisher: Publisher) -> None:
     with Meters(True, show_after_s=0).start() as meter:
         meter.upload(64 * 2**20)
-        first = publisher.until("upload 0 bytes of 64 MiB")
+        first = publisher.wait_for("upload 0 bytes of 64 MiB")
         meter.add(16 * 2**20)
-        second = publisher.until("16 MiB of 64 MiB")
+        second = publisher.wait_for("16 MiB of 64 MiB")
         assert "width:25.0%" in second["data"]["text/html"]
         meter.add(48 * 2**20)
-        publisher.until("waiting for the mesh")
+        publisher.wait_for("waiting for the mesh")
         meter.compile()
-        publisher.until("compile")
-    last = publisher.until("")
+        publisher.wait_for("compile")
+    last = publisher.wait_for("")
     while last["data"]["text/plain"]:
         last = publisher.outputs.get(timeout=60)
     assert last["data"] == {"text/plain": "", "text/html": ""}
@@ -59,19 +59,19 @@ def test_a_notebook_shows_a_bar_in_one_output_which_is_empty_afterwards(publishe
 
 
 def test_calls_of_several_threads_share_the_output(publisher: Publisher) -> None:
-    over = threading.Event()
+    finished = threading.Event()
 
     def call(size: int) -> None:
         with Meters(True, show_after_s=0).start() as meter:
             meter.upload(size * 2**20)
-            over.wait(60)
+            finished.wait(60)
 
     threads = [threading.Thread(target=call, args=[size]) for size in (100, 200)]
     for thread in threads:
         thread.start()
-    while "of 100 MiB" not in (both := publisher.until("of 200 MiB")["data"]["text/plain"]):
+    while "of 100 MiB" not in (both := publisher.wait_for("of 200 MiB")["data"]["text/plain"]):
         assert both
-    over.set()
+    finished.set()
     for thread in threads:
         thread.join()
 

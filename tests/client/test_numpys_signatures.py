@@ -28,16 +28,16 @@ class Recorded:
 
     function_names = Namespace(None).function_names  # type: ignore[arg-type]
 
-    def __init__(self, kind: type = Namespace) -> None:
-        self._kind = kind
+    def __init__(self, cls: type = Namespace) -> None:
+        self._class = cls
 
     def __dir__(self) -> list[str]:
         return dir(self._kind)
 
     def __getattr__(self, name: str) -> Any:
-        if self._kind is Namespace and name in ("fft", "linalg"):
+        if self._class is Namespace and name in ("fft", "linalg"):
             return Recorded({"fft": FftNamespace, "linalg": LinalgNamespace}[name])
-        signature = inspect.signature(getattr(self._kind, name).__get__(self))
+        signature = inspect.signature(getattr(self._class, name).__get__(self))
 
         def run(*args: Any, **kwargs: Any) -> dict[str, Any]:
             return dict(signature.bind(*args, **kwargs).arguments)
@@ -48,9 +48,9 @@ class Recorded:
 
 def dispatched() -> Iterator[Callable[..., Any]]:
     """Yields the functions of NumPy that ask their arguments for an implementation, and that a namespace has."""
-    for module, kind in ((np, Namespace), (np.linalg, LinalgNamespace), (np.fft, FftNamespace)):
+    for module, namespace in ((np, Namespace), (np.linalg, LinalgNamespace), (np.fft, FftNamespace)):
         for name, function in vars(module).items():
-            if hasattr(function, "_implementation") and hasattr(kind, ALIASES.get(name, name)):
+            if hasattr(function, "_implementation") and hasattr(namespace, ALIASES.get(name, name)):
                 yield function
 
 
@@ -61,31 +61,35 @@ def bound(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, 
 def arguments(function: Callable[..., Any]) -> Iterator[tuple[inspect.Parameter, Any, list[Any], dict[str, Any]]]:
     """Yields each optional parameter with a value, and positional and named arguments that give the value to it."""
     parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    required = [each for each in parameters if each.default is each.empty and each.kind not in kinds]
+    by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    required = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind not in by_keyword
+    ]
     operands: list[Any] = [float(i) for i, _ in enumerate(required)]
     before: list[Any] = []
-    for each in parameters:
-        if each.default is each.empty or each.name == "out":
-            before.append(each.default)
+    for parameter in parameters:
+        if parameter.default is parameter.empty or parameter.name == "out":
+            before.append(parameter.default)
             continue
-        value = {"order": "K", "stable": True}.get(each.name, object())
+        value = {"order": "K", "stable": True}.get(parameter.name, object())
         if "sort" in function.__name__ or "partition" in function.__name__:
-            value = {"order": None, "kind": "stable"}.get(each.name, value)
-        if each.kind is not inspect.Parameter.POSITIONAL_ONLY:
-            yield each, value, operands, {each.name: value}
-        if each.kind is not inspect.Parameter.KEYWORD_ONLY:
-            yield each, value, [*operands, *before[len(operands) :], value], {}
-        before.append(each.default)
+            value = {"order": None, "kind": "stable"}.get(parameter.name, value)
+        if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
+            yield parameter, value, operands, {parameter.name: value}
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            yield parameter, value, [*operands, *before[len(operands) :], value], {}
+        before.append(parameter.default)
 
 
 def reach(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], value: Any) -> tuple[list[str], str]:
     """Returns the names of our parameters that get a value, or the refusal of a call."""
     try:
-        made = bound(function, *args, **kwargs)
+        values = bound(function, *args, **kwargs)
     except (TypeError, ValueError) as error:
         return [], str(error)
-    return [own for own, got in made.items() if got is value or (type(got) is tuple and value in got)], ""
+    return [name for name, got in values.items() if got is value or (type(got) is tuple and value in got)], ""
 
 
 def test_every_argument_reaches_the_parameter_of_its_name():
@@ -106,17 +110,17 @@ def test_defaults_of_numpy_change_nothing():
     for function in dict.fromkeys(dispatched()):
         for parameter, _, args, kwargs in arguments(function):
             if kwargs:
-                alone, made = bound(function, *args), bound(function, *args, **{parameter.name: parameter.default})
-                added = made.pop(parameter.name, parameter.default)
-                assert (made, added) == (alone, parameter.default), function
+                alone, values = bound(function, *args), bound(function, *args, **{parameter.name: parameter.default})
+                added = values.pop(parameter.name, parameter.default)
+                assert (values, added) == (alone, parameter.default), function
 
 
 def test_operands_keep_their_sequence():
     for function in dict.fromkeys(dispatched()):
         _, _, args, _ = next(iter(arguments(function)), (None, None, None, None))
         if args is not None:
-            made = list(bound(function, *args).values())
-            flat = [each for value in made for each in (value if isinstance(value, tuple) else (value,))]
+            values = list(bound(function, *args).values())
+            flat = [item for value in values for item in (value if isinstance(value, tuple) else (value,))]
             assert flat == args, function
 
 

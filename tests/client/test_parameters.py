@@ -7,7 +7,7 @@ from shardcall_core.types.parameters import from_proto, to_proto, to_protos
 
 
 @rows(
-    ("value", "kind", "back"),
+    ("value", "field", "back"),
     [
         (None, None, None),
         (True, "bool_value", True),
@@ -26,15 +26,15 @@ from shardcall_core.types.parameters import from_proto, to_proto, to_protos
         (np.array([1, 2]), "int_list", (1, 2)),
     ],
 )
-def test_values_travel_by_their_kind(value, kind, back):
+def test_values_are_sent_by_their_type(value, field, back):
     message = to_proto("n", value)
-    assert message.WhichOneof("kind") == kind
+    assert message.WhichOneof("kind") == field
     assert from_proto(message) == back
     assert type(from_proto(message)) is type(back)
 
 
 @rows("value", [1j, b"x", {1: 2}, {1, 2}, object(), [1.5], ["a"], np.array([0.5]), int])
-def test_other_kinds_are_refused_with_what_is_allowed(value):
+def test_other_types_are_refused_with_those_that_are_allowed(value):
     with pytest.raises(shardcall.ParameterTypeError, match=r"parameter 'n' is .*; give None, a bool") as caught:
         to_proto("n", value)
     assert caught.value.field == "n"

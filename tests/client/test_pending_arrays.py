@@ -89,8 +89,8 @@ def test_a_kernel_with_several_results_returns_a_tuple(client, stream):
     assert len(stream.sent[0].handles) == 2
     assert stream.sent[0].request_id == by_row.handle
     stream.run()
-    for made, expected in zip((by_row, by_column), np.gradient(np.arange(12.0).reshape(3, 4)), strict=True):
-        np.testing.assert_array_equal(made, expected)
+    for actual, expected in zip((by_row, by_column), np.gradient(np.arange(12.0).reshape(3, 4)), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_answers_in_any_order_name_the_first_call(client, stream):
     client.synchronize()
 
 
-def test_synchronize_waits_until_its_timeout(client, stream):
+def test_synchronize_waits_for_its_timeout(client, stream):
     client.submit("add", 1.0, 2.0)
     with pytest.raises(shardcall.DeadlineExceededError, match=r"^add of .* was not answered within 0.01 s"):
         client.synchronize(timeout=0.01)
@@ -350,7 +350,7 @@ def test_large_operands_are_not_streamed(client, stream, memory):
     assert h.mesh.size == 4
 
 
-def test_a_client_without_a_call_stream_waits_for_each_call(connect):
+def test_a_client_without_a_call_stream_waits_for_every_call(connect):
     with connect(call_stream=False) as client:
         h = client.submit("echo", [1.0])
         assert h.get() == 1.0
@@ -377,7 +377,7 @@ def test_an_operand_on_another_server_is_refused(client, stream, memory):
         address = "elsewhere"
 
     x = client.put([1.0])
-    x._version.where = Elsewhere()
+    x._version.server = Elsewhere()
     with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere"):
         client.submit("add", x, 1)
 

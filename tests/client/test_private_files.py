@@ -149,7 +149,7 @@ def test_the_folder_of_another_user_is_refused(file, mode):
 # Symbolic links
 
 
-def test_links_of_ones_own_are_followed(file, tmp_path):
+def test_links_of_this_user_are_followed(file, tmp_path):
     (tmp_path / "absolute").symlink_to(file)
     (tmp_path / "relative").symlink_to("folder/../folder/file")
     (tmp_path / "chain").symlink_to("relative")

@@ -15,7 +15,7 @@ import shardcall as sc
 from shardcall._src.calls.profile import Profile
 from shardcall._src.display.meters import Meters
 from shardcall._src.rpc.cancellation import Cancellation
-from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.rpc.transport import Transport
 from shardcall.aio.profile import AsyncProfile
 from shardcall.aio.threads import Threads
@@ -53,7 +53,7 @@ def profile_of(directory, *pieces, end=None, servicer=None, timeout_s=30):
         server.start()
         transport = Transport(lambda: grpc.insecure_channel(f"127.0.0.1:{port}"), "here", Meters(False))
         try:
-            yield Profile(transport, directory, 0, lambda: deadline(timeout_s, 0))
+            yield Profile(transport, directory, 0, lambda: deadline_after(timeout_s, 0))
         finally:
             transport.close()
             server.stop(0).wait()
@@ -63,7 +63,7 @@ def files(directory):
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
-def test_pieces_become_files_in_a_fresh_folder_each_time(tmp_path):
+def test_pieces_become_files_in_a_new_folder_every_time(tmp_path):
     pieces = [("a.pb", b"on"), ("a.pb", b"e"), ("host/b.gz", b"two"), ("empty", b"")]
     with profile_of(tmp_path, *pieces) as profile:
         with profile:
@@ -179,7 +179,7 @@ def test_half_a_profile_is_none(tmp_path):
     assert files(tmp_path) == set()
 
 
-def test_the_blocks_own_error_passes_where_stopping_fails_too(tmp_path):
+def test_the_error_of_the_block_passes_where_stopping_fails_too(tmp_path):
     with (
         profile_of(tmp_path, end=grpc.StatusCode.UNAVAILABLE) as profile,
         pytest.raises(KeyError),

@@ -45,12 +45,12 @@ class Terminal:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, error_type, error, trace):
         self.process.kill()
         self.process.communicate()
         os.close(self._screen)
 
-    def until(self, text):
+    def wait_for(self, text):
         """Reads what is drawn until a text comes; whatever comes before it is kept too."""
         start = len(self.drawn)
         while text not in self.drawn[start:]:
@@ -78,7 +78,7 @@ class Terminal:
         return drawn
 
 
-def test_a_callback_gets_the_end_of_each_phase():
+def test_a_callback_gets_the_end_of_every_phase():
     reports = []
     with Meters(reports.append).start() as meter:
         meter.compile()
@@ -96,7 +96,7 @@ def test_a_callback_gets_the_end_of_each_phase():
     assert all(one.elapsed_s >= 0 for one in reports)
 
 
-def test_a_callback_is_called_ten_times_a_second_at_most():
+def test_a_callback_is_called_no_more_than_ten_times_a_second():
     reports: list[Progress] = []
     began = time.monotonic()
     with Meters(reports.append).start() as meter:
@@ -190,10 +190,10 @@ def test_a_terminal_shows_a_bar_and_is_left_clean():
         print("done", threading.active_count())
     """
     with Terminal(code) as terminal:
-        assert HIDE_CURSOR in terminal.until("1 MiB of 64 MiB")
+        assert HIDE_CURSOR in terminal.wait_for("1 MiB of 64 MiB")
         for text in ("32 MiB of 64 MiB", "compile", "1 MiB of 16 MiB"):
             terminal.go_on()
-            terminal.until(text)
+            terminal.wait_for(text)
         terminal.go_on()
         drawn, printed = terminal.end()
     assert "upload" in drawn
@@ -214,10 +214,10 @@ def test_a_narrow_terminal_shows_one_line_and_what_a_full_upload_waits_for():
             assert meter.now().elapsed_s != frozen
     """
     with Terminal(code, COLUMNS="64") as terminal:
-        terminal.until("1022 MiB of 1023 MiB")
+        terminal.wait_for("1022 MiB of 1023 MiB")
         terminal.go_on()
-        terminal.until("waiting for the mesh")
-        terminal.until("1023 MiB of 1023 MiB")
+        terminal.wait_for("waiting for the mesh")
+        terminal.wait_for("1023 MiB of 1023 MiB")
         terminal.go_on()
         drawn, _ = terminal.end()
     assert "\x1b[1A" not in drawn.rpartition("1023 MiB")[0]
@@ -272,7 +272,7 @@ def test_ctrl_c_takes_the_bar_away():
             print("interrupted")
     """
     with Terminal(code) as terminal:
-        terminal.until("of 64 MiB")
+        terminal.wait_for("of 64 MiB")
         terminal.process.send_signal(signal.SIGINT)
         drawn, printed = terminal.end()
     assert printed == "interrupted\n"
@@ -293,10 +293,10 @@ def test_calls_of_several_threads_share_the_terminal():
         wait(); second.set(); threads[1].join()
     """
     with Terminal(code) as terminal:
-        while not ("100 MiB" in (frame := terminal.until("of 200 MiB")) and HIDE_CURSOR in terminal.drawn):
+        while not ("100 MiB" in (frame := terminal.wait_for("of 200 MiB")) and HIDE_CURSOR in terminal.drawn):
             assert frame
         terminal.go_on()
-        terminal.until("of 200 MiB")
+        terminal.wait_for("of 200 MiB")
         terminal.go_on()
         drawn, _ = terminal.end()
     assert drawn.count(HIDE_CURSOR) == drawn.count(SHOW_CURSOR) == 1
@@ -325,7 +325,7 @@ def test_what_a_program_prints_into_a_file_stays_there():
             print("for the terminal", file=sys.stderr)
     """
     with Terminal(code) as terminal:
-        terminal.until("of 64 MiB")
+        terminal.wait_for("of 64 MiB")
         terminal.go_on()
         drawn, printed = terminal.end()
     assert printed == "for the file\n"

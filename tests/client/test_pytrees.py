@@ -39,9 +39,9 @@ TREES = [
 
 @rows(("tree", "leaves"), TREES)
 def test_a_tree_is_put_together_from_its_leaves(tree, leaves):
-    made, structure = flatten(tree)
-    assert made == leaves
-    assert structure.with_leaves(made) == tree
+    leaves_of_tree, structure = flatten(tree)
+    assert leaves_of_tree == leaves
+    assert structure.with_leaves(leaves_of_tree) == tree
     assert flatten(tree)[1] == structure
     assert hash(flatten(tree)[1]) == hash(structure)
 
@@ -53,8 +53,8 @@ def test_structures_differ_by_classes_keys_and_sizes():
 
 
 def test_leaves_that_stand_for_others_are_not_checked():
-    made = flatten(State(np.ones(3)))[1].with_leaves(["a leaf"])
-    assert (made.u, made.more) == ("a leaf", {})
+    leaves_of_tree = flatten(State(np.ones(3)))[1].with_leaves(["a leaf"])
+    assert (leaves_of_tree.u, leaves_of_tree.more) == ("a leaf", {})
 
 
 def test_leaves_have_paths():

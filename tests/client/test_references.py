@@ -150,24 +150,24 @@ def test_a_wrapper_of_a_function_of_numpy_is_followed():
 
 
 def test_attributes_of_modules_are_followed_and_nothing_else_of_them(monkeypatch):
-    own, within = ModuleType("own"), ModuleType("own.within")
-    own.within, own.scale, own.other = within, 2, 1
-    within.function = lambda u: u * own.scale
+    package, within = ModuleType("own"), ModuleType("own.within")
+    package.within, package.scale, package.other = within, 2, 1
+    within.function = lambda u: u * package.scale
 
     def f(u):
-        return [own.within.function(row) for row in u]
+        return [package.within.function(row) for row in u]
 
     before = state(f)
-    own.other = 2
+    package.other = 2
     assert None is not before == state(f)
-    own.scale = 3
+    package.scale = 3
     middle = state(f)
     within.function = np.sin
     assert None not in (middle, state(f))
     assert len({before, middle, state(f)}) == 3
-    own.config = SimpleNamespace(scale=2)
-    assert state(lambda u: u * own.config.scale) is None
-    assert state(lambda u: vars_of(own)) is None
+    package.config = SimpleNamespace(scale=2)
+    assert state(lambda u: u * package.config.scale) is None
+    assert state(lambda u: vars_of(package)) is None
 
 
 def test_subclasses_of_numbers_may_change_unseen():

@@ -23,7 +23,7 @@ def client(request, memory):
         yield connected
 
 
-EACH_CLIENT = pytest.mark.parametrize("client", [True, False], ids=["shared memory", "messages"], indirect=True)
+BOTH_TRANSPORTS = pytest.mark.parametrize("client", [True, False], ids=["shared memory", "messages"], indirect=True)
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ INPUTS = {
 }
 
 
-@EACH_CLIENT
-@pytest.mark.parametrize("kind", INPUTS)
-def test_what_is_put_comes_back(client, kind):
-    x = INPUTS[kind]()
+@BOTH_TRANSPORTS
+@pytest.mark.parametrize("case", INPUTS)
+def test_what_is_put_comes_back(client, case):
+    x = INPUTS[case]()
     h = client.put(x)
     for back in (h.get(), client.get(h), client.get(h.handle), np.asarray(h)):
         np.testing.assert_array_equal(back, np.asarray(x))
@@ -93,7 +93,7 @@ def test_what_is_too_large_is_not_put(memory, client):
     assert memory.calls == []
 
 
-@EACH_CLIENT
+@BOTH_TRANSPORTS
 def test_an_array_is_an_operand_of_any_call(memory, client):
     h = client.put(np.arange(6.0).reshape(2, 3))
     memory.calls.clear()
@@ -136,7 +136,7 @@ def test_its_type_stands_for_it_in_plans(server, client, memory):
         kernel(h, h)
 
 
-@EACH_CLIENT
+@BOTH_TRANSPORTS
 def test_results_may_stay(memory, client):
     result = client.call("echo", np.arange(8.0), keep=True)
     assert isinstance(result.array, shardcall.RemoteArray)
@@ -221,20 +221,20 @@ def test_describing_an_array_takes_it_from_no_call_whose_answer_is_in_transit(cl
         assert not lease.delete_dropped(lambda _: None)
 
 
-@EACH_CLIENT
+@BOTH_TRANSPORTS
 @pytest.mark.parametrize("method", ["put", "call", "compiled"])
 def test_a_list_ignores_an_array_whose_answer_is_in_transit(memory, client, method):
     kernel = client.compile("echo", Array(1, "float64"))
     make = {"put": client.put, "call": partial(client.call, "echo", keep=True), "compiled": partial(kernel, keep=True)}
     stored, release = memory.hold_answers()
     with ThreadPoolExecutor(1) as pool:
-        made = pool.submit(make[method], [1.0])
+        pending = pool.submit(make[method], [1.0])
         assert stored.wait(20)
         assert len(client.list()) == 1
         gc.collect()
         assert not client._sender.lease.delete_dropped(lambda _: None)
         release.set()
-        array = made.result(20)
+        array = pending.result(20)
     array = array if method == "put" else array.array
     assert array.get() == [1.0]
 
@@ -354,7 +354,7 @@ def test_large_arrays_go_and_come_through_shared_memory(memory, shared_client):
     np.testing.assert_array_equal(shared_client.put(x).get(), x)
 
 
-@EACH_CLIENT
+@BOTH_TRANSPORTS
 def test_a_refused_put_is_reported(memory, abort, client):
     memory.before = lambda request, context: abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "RESIDENT_LIMIT")
     for x in ([1.0], np.zeros(4 * MIB)):

@@ -69,9 +69,9 @@ def failing(server, abort):
     return fail
 
 
-@pytest.mark.parametrize(("operand", "kind"), pairs_of(UNARY_AND_STREAM, [*REPEATED]))
-def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, operand, kind):
-    status, reason, after_s = REPEATED[kind]
+@pytest.mark.parametrize(("operand", "case"), pairs_of(UNARY_AND_STREAM, [*REPEATED]))
+def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, operand, case):
+    status, reason, after_s = REPEATED[case]
     came = failing(2, status, reason, after_s)
     np.testing.assert_array_equal(client.call("echo", operand).array, operand)
     assert len(came) == 3
@@ -81,9 +81,9 @@ def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, 
     assert timeouts[0] > timeouts[-1]
 
 
-@pytest.mark.parametrize(("operand", "kind"), pairs_of(UNARY_AND_STREAM, [*NOT_REPEATED]))
-def test_other_errors_are_raised_at_once(client, failing, operand, kind):
-    status, reason, error = NOT_REPEATED[kind]
+@pytest.mark.parametrize(("operand", "case"), pairs_of(UNARY_AND_STREAM, [*NOT_REPEATED]))
+def test_other_errors_are_raised_at_once(client, failing, operand, case):
+    status, reason, error = NOT_REPEATED[case]
     came = failing(9, status, reason)
     with pytest.raises(error):
         client.call("echo", operand)
@@ -91,14 +91,14 @@ def test_other_errors_are_raised_at_once(client, failing, operand, kind):
 
 
 @OPERANDS
-@pytest.mark.parametrize("made_by", ["client", "aio"])
-def test_a_call_that_the_mesh_restarted_under_is_repeated_once(server, client, failing, operand, made_by):
+@pytest.mark.parametrize("caller", ["client", "aio"])
+def test_a_call_that_the_mesh_restarted_under_is_repeated_once(server, client, failing, operand, caller):
     async def call():
         async with aio.connect(server.address) as asynchronous:
             return (await asynchronous.call("echo", operand)).array
 
     def calls():
-        return client.call("echo", operand).array if made_by == "client" else asyncio.run(call())
+        return client.call("echo", operand).array if caller == "client" else asyncio.run(call())
 
     came = failing(1, UNAVAILABLE, "MESH_RESTARTED")
     np.testing.assert_array_equal(calls(), operand)
@@ -135,7 +135,7 @@ def test_a_call_of_an_array_on_the_mesh_is_not_repeated_when_the_mesh_restarted(
 
 
 @OPERANDS
-def test_a_call_is_repeated_four_times_at_most(client, failing, operand):
+def test_a_call_is_repeated_no_more_than_four_times(client, failing, operand):
     came = failing(9, EXHAUSTED, "SERVER_BUSY", 0.01)
     with pytest.raises(shardcall.ResourceExhaustedError):
         client.call("echo", operand)
@@ -150,7 +150,7 @@ def test_a_wait_that_would_end_after_the_deadline_is_not_begun(client, failing):
     assert len(came) == 1
 
 
-def test_nothing_is_repeated_where_that_is_not_wanted(server, failing):
+def test_nothing_is_repeated_without_retries(server, failing):
     came = failing(9, EXHAUSTED, "SERVER_BUSY", 0.01)
     with shardcall.connect(server.address, retries=False) as client:
         with pytest.raises(shardcall.ResourceExhaustedError):
@@ -174,7 +174,7 @@ def test_a_stream_that_was_answered_in_part_is_not_repeated(server, client, echo
     assert len(came) == 1
 
 
-def test_each_call_has_an_id_of_its_own(client, failing):
+def test_every_call_has_a_different_id(client, failing):
     came = failing(0, UNAVAILABLE, "")
     for _ in range(3):
         client.call("echo", 1.0)

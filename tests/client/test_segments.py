@@ -54,10 +54,10 @@ class Source:
 
 @pytest.fixture
 def source():
-    made = Source()
-    yield made
-    made.segments.close()
-    for lease, _ in made.leases:
+    source_under_test = Source()
+    yield source_under_test
+    source_under_test.segments.close()
+    for lease, _ in source_under_test.leases:
         os.close(lease)
 
 
@@ -110,7 +110,7 @@ def test_a_block_may_be_freed_within_the_allocator_itself(source):
     assert source.open == [32]
 
 
-def test_a_part_becomes_a_block_of_its_own(source):
+def test_a_part_becomes_a_separate_block(source):
     (block,) = source.reserve(10 * MIB)
     start = block.offset
     part = block.carve(start + 64, 100)
@@ -237,7 +237,7 @@ def test_a_reservation_waits_for_a_fork_that_empties_the_segments(source):
     assert len(source.segments) == 1
 
 
-def test_a_child_has_locks_of_its_own(source):
+def test_a_child_has_new_locks(source):
     source.segments.begin_fork()
     with ThreadPoolExecutor(1) as threads:
         source.segments.begin_anew()

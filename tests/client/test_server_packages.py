@@ -16,7 +16,7 @@ EXTRAS = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").
 
 
 def test_the_packages_are_those_of_the_extras():
-    declared = {re.split(r"[<>=!\[]", each)[0] for extra in ("cli", "server") for each in EXTRAS[extra]}
+    declared = {re.split(r"[<>=!\[]", requirement)[0] for extra in ("cli", "server") for requirement in EXTRAS[extra]}
     assert set(server_packages.MODULES) == declared - {"shardcall"}
 
 

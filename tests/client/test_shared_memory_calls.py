@@ -90,7 +90,7 @@ def test_types_whose_bytes_are_checked_are_streamed(memory, shared_client, dtype
     assert ordinary(shared_client.empty(2 * MIB, dtype))
 
 
-def test_an_array_made_in_shared_memory_is_not_copied(memory, shared_client):
+def test_an_array_created_in_shared_memory_is_not_copied(memory, shared_client):
     x = shared_client.empty((512, 512), np.float64)
     x[...] = 5
     shared_client.call("echo", x)
@@ -197,7 +197,7 @@ def test_shared_memory_can_be_turned_off(memory):
         assert ordinary(client.empty(2 * MIB, np.uint8))
 
 
-def test_memory_is_shared_over_a_socket_of_this_host(memory):
+def test_memory_is_shared_through_a_socket_of_this_host(memory):
     assert memory.server.address.startswith("127.")
     with shardcall.connect(memory.server.address.replace("127.0.0.1", "localhost")) as client:
         client.call("echo", counted(2 * MIB))

@@ -87,7 +87,7 @@ def test_a_reason_of_a_newer_server_falls_back_to_the_status(server, client, abo
 
 
 @rows("status", [code for code in grpc.StatusCode if code not in ENDS])
-def test_a_status_without_reason_has_a_class_of_its_own(server, client, status):
+def test_a_status_without_reason_has_a_class(server, client, status):
     server.execute = lambda request, context: context.abort(status, "of a proxy")
     with pytest.raises(shardcall.ShardcallError) as caught:
         client.call("echo", 1.0)
@@ -101,7 +101,7 @@ def test_a_call_cancelled_by_the_server_reports_its_shutdown(server, client):
         client.call("echo", 1.0)
 
 
-def test_grpcs_own_keys_are_metadata(server, client):
+def test_keys_of_grpc_are_metadata(server, client):
     details = "Stream removed (Socket closed (GOAWAY received; Error code: 0))"
     server.execute = lambda request, context: context.abort(grpc.StatusCode.UNAVAILABLE, details)
     with pytest.raises(shardcall.ServerUnavailableError) as caught:
@@ -156,7 +156,7 @@ def test_a_late_answer_reports_the_time_before_the_server_had_the_call():
     assert message.endswith(" (the server's time: queue 19 s)")
 
 
-def test_a_message_over_grpcs_own_limit_is_explained(server, client):
+def test_a_message_beyond_the_limit_of_grpc_is_explained(server, client):
     def too_long(request, context):
         response = kernel_service_pb2.ExecuteResponse()
         response.plan.strategy_reason = "x" * (17 * 2**20)

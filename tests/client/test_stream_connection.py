@@ -7,10 +7,10 @@ import pytest
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer import stream_connection
 from shardcall._src.transfer.stream_connection import StreamConnection
-from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall.v1 import call_stream_pb2
 
-KIND = (b"", (), b"", False)
+KEY = (b"", (), b"", False)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def pauses(monkeypatch):
 def send(connection, *, awaited=True):
     request = call_stream_pb2.CallStreamRequest()
     request.items.add().call.SetInParent()
-    call = StreamedCall(None, request, KIND, 0, "echo", Deadline(5.0))
+    call = StreamRequest(None, request, KEY, 0, "echo", Deadline(5.0))
     connection.add(call)
     call.awaited = awaited
     return call

@@ -20,7 +20,9 @@ FLOATS = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=
 
 
 def header(*types, inline=None):
-    results = [kernel_service_pb2.Result(type=kind, streamed=kernel_service_pb2.StreamedTensor()) for kind in types]
+    results = [
+        kernel_service_pb2.Result(type=array_type, streamed=kernel_service_pb2.StreamedTensor()) for array_type in types
+    ]
     if inline is not None:
         results[0].inline.data = inline
     return kernel_service_pb2.ExecuteStreamResponse(header=kernel_service_pb2.ExecuteResponse(results=results))
@@ -71,10 +73,10 @@ def test_an_answer_that_breaks_the_contract_is_an_error_and_no_array(server, cli
         client.call("echo", LARGE)
 
 
-@rows("kind", [FLOATS, HUGE])
+@rows("array_type", [FLOATS, HUGE])
 @rows("size", [0, 31, 33])
-def test_a_unary_result_of_another_size_is_an_error(server, client, size, kind):
-    result = kernel_service_pb2.Result(type=kind)
+def test_a_unary_result_of_another_size_is_an_error(server, client, size, array_type):
+    result = kernel_service_pb2.Result(type=array_type)
     result.inline.data = bytes(size)
     server.execute = lambda request, context: kernel_service_pb2.ExecuteResponse(results=[result])
     with pytest.raises(shardcall.ProtocolError, match=r"result 0"):
@@ -194,7 +196,7 @@ def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, clien
 
 
 @POSIX
-def test_a_handler_of_the_programs_own_is_left_alone(server, client, echo_stream):
+def test_a_handler_of_the_program_is_left_alone(server, client, echo_stream):
     seen = []
 
     def interrupt(requests, context):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import HIT, TIMING, Call, until
+from client.stream_server import HIT, TIMING, Call, wait_for
 
 import shardcall
 from shardcall.v1 import kernel_service_pb2
@@ -71,7 +71,7 @@ def test_a_call_that_is_interrupted_after_it_was_sent_is_cancelled(client, strea
         client.submit("negative", X)
     assert not client._sender.pending._unanswered
     assert not client._sender.pending._uses
-    until(lambda: held)
+    wait_for(lambda: held)
     assert client._sender.lease.holds(held[0].item.result_handles[0])  # which deletes it
     assert streams.streams[0].cancelled.get(timeout=10) == held[0].item.number
     client.synchronize()
@@ -97,7 +97,7 @@ def test_a_wait_that_is_not_woken_ends_after_the_answer(client, held, monkeypatc
 
     monkeypatch.setattr("shardcall._src.calls.pending_calls._AnswerEvent", Asleep)
     h = client.submit("negative", X)
-    until(lambda: held)
+    wait_for(lambda: held)
     threading.Timer(0.1, held.pop().keep).start()
     assert h.spec is not None
 
@@ -114,12 +114,12 @@ def test_the_first_of_many_errors_is_raised(client, streams):
     streams.on_call = lambda call: call.fail(INVALID, "INVALID_VALUE", f"call {len(streams.calls)} is wrong")
     pending = client._sender.pending
     arrays = [client.submit("negative", X) for _ in range(100)]
-    until(lambda: not pending._unanswered)
+    wait_for(lambda: not pending._unanswered)
     for array in arrays[:64]:  # errors that were raised take no space
         with pytest.raises(InvalidOperandError):
             array.get()
     arrays += [client.submit("negative", X)]
-    until(lambda: not pending._unanswered)
+    wait_for(lambda: not pending._unanswered)
     with pytest.raises(InvalidOperandError, match="call 101 is wrong"):
         client.synchronize()
     for _ in range(100):
@@ -165,11 +165,11 @@ def test_a_submitted_call_that_was_answered_is_not_repeated(client, streams, sta
 
 def keep(request, context):
     """Answers an Execute with one result that stays."""
-    kinds = [operand.type for operand in request.operands]
-    plan = Call(None, None, SimpleNamespace(call=request.call, operands=kinds)).plan()
-    plan.results.add(type=kinds[0], padded_shape=[4], block_shape=[4]).spec.entries.add()
+    types = [operand.type for operand in request.operands]
+    plan = Call(None, None, SimpleNamespace(call=request.call, operands=types)).plan()
+    plan.results.add(type=types[0], padded_shape=[4], block_shape=[4]).spec.entries.add()
     resident = kernel_service_pb2.ResidentArray(handle=os.urandom(16))
-    result = kernel_service_pb2.Result(type=kinds[0], resident=resident)
+    result = kernel_service_pb2.Result(type=types[0], resident=resident)
     return kernel_service_pb2.ExecuteResponse(results=[result], plan=plan, cache=HIT, timing=TIMING)
 
 
@@ -185,7 +185,7 @@ def test_the_first_submitted_call_waits_for_the_refusal_of_the_stream(client, se
     assert len(streams.streams) == 1
 
 
-def test_a_submitted_call_waits_for_the_first_frame_until_its_deadline(client, streams):
+def test_a_submitted_call_waits_for_the_first_frame_within_its_deadline(client, streams):
     accepted = threading.Event()
     streams.on_opened = lambda stream: accepted.wait(60)
     h = client.submit("negative", X, timeout=0.05)

@@ -75,7 +75,7 @@ def test_names_are_imported_from_the_modules_that_type_checkers_see():
 
 
 def test_clients_hold_their_parts_and_inherit_little():
-    orders = [[kind.__name__ for kind in client.__mro__] for client in (shardcall.Client, aio.AsyncClient)]
+    orders = [[cls.__name__ for cls in client.__mro__] for client in (shardcall.Client, aio.AsyncClient)]
     base = ["KernelMethods", "KernelCaller", "Generic", "object"]
     assert orders == [["Client", *base], ["AsyncClient", "AsyncWrapper", *base]]
 
@@ -92,24 +92,24 @@ def test_all_names_exist_and_are_documented():
 
 OPTIONS = {
     name: annotation
-    for kind in (kernel_method.ProductOptions, WhereOptions, ClipOptions)
-    for name, annotation in get_type_hints(kind).items()
+    for cls in (kernel_method.ProductOptions, WhereOptions, ClipOptions)
+    for name, annotation in get_type_hints(cls).items()
 } | {"keep": bool}  # for type checkers False, beside an overload for True
 METHODS_OF_KERNELS = sorted(name for name in dir(KernelMethods) if not name.startswith("_") and name != "call")
 
 
 @rows("name", METHODS_OF_KERNELS)
-def test_methods_have_real_signatures_and_a_line_for_each_parameter(name):
+def test_methods_have_real_signatures_and_a_line_for_every_parameter(name):
     function, method = FUNCTIONS[name], getattr(shardcall.Client, name)
-    _self, *own = inspect.signature(method).parameters.values()
+    _self, *parameters = inspect.signature(method).parameters.values()
     options = ("mesh", *function.spec_keywords, "strategy", "keep", "timeout")
-    keywords = own[-len(options) :]
+    keywords = parameters[-len(options) :]
     assert tuple(keyword.name for keyword in keywords) == options
     defaults = dict.fromkeys(options) | {"strategy": "auto", "keep": False, "timeout": 300.0}
     for keyword in keywords:
         assert (keyword.kind, keyword.default) == (inspect.Parameter.KEYWORD_ONLY, defaults[keyword.name])
         assert eval(keyword.annotation, vars(kernel_method)) == OPTIONS[keyword.name]
-    shown = {parameter.name: parameter.default for parameter in own}
+    shown = {parameter.name: parameter.default for parameter in parameters}
     for parameter, default in function.defaults.items():
         if default is REQUIRED:
             assert shown[parameter] is inspect.Parameter.empty
@@ -118,7 +118,7 @@ def test_methods_have_real_signatures_and_a_line_for_each_parameter(name):
         else:
             assert np.dtype(shown[parameter]) == default
     documentation = inspect.getdoc(method)
-    for parameter in own:
+    for parameter in parameters:
         assert documentation.count(f"\n    {parameter.name}: ") == 1, parameter
     assert "options" not in documentation
 
@@ -174,16 +174,16 @@ def test_a_method_is_completed_once_by_threads_that_get_it_together(monkeypatch)
 
 
 def test_methods_that_a_subclass_overrides_stay_as_they_are():
-    class Own(KernelMethods):
+    class Overriding(KernelMethods):
         def call(self, name, /, *operands, **arguments):
             return name
 
         def add(self, x, y, strategy="auto"):
             return "own"
 
-    assert Own().add(1, 2) == "own"
-    assert list(inspect.signature(Own.add).parameters) == ["self", "x", "y", "strategy"]
-    assert Own().negative(1.0) == "negative"
+    assert Overriding().add(1, 2) == "own"
+    assert list(inspect.signature(Overriding.add).parameters) == ["self", "x", "y", "strategy"]
+    assert Overriding().negative(1.0) == "negative"
 
 
 def test_a_kernel_table_fits_80_columns():

@@ -25,9 +25,9 @@ LOCAL, REMOTE = parse_address("localhost:8470"), parse_address("gpu.example.org:
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def user_token(tmp_path, monkeypatch):
     """The token of this user's own file, without any other source of tokens."""
-    entry = Entry.make(token_file.own_name(), ["run"])
+    entry = Entry.make(token_file.user_name(), ["run"])
     path = tmp_path / "token"
     token_file.create(str(path), [Entry.make("other", ["run"]), entry])
     monkeypatch.setenv("SHARDCALL_TOKEN_FILE", str(path))
@@ -74,12 +74,12 @@ def exchange(monkeypatch):
     with tempfile.TemporaryDirectory() as parent, contextlib.ExitStack() as stack:
         monkeypatch.setenv("XDG_RUNTIME_DIR", parent)
 
-        def made(address, mode=0o700):
+        def make(address, mode=0o700):
             folder = tempfile.mkdtemp(prefix="shardcall-", dir=parent)
             os.chmod(folder, mode)
             return stack.enter_context(contextlib.closing(Exchange(folder, address)))
 
-        yield made
+        yield make
 
 
 def refusing_all_but(server, abort, good):
@@ -103,7 +103,7 @@ def shown(server):
     return server.metadata[-1].get("authorization")
 
 
-def test_an_explicit_token_has_precedence(server, own, monkeypatch):
+def test_an_explicit_token_has_precedence(server, user_token, monkeypatch):
     monkeypatch.setenv("SHARDCALL_TOKEN", VARIABLE)
     with shardcall.connect(server.address, token=EXPLICIT) as client:
         client.call("echo", 1.0)
@@ -115,23 +115,23 @@ def test_an_explicit_token_has_precedence(server, own, monkeypatch):
         assert shown(server) == f"Bearer {EXPLICIT}"
 
 
-def test_then_that_of_the_environment(server, own, monkeypatch):
+def test_then_that_of_the_environment(server, user_token, monkeypatch):
     monkeypatch.setenv("SHARDCALL_TOKEN", VARIABLE)
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
     assert shown(server) == f"Bearer {VARIABLE}"
 
 
-def test_then_that_of_this_users_file_which_only_the_private_socket_is_shown(server, own, exchange):
+def test_then_that_of_this_users_file_which_only_the_private_socket_is_shown(server, user_token, exchange):
     private = exchange(server.address)
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
         client.call("echo", np.zeros(2**18))
-    assert private.shown == [own]
+    assert private.shown == [user_token]
     assert [brought["authorization"] for brought in server.metadata] == [f"Bearer {private.session}"] * 2
 
 
-def test_no_token_goes_where_no_private_socket_is(server, own, exchange):
+def test_no_token_goes_where_no_private_socket_is(server, user_token, exchange):
     exchange("localhost:1")
     exchange(server.address).close()
     with shardcall.connect(server.address) as client:
@@ -144,7 +144,7 @@ def test_no_token_goes_where_no_private_socket_is(server, own, exchange):
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
-def test_no_token_goes_to_a_socket_in_a_folder_that_others_may_enter(server, own, exchange, mode):
+def test_no_token_goes_to_a_socket_in_a_folder_that_others_may_enter(server, user_token, exchange, mode):
     private = exchange(server.address, mode)
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
@@ -153,17 +153,17 @@ def test_no_token_goes_to_a_socket_in_a_folder_that_others_may_enter(server, own
 
 
 @pytest.mark.parametrize("operand", [1.0, np.zeros(2**18)])
-def test_a_server_that_was_started_again_is_asked_for_another_session(server, own, exchange, abort, operand):
+def test_a_server_that_was_started_again_is_asked_for_another_session(server, user_token, exchange, abort, operand):
     private = exchange(server.address)
     with shardcall.connect(server.address, retries=False) as client:
         private.session = "another-" + "a" * 20
         refusing_all_but(server, abort, private.session)
         client.call("echo", operand)
         assert len(server.requests) == 2
-        assert private.shown == [own, own]
+        assert private.shown == [user_token, user_token]
 
 
-def test_threads_that_are_refused_together_all_go_on_with_the_next_session(server, own, exchange, abort):
+def test_threads_that_are_refused_together_all_go_on_with_the_next_session(server, user_token, exchange, abort):
     private = exchange(server.address)
     threads = 4
     with shardcall.connect(server.address, retries=False) as client, ThreadPoolExecutor(threads) as pool:
@@ -181,7 +181,7 @@ def test_threads_that_are_refused_together_all_go_on_with_the_next_session(serve
     assert results == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_a_session_that_starts_later_is_discovered(server, own, exchange, abort):
+def test_a_session_that_starts_later_is_discovered(server, user_token, exchange, abort):
     with shardcall.connect(server.address) as client:
         private = exchange(server.address)
         refusing_all_but(server, abort, private.session)
@@ -189,17 +189,17 @@ def test_a_session_that_starts_later_is_discovered(server, own, exchange, abort)
     assert shown(server) == f"Bearer {private.session}"
 
 
-def test_a_server_that_refuses_the_session_that_it_gave_is_not_asked_again_and_again(server, own, exchange, abort):
+def test_a_server_that_refuses_the_session_that_it_gave_is_not_asked_repeatedly(server, user_token, exchange, abort):
     private = exchange(server.address)
     with shardcall.connect(server.address) as client:
         refusing_all_but(server, abort, "")
         with pytest.raises(shardcall.AccessDeniedError, match="this client showed a session token"):
             client.call("echo", 1.0)
     assert len(server.requests) == 1
-    assert private.shown == [own, own]
+    assert private.shown == [user_token, user_token]
 
 
-def test_after_a_lost_connection_the_session_is_asked_for_anew(server, own, exchange, abort):
+def test_after_a_lost_connection_the_session_is_asked_for_anew(server, user_token, exchange, abort):
     private = exchange(server.address)
 
     echo = server.execute
@@ -214,21 +214,21 @@ def test_after_a_lost_connection_the_session_is_asked_for_anew(server, own, exch
     assert shown(server) == f"Bearer {private.session}"
 
 
-def test_an_unknown_token_is_reported(own, exchange):
+def test_an_unknown_token_is_reported(user_token, exchange):
     exchange("localhost:8470").session = ""
     token = find_token(LOCAL, None, encrypted=True)
     assert token.show(60) == ""
     assert f"does not know the one in the token file {os.environ['SHARDCALL_TOKEN_FILE']}" in token.advice
 
 
-def test_commands_of_all_scopes_show_the_other_token(own, exchange):
+def test_commands_of_all_scopes_show_the_other_token(user_token, exchange):
     path = os.environ["SHARDCALL_TOKEN_FILE"]
     private = exchange("localhost:8470")
     find_token(LOCAL, None, encrypted=True, admin=True).show(60)
-    token_file.make_own(path)
+    token_file.create_missing(path)
     find_token(LOCAL, None, encrypted=True, admin=True).show(60)
     find_token(LOCAL, None, encrypted=True).show(60)
-    assert private.shown == [own, token_file.read(token_file.admin_path(path))[0].token, own]
+    assert private.shown == [user_token, token_file.read(token_file.admin_path(path))[0].token, user_token]
 
 
 def test_a_socket_has_the_name_of_the_address_that_it_is_for(tmp_path):
@@ -243,7 +243,7 @@ def test_a_socket_has_the_name_of_the_address_that_it_is_for(tmp_path):
     assert max(map(len, (name("localhost:65535"), name(f"unix:{tmp_path}/s")))) <= LONGEST_NAME
 
 
-def test_an_unusable_file_is_reported_only_after_the_server_refuses(server, own, abort):
+def test_an_unusable_file_is_reported_only_after_the_server_refuses(server, user_token, abort):
     path = os.environ["SHARDCALL_TOKEN_FILE"]
     os.chmod(path, 0o644)
     with shardcall.connect(server.address) as client:
@@ -254,7 +254,7 @@ def test_an_unusable_file_is_reported_only_after_the_server_refuses(server, own,
             client.call("echo", 1.0)
 
 
-def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, exchange, monkeypatch, abort):
+def test_a_refusal_says_what_was_shown_and_never_the_token(server, user_token, exchange, monkeypatch, abort):
     exchange(server.address)
 
     def refuse(*_):
@@ -271,9 +271,9 @@ def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, exchange
         shardcall.connect(server.address)
     said["nothing"] = str(caught.value)
     assert "showed the token that it was given" in said["explicit"]
-    assert f"showed a session token, for the one of {token_file.own_name()} in the token file" in said["file"]
+    assert f"showed a session token, for the one of {token_file.user_name()} in the token file" in said["file"]
     assert "SHARDCALL_TOKEN is not set, and there is no token file /nonexistent/token" in said["nothing"]
-    assert not any(token in text for token in (EXPLICIT, own) for text in said.values())
+    assert not any(token in text for token in (EXPLICIT, user_token) for text in said.values())
 
 
 @rows(

@@ -115,7 +115,7 @@ def test_a_file_in_the_folder_of_another_user_is_refused(written, path):
         token_file.read(file)
 
 
-def test_a_link_to_a_file_of_ones_own_is_followed(written, tmp_path):
+def test_a_link_to_a_file_of_this_user_is_followed(written, tmp_path):
     (tmp_path / "link").symlink_to(written(LINE))
     assert token_file.read(str(tmp_path / "link"))[0].name == "alice"
 
@@ -127,8 +127,8 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
             token_file.read(str(path))
 
 
-def test_a_file_that_is_made_is_its_users_alone(path):
-    assert token_file.make_own(str(path))
+def test_a_created_file_is_its_users_alone(path):
+    assert token_file.create_missing(str(path))
     (default, admin) = token_file.read_both(str(path))
     assert (default.scopes, admin.scopes) == (("run", "arrays"), ("run", "arrays", "admin", "host"))
     assert default.name == admin.name
@@ -139,15 +139,15 @@ def test_a_file_that_is_made_is_its_users_alone(path):
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert not token_file.make_own(str(path))
+    assert not token_file.create_missing(str(path))
     assert token_file.read_both(str(path)) == (default, admin)
 
 
-def test_the_other_file_is_made_where_it_can_be(written, path):
+def test_the_other_file_is_created_where_it_can_be(written, path):
     written(LINE)
     path.parent.chmod(0o500)
     try:
-        assert not token_file.make_own(str(path))
+        assert not token_file.create_missing(str(path))
         assert token_file.read_both(str(path))[0].name == "alice"
     finally:
         path.parent.chmod(0o700)
@@ -159,7 +159,7 @@ def test_of_many_that_make_it_at_once_one_does(path):
 
     def make(_):
         start.wait()
-        return token_file.make_own(str(path))
+        return token_file.create_missing(str(path))
 
     with ThreadPoolExecutor(threads) as pool:
         assert sum(pool.map(make, range(threads))) == 1
@@ -178,14 +178,14 @@ def test_no_token_is_written_to_a_folder_that_others_may_write_to(path):
     path.parent.mkdir(parents=True)
     path.parent.chmod(0o1777)
     with pytest.raises(TokenFileError, match=f"no token file can be written as {path}: the folder .* has mode 1777"):
-        token_file.make_own(str(path))
+        token_file.create_missing(str(path))
     assert os.listdir(path.parent) == []
 
 
 def test_where_no_file_can_be_written_the_error_says_what_to_do(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(TokenFileError, match=r"SHARDCALL_TOKEN_FILE, or .* SHARDCALL_TOKEN"):
-        token_file.make_own(str(tmp_path / "file" / "token"))
+        token_file.create_missing(str(tmp_path / "file" / "token"))
 
 
 def test_the_default_path_is_in_the_users_state_folder(monkeypatch):
@@ -197,11 +197,11 @@ def test_the_default_path_is_in_the_users_state_folder(monkeypatch):
         assert token_file.usual_path() == "/alice/.local/state/shardcall/token"
 
 
-def test_ones_own_entry_is_the_one_of_ones_name():
+def test_the_users_entry_is_the_one_of_its_name():
     others = [Entry.make("a", ["run"]), Entry.make("b", ["run"])]
-    own = Entry.make(token_file.own_name(), ["run"])
-    assert token_file.own_entry(others) is others[0]
-    assert token_file.own_entry([*others, own]) is own
+    entry = Entry.make(token_file.user_name(), ["run"])
+    assert token_file.user_entry(others) is others[0]
+    assert token_file.user_entry([*others, entry]) is entry
 
 
 def test_no_repr_contains_a_token():

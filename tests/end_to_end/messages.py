@@ -80,16 +80,16 @@ def details(error: grpc.RpcError) -> dict:
     assert status is not None, f"an error without details: {error}"
     entries = {}
     for detail in status.details:
-        for kind in (
+        for detail_class in (
             error_details_pb2.ErrorInfo,
             error_details_pb2.BadRequest,
             error_details_pb2.QuotaFailure,
             error_details_pb2.RetryInfo,
         ):
-            if detail.Is(kind.DESCRIPTOR):
-                message = kind()
+            if detail.Is(detail_class.DESCRIPTOR):
+                message = detail_class()
                 detail.Unpack(message)
-                entries[kind.__name__] = message
+                entries[detail_class.__name__] = message
     return entries
 
 
@@ -160,5 +160,5 @@ def open_channel(address, options=(), *, token=None):
         token: another one; empty for none.
     """
     channel = grpc.insecure_channel(address, options=list(options))
-    token = token_of(token_file.own_name()) if token is None else token
+    token = token_of(token_file.user_name()) if token is None else token
     return grpc.intercept_channel(channel, ShowToken(token)) if token else channel

@@ -112,10 +112,10 @@ class Arguments:
             f"numpy.dtype('{name}')", f"'{name}'", f"numpy.{name.replace('bool', 'bool_')}", self.one("float", "int")
         )
 
-    def arrays(self, least: int = 1, most: int = 3) -> str:
+    def arrays(self, min_count: int = 1, max_count: int = 3) -> str:
         """Returns a list or tuple of arrays."""
         first = self.array()
-        others = [self.array(like=first, local=True) for _ in range(self.chance.randint(least, most) - 1)]
+        others = [self.array(like=first, local=True) for _ in range(self.chance.randint(min_count, max_count) - 1)]
         items = [first, *others]
         self.chance.shuffle(items)
         return self.sequence(items)

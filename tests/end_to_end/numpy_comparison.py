@@ -123,31 +123,31 @@ class Difference:
 
     Attributes:
         index: the index of the line.
-        wanted: what NumPy makes of it.
-        made: what the service does.
+        expected: what NumPy makes of it.
+        actual: what the service does.
     """
 
     index: int
-    wanted: str
-    made: str
+    expected: str
+    actual: str
 
 
 def documented(line: Line, difference: Difference) -> str:
     """Returns why a difference is right; empty if it is a fault."""
-    text = f"{line.text} | {difference.wanted} | {difference.made}"
+    text = f"{line.text} | {difference.expected} | {difference.actual}"
     return next((why for pattern, why in DIVERGENCES.items() if re.search(pattern, text)), "")
 
 
 def family(error: BaseException) -> type[BaseException]:
     """Returns the class that a caller would catch."""
-    return next((kind for kind in _FAMILIES if isinstance(error, kind)), type(error))
+    return next((error_class for error_class in _FAMILIES if isinstance(error, error_class)), type(error))
 
 
 def leaves(value: Any) -> Iterator[Any]:
     """Yields a value, or the items of a tuple or list of any depth."""
     if isinstance(value, tuple | list):
-        for each in value:
-            yield from leaves(each)
+        for item in value:
+            yield from leaves(item)
     else:
         yield value
 
@@ -157,7 +157,7 @@ def described(value: Any) -> Any:
     if is_array(value):
         return f"{value.dtype.name}{list(value.shape)}"
     if isinstance(value, tuple | list):
-        return [described(each) for each in value]
+        return [described(item) for item in value]
     return value
 
 
@@ -166,9 +166,9 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
 
 
-def _is_same(wanted: Any, made: Any) -> bool:
+def _is_same(expected: Any, actual: Any) -> bool:
     try:
-        return bool(described(wanted) == described(made))
+        return bool(described(expected) == described(actual))
     except Exception:  # noqa: BLE001  # of values that do not compare
         return False
 
@@ -177,7 +177,7 @@ def _shown(value: Any, error: BaseException | None) -> str:
     return str(described(value)) if error is None else f"{type(error).__name__}: {error}"
 
 
-def skip_reason(wanted: Any, error: BaseException | None, *, uses_xp: bool) -> str:
+def skip_reason(expected: Any, error: BaseException | None, *, uses_xp: bool) -> str:
     """Returns why a line is not compared; empty if it is."""
     text = str(error)
     if isinstance(error, sc.TracingError) and "needs values" in text:
@@ -186,7 +186,7 @@ def skip_reason(wanted: Any, error: BaseException | None, *, uses_xp: bool) -> s
         return "missing"
     if error is not None and uses_xp and any(part in text for part in _SIGNATURES):
         return "signature of client.xp"
-    if any(getattr(each, "dtype", None) == np.object_ for each in leaves(wanted)):
+    if any(getattr(item, "dtype", None) == np.object_ for item in leaves(expected)):
         return "objects of Python"
     return ""
 
@@ -214,13 +214,13 @@ class Comparison:
         for index in reversed(range(difference.index)):
             fewer = without(smallest, index)
             differences = self.first_difference(fewer)
-            if differences is not None and (differences.wanted, differences.made) == (
-                difference.wanted,
-                difference.made,
+            if differences is not None and (differences.expected, differences.actual) == (
+                difference.expected,
+                difference.actual,
             ):
                 smallest = fewer
         self._tally = tally
-        return f"{smallest.source()}\n# NumPy: {difference.wanted}\n# ours:  {difference.made}\n"
+        return f"{smallest.source()}\n# NumPy: {difference.expected}\n# ours:  {difference.actual}\n"
 
     def check(self, program: Program) -> Difference | None:
         """Adds a program to the tally, with the report of its first difference, which it returns."""
@@ -236,17 +236,17 @@ class Comparison:
         ours |= {"numpy": np, "np": self._client.xp if program.uses_xp else np}
         for index, line in enumerate(program.lines):
             kept = {name: value.copy() for name, value in theirs.items() if isinstance(value, np.ndarray)}
-            wanted_error, error = run_line(line, theirs), run_line(line, ours)
+            expected_error, error = run_line(line, theirs), run_line(line, ours)
             kept.pop(line.target, None)
             theirs |= kept  # which NumPy changes with overwrite_input
-            wanted, made = theirs.get(line.target), ours.get(line.target)
-            if isinstance(wanted, np.generic):
-                wanted = theirs[line.target] = np.asarray(wanted)
+            expected, actual = theirs.get(line.target), ours.get(line.target)
+            if isinstance(expected, np.generic):
+                expected = theirs[line.target] = np.asarray(expected)
             if error is None:
-                made, error = self._read(made)
-            reason = skip_reason(wanted, error, uses_xp=program.uses_xp) or self._excuse(wanted_error, error)
+                actual, error = self._read(actual)
+            reason = skip_reason(expected, error, uses_xp=program.uses_xp) or self._excuse(expected_error, error)
             if not reason:
-                difference = self._difference(index, line, theirs, (wanted, wanted_error), (made, error))
+                difference = self._difference(index, line, theirs, (expected, expected_error), (actual, error))
                 if difference is not None and not (reason := documented(line, difference)):
                     return difference
             if reason:
@@ -255,31 +255,33 @@ class Comparison:
                 self._tally.refused += error is not None
                 self._tally.compared[line.call] += 1
                 self._tally.keywords.update((line.call, name) for name in line.keywords)
-            self._continue(line, theirs, ours, made, is_same=not reason)
+            self._continue(line, theirs, ours, actual, is_same=not reason)
         return None
 
     def _difference(
-        self, index: int, line: Line, theirs: dict[str, Any], wanted: Outcome, made: Outcome
+        self, index: int, line: Line, theirs: dict[str, Any], expected: Outcome, actual: Outcome
     ) -> Difference | None:
         """Returns the difference between what NumPy and the service make of a line."""
-        if wanted[1] is not None and isinstance(made[1], family(wanted[1])):
+        if expected[1] is not None and isinstance(actual[1], family(expected[1])):
             return None
-        if wanted[1] is not None or made[1] is not None or not _is_same(wanted[0], made[0]):
-            return Difference(index, _shown(*wanted), _shown(*made))
-        wrong = self._wrong_values(line, theirs, wanted[0], made[0])
+        if expected[1] is not None or actual[1] is not None or not _is_same(expected[0], actual[0]):
+            return Difference(index, _shown(*expected), _shown(*actual))
+        wrong = self._wrong_values(line, theirs, expected[0], actual[0])
         return None if wrong is None else Difference(index, *wrong)
 
-    def _read(self, made: Any) -> tuple[Any, BaseException | None]:
+    def _read(self, actual: Any) -> tuple[Any, BaseException | None]:
         """Returns a result, or the error that its values are."""
-        return made, None
+        return actual, None
 
-    def _excuse(self, wanted_error: BaseException | None, error: BaseException | None) -> str:
+    def _excuse(self, expected_error: BaseException | None, error: BaseException | None) -> str:
         return ""
 
-    def _wrong_values(self, line: Line, theirs: dict[str, Any], wanted: Any, made: Any) -> tuple[str, str] | None:
+    def _wrong_values(self, line: Line, theirs: dict[str, Any], expected: Any, actual: Any) -> tuple[str, str] | None:
         return None
 
-    def _continue(self, line: Line, theirs: dict[str, Any], ours: dict[str, Any], made: Any, *, is_same: bool) -> None:
+    def _continue(
+        self, line: Line, theirs: dict[str, Any], ours: dict[str, Any], actual: Any, *, is_same: bool
+    ) -> None:
         """Makes both sides go on from the same value after a line."""
         if not is_same and isinstance(value := theirs.get(line.target), np.ndarray) and value.dtype != object:
             ours[line.target] = self._client.xp.asarray(value)
@@ -303,8 +305,8 @@ class TracedComparison(Comparison):
         self._client.jit(function).trace(*types)
         return differences[-1]
 
-    def _excuse(self, wanted_error: BaseException | None, error: BaseException | None) -> str:
-        is_of_values = error is None and any(part in str(wanted_error) for part in _OF_VALUES)
+    def _excuse(self, expected_error: BaseException | None, error: BaseException | None) -> str:
+        is_of_values = error is None and any(part in str(expected_error) for part in _OF_VALUES)
         return "values" if is_of_values else ""
 
 
@@ -323,27 +325,29 @@ class ValueComparison(Comparison):
                 ours[name] = self._client.put(array, mesh=mesh, spec=sc.P(*spec))
         return self._compare(program, ours)
 
-    def _read(self, made: Any) -> tuple[Any, BaseException | None]:
+    def _read(self, actual: Any) -> tuple[Any, BaseException | None]:
         try:
-            return _copied(made), None
+            return _copied(actual), None
         except Exception as error:  # noqa: BLE001  # to be compared
             return None, error
 
-    def _wrong_values(self, line: Line, theirs: dict[str, Any], wanted: Any, made: Any) -> tuple[str, str] | None:
+    def _wrong_values(self, line: Line, theirs: dict[str, Any], expected: Any, actual: Any) -> tuple[str, str] | None:
         if line.call in UNCOMPARED:
             return None
         operands = [theirs[name] for name in line.code.co_names if isinstance(theirs.get(name), np.ndarray)]
-        for theirs_leaf, ours_leaf in zip(leaves(wanted), leaves(made), strict=True):
+        for theirs_leaf, ours_leaf in zip(leaves(expected), leaves(actual), strict=True):
             if is_array(theirs_leaf) and not _is_near(theirs_leaf, ours_leaf, operands):
                 if converts_what_does_not_fit(line, theirs):
                     return None
                 return repr(theirs_leaf), repr(ours_leaf)
         return None
 
-    def _continue(self, line: Line, theirs: dict[str, Any], ours: dict[str, Any], made: Any, *, is_same: bool) -> None:
-        super()._continue(line, theirs, ours, made, is_same=is_same)
-        if is_same and isinstance(made, np.ndarray):
-            theirs[line.target] = made.copy()
+    def _continue(
+        self, line: Line, theirs: dict[str, Any], ours: dict[str, Any], actual: Any, *, is_same: bool
+    ) -> None:
+        super()._continue(line, theirs, ours, actual, is_same=is_same)
+        if is_same and isinstance(actual, np.ndarray):
+            theirs[line.target] = actual.copy()
 
 
 UNCOMPARED = frozenset(
@@ -360,21 +364,21 @@ UNCOMPARED = frozenset(
 
 def _copied(value: Any) -> Any:
     if isinstance(value, tuple | list):
-        return [_copied(each) for each in value]
+        return [_copied(item) for item in value]
     return value.get() if isinstance(value, sc.RemoteArray) else value
 
 
-def _is_near(wanted: Any, made: Any, operands: list[np.ndarray]) -> bool:
+def _is_near(expected: Any, actual: Any, operands: list[np.ndarray]) -> bool:
     """Returns whether two arrays are equal, or within rounding errors of a computation from operands."""
-    wanted, made = np.asarray(wanted), np.asarray(made)
-    if wanted.dtype.kind not in "fc":
-        return bool(np.array_equal(wanted, made))
-    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    expected, actual = np.asarray(expected), np.asarray(actual)
+    if expected.dtype.kind not in "fc":
+        return bool(np.array_equal(expected, actual))
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        sizes = [np.abs(each.astype(np.complex128)) for each in (*operands, wanted)]
-        scale = max(float(np.max(each, where=np.isfinite(each), initial=1)) for each in sizes)
-        kinds = [each.dtype for each in (*operands, wanted) if each.dtype.kind in "fc"]
-        eps = max(float(np.finfo(kind).eps) for kind in kinds)
-        tolerance = eps * scale**2 * max(64, *(each.size for each in sizes))
-        near = np.isclose(wanted.astype(wide), made.astype(wide), rtol=256 * eps, atol=tolerance, equal_nan=True)
+        sizes = [np.abs(item.astype(np.complex128)) for item in (*operands, expected)]
+        scale = max(float(np.max(item, where=np.isfinite(item), initial=1)) for item in sizes)
+        dtypes = [item.dtype for item in (*operands, expected) if item.dtype.kind in "fc"]
+        eps = max(float(np.finfo(dtype).eps) for dtype in dtypes)
+        tolerance = eps * scale**2 * max(64, *(item.size for item in sizes))
+        near = np.isclose(expected.astype(wide), actual.astype(wide), rtol=256 * eps, atol=tolerance, equal_nan=True)
     return bool(near.all())

@@ -163,12 +163,12 @@ class _Drawing:
             return
         variables = {"np": np, "numpy": np, **self._values}
         error = run_line(line, variables)
-        made = variables.get(line.target)
-        if error is None and (_size_of(made) > _MAX_ELEMENTS or getattr(made, "dtype", None) == np.object_):
+        value = variables.get(line.target)
+        if error is None and (_size_of(value) > _MAX_ELEMENTS or getattr(value, "dtype", None) == np.object_):
             return
         self.program.lines.append(line)
-        if error is None and isinstance(made, np.ndarray | np.generic) and made.dtype != object:
-            self._values[line.target] = np.asarray(made)
+        if error is None and isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+            self._values[line.target] = np.asarray(value)
 
     def _target(self) -> str:
         return f"r{len(self.program.lines)}"
@@ -208,15 +208,15 @@ class _Drawing:
         value, texts, keywords = self._values[first], list[str](), list[str]()
         is_positional, is_first = True, not is_method
         for parameter in parameters:
-            kind = parameter.kind
-            if kind is inspect.Parameter.VAR_POSITIONAL:
+            passing = parameter.kind
+            if passing is inspect.Parameter.VAR_POSITIONAL:
                 texts += self._further(name, first)
                 continue
-            if kind is inspect.Parameter.VAR_KEYWORD:
-                for each in _KEYWORDS_OF.get(name, ()):
+            if passing is inspect.Parameter.VAR_KEYWORD:
+                for keyword in _KEYWORDS_OF.get(name, ()):
                     if self._draw.happens(0.25):
-                        texts.append(f"{each}={self._argument(name, each, first, value)}")
-                        keywords.append(each)
+                        texts.append(f"{keyword}={self._argument(name, keyword, first, value)}")
+                        keywords.append(keyword)
                 continue
             is_required = parameter.default is inspect.Parameter.empty
             if not is_required and not self._draw.happens(0.2):
@@ -229,10 +229,10 @@ class _Drawing:
                 text = self._argument(name, parameter.name, first, value)
             if not is_required:
                 keywords.append(parameter.name)
-            by_position = kind is inspect.Parameter.POSITIONAL_ONLY or (
-                kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and is_positional and not self._draw.happens(0.15)
+            by_position = passing is inspect.Parameter.POSITIONAL_ONLY or (
+                passing is inspect.Parameter.POSITIONAL_OR_KEYWORD and is_positional and not self._draw.happens(0.15)
             )
-            if not by_position and kind is inspect.Parameter.POSITIONAL_ONLY:
+            if not by_position and passing is inspect.Parameter.POSITIONAL_ONLY:
                 raise Unfit
             is_positional = by_position
             texts.append(text if by_position else f"{parameter.name}={text}")
@@ -254,7 +254,11 @@ class _Drawing:
             return first
         if parameter == "where" and isinstance(getattr(np, name, None), np.ufunc):
             return "True"  # elsewhere the elements are those that were in memory
-        drawer = PARAMETERS.get(f"{name}({parameter})") or _OWN.get((name, parameter)) or PARAMETERS.get(parameter)
+        drawer = (
+            PARAMETERS.get(f"{name}({parameter})")
+            or _DRAWERS_OF_FUNCTIONS.get((name, parameter))
+            or PARAMETERS.get(parameter)
+        )
         if drawer is None:
             raise Unfit
         return drawer(self._draw, first, value)
@@ -289,17 +293,17 @@ class _Drawing:
 
     def assignment(self) -> Line:
         """Draws an assignment to elements."""
-        first = self._own()
+        first = self._writable()
         key = self._draw.key(self._values[first].shape)
         return Line(f"{first}[{key}] = {self._draw.operand(first)}", "[]=", (), first)
 
     def augmented(self) -> Line:
         """Draws an operator that assigns."""
-        first = self._own()
+        first = self._writable()
         sign = self._draw.one(*_OPERATORS[:13])
         return Line(f"{first} {sign}= {self._draw.operand(first)}", f"{sign}=", (), first)
 
-    def _own(self) -> str:
+    def _writable(self) -> str:
         """Returns an array that is no view of another."""
         names = [name for name in self.program.inputs if name not in self.program.local]
         return self._chance.choice(names)
@@ -326,7 +330,7 @@ _KEYWORDS_OF: Mapping[str, tuple[str, ...]] = {
     "clip": ("dtype", "casting", "where"),
     "pad": ("constant_values",),
 }
-_OWN: Mapping[tuple[str, str], Any] = {
+_DRAWERS_OF_FUNCTIONS: Mapping[tuple[str, str], Any] = {
     ("pad", "constant_values"): PARAMETERS["fill_value"],
     ("convolve", "mode"): lambda draw, *_: draw.one("'full'", "'same'", "'valid'"),
     ("interp", "right"): PARAMETERS["fill_value"],
@@ -373,7 +377,7 @@ def _einsum(draw: Arguments) -> tuple[list[str], list[str]]:
 
 
 def _lexsort(draw: Arguments) -> tuple[list[str], list[str]]:
-    keys = draw.arrays(least=2)
+    keys = draw.arrays(min_count=2)
     return ([keys, "axis=" + draw.one("0", "-1")], ["axis"]) if draw.happens(0.4) else ([keys], [])
 
 

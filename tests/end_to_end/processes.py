@@ -19,7 +19,7 @@ X = np.random.default_rng(0).standard_normal((64, 4))
 _GIVE_UP_S = 120.0  # the machine may do much else: only what never comes is a failure
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     """Waits for a condition, looking every 2 ms."""
     end = time.monotonic() + _GIVE_UP_S
     while not condition():
@@ -63,7 +63,7 @@ def left_empty(server: ServerProcess) -> Iterator[ServerProcess]:
     """A server that several tests use, one after the other; what one has left on it is gone before the next."""
     yield server
     with sc.connect(server.address) as observer:
-        until(lambda: holds_nothing(observer) and not is_busy(observer))
+        wait_for(lambda: holds_nothing(observer) and not is_busy(observer))
 
 
 def is_busy(client: sc.Client, calls: int = 1) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import holds_nothing, until
+from end_to_end.processes import holds_nothing, wait_for
 
 import shardcall as sc
 from shardcall import aio
@@ -44,7 +44,7 @@ def observer(quiet_server: ServerProcess) -> Iterator[sc.Client]:
     """Looks on; afterwards nothing is left on the server."""
     with sc.connect(quiet_server.address, shared_memory=False) as client:
         yield client
-        until(lambda: holds_nothing(client))
+        wait_for(lambda: holds_nothing(client))
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def test_kernels_give_what_numpy_gives(server: ServerProcess) -> None:
     with_client(server, use)
 
 
-def test_many_calls_at_once_each_get_their_own_result(server: ServerProcess) -> None:
+def test_many_calls_at_once_get_the_right_results(server: ServerProcess) -> None:
     async def use(client: aio.AsyncClient) -> list[sc.Result]:
         kernel = await client.compile("diff", sc.Array((16,), "float64"))
         calls = [kernel(row[:16]) if i % 2 else client.diff(row[:16]) for i, row in enumerate(X[:20])]
@@ -120,7 +120,7 @@ def test_arrays_that_stay_are_put_worked_on_and_fetched(server: ServerProcess, s
 
 
 @TRANSPORTS
-def test_many_puts_at_once_each_make_their_own_array(
+def test_many_puts_at_once_create_different_arrays(
     quiet_server: ServerProcess, observer: sc.Client, shared_memory: bool
 ) -> None:
     async def use(client: aio.AsyncClient) -> None:
@@ -139,11 +139,11 @@ def test_a_put_cancelled_in_flight_leaves_no_array(
     async def use(client: aio.AsyncClient) -> None:
         with stopped_worker(quiet_server):
             task = asyncio.create_task(client.put(X))
-            await asyncio.to_thread(until, lambda: observer.usage().leases == 1)  # it has come to the server
+            await asyncio.to_thread(wait_for, lambda: observer.usage().leases == 1)  # it has come to the server
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        await asyncio.to_thread(until, lambda: holds_nothing(observer))
+        await asyncio.to_thread(wait_for, lambda: holds_nothing(observer))
         assert await client.list() == []
         np.testing.assert_array_equal(await (await client.put(X)).get(), X)
 
@@ -172,7 +172,7 @@ def test_closing_ends_puts_in_flight(quiet_server: ServerProcess, observer: sc.C
         async with aio.connect(quiet_server.address) as client:
             with stopped_worker(quiet_server):
                 task = asyncio.create_task(client.put(X))
-                await asyncio.to_thread(until, lambda: observer.usage().leases == 1)
+                await asyncio.to_thread(wait_for, lambda: observer.usage().leases == 1)
                 await client.close()
                 with pytest.raises(sc.CallCancelledError):
                     await task
@@ -203,9 +203,9 @@ def test_functions_are_traced_and_awaited(server: ServerProcess) -> None:
             return client.xp.fori_loop(0, 2000, lambda i, s: s + 1, once["u"].sum())
 
         u = await client.put(np.arange(8.0), mesh={"x": 4})
-        made = await powers({"u": u, "n": 0}, 3)
-        assert isinstance(made["u"], aio.AsyncRemoteArray)
-        assert np.array_equal(await made["u"].get(), np.arange(8.0) ** 3)
+        result = await powers({"u": u, "n": 0}, 3)
+        assert isinstance(result["u"], aio.AsyncRemoteArray)
+        assert np.array_equal(await result["u"].get(), np.arange(8.0) ** 3)
         assert float(await (await summed(u)).get()) == 140 + 2000
         assert len(await summed.plan(u)) == 2
         assert len(summed._wrapped._programs) == 1  # not traced again, though it refers to the client
@@ -214,8 +214,8 @@ def test_functions_are_traced_and_awaited(server: ServerProcess) -> None:
         loss = client.jit(lambda w: (w * w).sum())
         value, gradient = await client.value_and_grad(loss)(u)
         assert float(await value.get()) == 140
-        each = await client.vmap(client.grad(loss))(np.ones((3, 2)))
-        assert np.array_equal(await each.get(), np.full((3, 2), 2.0))
+        gradients = await client.vmap(client.grad(loss))(np.ones((3, 2)))
+        assert np.array_equal(await gradients.get(), np.full((3, 2), 2.0))
         assert np.array_equal(await gradient.get(), np.arange(8.0) * 2)
         with pytest.raises(sc.InvalidOperandError, match="y has shape"):
             await client.jit(lambda v: v + np.ones(3))(u)

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 
@@ -17,15 +17,15 @@ LAYOUTS = [sc.P("x"), sc.P("y", None, "x"), sc.P(None, "x")]
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
 
 
 @pytest.fixture
-def on_mesh(own):
-    return lambda x, spec=LAYOUTS[0]: own.put(x, mesh=sc.Mesh(x=4, y=2), spec=spec)
+def on_mesh(client):
+    return lambda x, spec=LAYOUTS[0]: client.put(x, mesh=sc.Mesh(x=4, y=2), spec=spec)
 
 
 def same(ours, expected):
@@ -98,7 +98,7 @@ def test_operators_that_assign_to_elements(on_mesh):
     same(h, x)
 
 
-def test_an_assignment_changes_what_the_object_stands_for(own, on_mesh):
+def test_an_assignment_changes_what_the_object_stands_for(client, on_mesh):
     h = on_mesh(X)
     alias, kept, deep, before = h, copy.copy(h), copy.deepcopy([h])[0], h.handle
     full, doubled, rows = h[...], 2 * h, iter(h)
@@ -111,8 +111,8 @@ def test_an_assignment_changes_what_the_object_stands_for(own, on_mesh):
     same(doubled, 2 * X)
     same(first, X[0])
     same(next(rows), np.zeros((6, 5)))
-    assert own.describe(h.handle) is h
-    assert {array.handle for array in own.list()} >= {h.handle, before}
+    assert client.describe(h.handle) is h
+    assert {array.handle for array in client.list()} >= {h.handle, before}
     kept[0] = 1
     same(h[0], X[0])
     same(deep, X)
@@ -125,7 +125,7 @@ def test_the_array_before_an_assignment_is_deleted(server):
             h[i] = i
         np.testing.assert_array_equal(h.get()[:100], np.arange(100))
         gc.collect()
-        until(lambda: len(client.list()) == 1)
+        wait_for(lambda: len(client.list()) == 1)
         with h:
             h[0] = 5
             last = copy.copy(h)
@@ -136,11 +136,11 @@ def test_the_array_before_an_assignment_is_deleted(server):
             h[0] = 1
         del last
         gc.collect()
-        until(lambda: not client.list())
+        wait_for(lambda: not client.list())
 
 
-def test_assignments_of_several_threads(own):
-    h, wrong = own.put(np.zeros(64), mesh=sc.Mesh(x=8)), []
+def test_assignments_of_several_threads(client):
+    h, wrong = client.put(np.zeros(64), mesh=sc.Mesh(x=8)), []
 
     def assign(value):
         for _ in range(20):
@@ -227,20 +227,20 @@ def test_updates_return_a_new_array(on_mesh, name):
     x = np.abs(X) + 0.5
     h = on_mesh(x)
     for key in KEYS:
-        wanted = x.copy()
-        UPDATES[name](wanted, key, 1.5)
-        made = getattr(h.at[key], name)(1.5)
-        np.testing.assert_allclose(made.get(), wanted, rtol=1e-12)
+        expected = x.copy()
+        UPDATES[name](expected, key, 1.5)
+        result = getattr(h.at[key], name)(1.5)
+        np.testing.assert_allclose(result.get(), expected, rtol=1e-12)
     same(h, x)
 
 
-def test_updates_take_elements_and_functions(own, on_mesh):
+def test_updates_take_elements_and_functions(client, on_mesh):
     h = on_mesh(X)
     same(h.at[1:3, 0].get(), X[1:3, 0])
-    wanted = X.copy()
-    wanted[1:3] = np.sin(X[1:3])
-    np.testing.assert_allclose(h.at[1:3].apply(np.sin).get(), wanted)
-    counts = own.put(np.zeros(5, np.int64), mesh=sc.Mesh(x=2))
+    expected = X.copy()
+    expected[1:3] = np.sin(X[1:3])
+    np.testing.assert_allclose(h.at[1:3].apply(np.sin).get(), expected)
+    counts = client.put(np.zeros(5, np.int64), mesh=sc.Mesh(x=2))
     k = np.random.default_rng(1).integers(0, 5, 4096)
     same(counts.at[k].add(1), np.bincount(k, minlength=5))
     before = h.at[0]
@@ -278,29 +278,29 @@ ITEMS = [
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
-def test_indices_of_all_kinds_together(on_mesh, seed):
+def test_indices_of_all_types_together(on_mesh, seed):
     random, x = np.random.default_rng(seed), np.arange(625).reshape(5, 5, 5, 5)
     h, tried = on_mesh(x, sc.P("y", None, "x")), 0
     while tried < 5:
         key = tuple(ITEMS[i] for i in random.integers(0, len(ITEMS), random.integers(1, 5)))
         try:
-            wanted = x[key]
+            expected = x[key]
         except IndexError:
             with pytest.raises(IndexError):
                 h[key]
             continue
         tried += 1
-        same(h[key], np.asarray(wanted))
+        same(h[key], np.asarray(expected))
         changed, y = copy.copy(h), x.copy()
         changed[key] = y[key] = -7
         same(changed, y)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "bool"])
-def test_none_is_assigned_as_nan(own, dtype):
+def test_none_is_assigned_as_nan(client, dtype):
     expected = np.ones(3, dtype)
-    array = own.put(expected)
+    array = client.put(expected)
     array[1], expected[1] = None, None
     np.testing.assert_array_equal(array.get(), expected)
     with pytest.raises(TypeError, match="NoneType"):
-        own.put(np.ones(3, int))[1] = None
+        client.put(np.ones(3, int))[1] = None

@@ -10,7 +10,7 @@ X = np.random.default_rng(18).normal(size=(13, 6, 5))
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -20,8 +20,8 @@ SPECS = [sc.P("x"), sc.P(None, "x"), sc.P("y", None, "x")]
 
 
 @pytest.fixture(scope="module", params=SPECS, ids=str)
-def h(own, request):
-    return own.put(X, mesh=sc.Mesh(x=4, y=2), spec=request.param)
+def h(client, request):
+    return client.put(X, mesh=sc.Mesh(x=4, y=2), spec=request.param)
 
 
 def same(ours, expected):
@@ -59,8 +59,8 @@ def test_indices(h, name):
     same(INDICES[name](h), INDICES[name](X))
 
 
-def test_a_slice_stays_sharded(own):
-    u = own.put(X[:, :, 0], mesh=sc.Mesh(x=8), spec=sc.P("x", None))
+def test_a_slice_stays_sharded(client):
+    u = client.put(X[:, :, 0], mesh=sc.Mesh(x=8), spec=sc.P("x", None))
     assert u[1:-1].spec == sc.P("x", None)
     assert u[:, 2].spec == sc.P("x")
     stencil = u[1:-1] + 0.25 * (u[2:] - 2 * u[1:-1] + u[:-2])
@@ -68,23 +68,23 @@ def test_a_slice_stays_sharded(own):
     np.testing.assert_allclose(stencil.get(), v[1:-1] + 0.25 * (v[2:] - 2 * v[1:-1] + v[:-2]))
 
 
-def test_a_loop_over_an_index_compiles_once(server_factory):
-    with sc.connect(server_factory().address) as own:
-        h, before = own.put(X, mesh=sc.Mesh(x=2)), 0
+def test_a_loop_with_an_index_compiles_once(server_factory):
+    with sc.connect(server_factory().address) as client:
+        h, before = client.put(X, mesh=sc.Mesh(x=2)), 0
         for k in range(13):
             assert float(h[k].sum()) == pytest.approx(X[k].sum())
             if k == 1:  # the first calls may be recorded otherwise than those of a loop
-                own.synchronize()
-                before = own.usage().programs
-        assert own.usage().programs == before
+                client.synchronize()
+                before = client.usage().programs
+        assert client.usage().programs == before
 
 
-def test_an_array_is_iterable(own):
-    h = own.put(X[:3], mesh=sc.Mesh(x=2))
+def test_an_array_is_iterable(client):
+    h = client.put(X[:3], mesh=sc.Mesh(x=2))
     for ours, expected in zip(h, X[:3], strict=True):
         same(ours, expected)
     with pytest.raises(TypeError):
-        list(own.put(1.0))
+        list(client.put(1.0))
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_wrong_indices_are_refused(h, key, error, says):
         h[key]
 
 
-def test_indices_out_of_range_are_refused(own):
+def test_indices_out_of_range_are_refused(client):
     with pytest.raises(IndexError, match="index 13 is out of bounds"):
-        own.put(X)[np.array([0, 13])]
-    h = own.put(X, mesh=sc.Mesh(x=2))
+        client.put(X)[np.array([0, 13])]
+    h = client.put(X, mesh=sc.Mesh(x=2))
     with pytest.raises(IndexError, match="an index that the axis of 13 elements does not have"):
-        h[own.put(np.array([0, 13]), mesh=sc.Mesh(x=2))].get()
+        h[client.put(np.array([0, 13]), mesh=sc.Mesh(x=2))].get()
     with pytest.raises(sc.IndexOutOfRangeError, match="take_at"):
-        (h[own.put(np.array([0, -14]), mesh=sc.Mesh(x=2)), np.array([0, 1])] + 1).get()
+        (h[client.put(np.array([0, -14]), mesh=sc.Mesh(x=2)), np.array([0, 1])] + 1).get()
 
 
 FUNCTIONS = {
@@ -180,20 +180,20 @@ SETS = [
 
 
 @pytest.mark.parametrize("x", SETS, ids=["integers", "floats", "nothing"])
-def test_elements_that_differ(own, x):
-    h = own.put(x, mesh=sc.Mesh(x=3))
+def test_elements_that_differ(client, x):
+    h = client.put(x, mesh=sc.Mesh(x=3))
     for ours, expected in zip(np.unique(h, True, True, True), np.unique(x, True, True, True), strict=True):
         same(ours, expected)
     for name in ("unique_all", "unique_counts", "unique_inverse"):
-        result = getattr(own.xp, name)(h)
+        result = getattr(client.xp, name)(h)
         for ours, expected in zip(result, getattr(np, name)(x), strict=True):
             same(ours, expected)
     assert result._fields == ("values", "inverse_indices")
     same(np.unique_values(h), np.sort(np.unique_values(x)))
 
 
-def test_indices_of_nothing_and_of_scalars(own):
-    h, nothing = own.put(np.float64(3)), own.put(np.zeros((0, 3)), mesh=sc.Mesh(x=2))
+def test_indices_of_nothing_and_of_scalars(client):
+    h, nothing = client.put(np.float64(3)), client.put(np.zeros((0, 3)), mesh=sc.Mesh(x=2))
     same(np.argwhere(h), np.argwhere(3.0))
     same(np.argwhere(nothing), np.argwhere(np.zeros((0, 3))))
     same(nothing[nothing > 0], np.zeros(0))
@@ -202,14 +202,14 @@ def test_indices_of_nothing_and_of_scalars(own):
     with pytest.raises(ValueError, match="no axes is not defined"):
         np.nonzero(h)
     with pytest.raises(ValueError, match="both x and y, or neither"):
-        own.xp.where(h, h)
+        client.xp.where(h, h)
 
 
 @pytest.mark.parametrize("shape", [(1, 37), (37, 1)], ids=str)
 @pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, "x"), sc.P("x", "y")], ids=str)
-def test_every_device_has_the_elements_of_an_axis_of_one_element(own, shape, spec):
+def test_every_device_has_the_elements_of_an_axis_of_one_element(client, shape, spec):
     x = np.random.default_rng(19).normal(size=shape)
     mesh = sc.Mesh(x=4, y=2)
     key = (0,) if shape[0] == 1 else (slice(None), -1)
-    others = own.put(np.zeros(37), mesh=mesh, spec=sc.P("y"))  # each device adds what it has
-    same(others + own.put(x, mesh=mesh, spec=spec)[key], x[key])
+    others = client.put(np.zeros(37), mesh=mesh, spec=sc.P("y"))  # each device adds what it has
+    same(others + client.put(x, mesh=mesh, spec=spec)[key], x[key])

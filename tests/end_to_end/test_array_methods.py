@@ -90,8 +90,10 @@ def test_methods_have_the_parameters_of_numpys():
         ours = getattr(sc.RemoteArray, name, None)
         if name.startswith("_") or ours is None or not callable(method):
             continue
-        wanted, actual = ([*inspect.signature(each).parameters.values()][1:] for each in (method, ours))
-        for i, parameter in enumerate(each for each in wanted if each.kind is not each.VAR_KEYWORD):
+        expected, actual = ([*inspect.signature(function).parameters.values()][1:] for function in (method, ours))
+        for i, parameter in enumerate(
+            parameter for parameter in expected if parameter.kind is not parameter.VAR_KEYWORD
+        ):
             assert parameter.name in (actual[i].name, *(["args"] if name == "item" else [])), (name, parameter)
             keyword_only = inspect.Parameter.KEYWORD_ONLY
             assert (parameter.kind is keyword_only) <= (actual[i].kind is keyword_only), (name, parameter)
@@ -114,13 +116,13 @@ def test_results_go_to_arrays_of_the_caller(on, copies, call):
     for shape in (4, X.shape):
         ours, expected = np.zeros(shape), np.zeros(shape)
         try:
-            wanted = call(X.copy(), expected)
+            result = call(X.copy(), expected)
         except ValueError:
             with pytest.raises(ValueError, match=r"shape|broadcast"):
                 call(on["x"], ours)
             continue
         copies()
-        same(call(on["x"], ours), wanted)
+        same(call(on["x"], ours), result)
         assert copies() == 1
         same(ours, expected)
 
@@ -148,9 +150,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_numpy_refuses_is_refused(on, name):
-    kind, call = REFUSED[name]
+    error_class, call = REFUSED[name]
     for x in (X.copy(), on["x"]):
-        with pytest.raises(kind):
+        with pytest.raises(error_class):
             call(x)
 
 
@@ -186,7 +188,7 @@ DESCRIPTIONS = {
     "triu_indices_from": lambda x, v: np.triu_indices_from(x, 1)[0].tolist(),
     "flags": lambda x, v: (x.flags.writeable, x.flags["C_CONTIGUOUS"], x.flags.f_contiguous, v.flags.f_contiguous),
     "flags as text": lambda x, v: str(x.flags),
-    "broadcast_arrays": lambda x, v: [np.asarray(each).tolist() for each in np.broadcast_arrays(v, None, 2.0, "a")],
+    "broadcast_arrays": lambda x, v: [np.asarray(item).tolist() for item in np.broadcast_arrays(v, None, 2.0, "a")],
 }
 
 
@@ -240,11 +242,11 @@ def test_to_numpy_copies(on, copies):
 
 
 def test_no_copies_that_are_not_asked_for(server):
-    with sc.connect(server.address, implicit_get="error") as own:
-        h, total = own.put(X[:, 0], mesh=MESH), own.xp.sum(own.put(X, mesh=MESH))
+    with sc.connect(server.address, implicit_get="error") as strict:
+        h, total = strict.put(X[:, 0], mesh=MESH), strict.xp.sum(strict.put(X, mesh=MESH))
         total.get()
         assert f"{total}" == str(total) == repr(total)
-        assert all(isinstance(each, sc.RemoteArray) for each in h)
+        assert all(isinstance(item, sc.RemoteArray) for item in h)
         z = np.zeros(16)
 
         def add():

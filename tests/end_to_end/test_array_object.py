@@ -11,25 +11,25 @@ import shardcall as sc
 
 F = np.random.default_rng(18).normal(size=(4, 4))
 K = np.arange(-8, 8).reshape(4, 4)
-KINDS = ("on the mesh", "result", "kept result")
+FORMS = ("on the mesh", "result", "kept result")
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def made(own, request):
+@pytest.fixture(scope="module", params=FORMS)
+def make_array(client, request):
     """Makes an array of a kind with the values of one of this process."""
 
     def make(x):
-        h = own.put(x, mesh=sc.Mesh(x=2)) if np.ndim(x) else own.put(x, mesh=sc.Mesh(x=1))
+        h = client.put(x, mesh=sc.Mesh(x=2)) if np.ndim(x) else client.put(x, mesh=sc.Mesh(x=1))
         if request.param == "on the mesh":
             return h
-        return own.reshard(h, keep=request.param == "kept result")
+        return client.reshard(h, keep=request.param == "kept result")
 
     return make
 
@@ -89,17 +89,17 @@ USES = {
 }
 
 
-@pytest.mark.parametrize(("made", "name"), pairs_of(KINDS, [*USES]), indirect=["made"])
-def test_attributes_and_methods(made, name):
+@pytest.mark.parametrize(("make_array", "name"), pairs_of(FORMS, [*USES]), indirect=["make_array"])
+def test_attributes_and_methods(make_array, name):
     x, use = USES[name]
-    same(use(made(x)), use(x))
+    same(use(make_array(x)), use(x))
 
 
-@pytest.mark.parametrize(("made", "name"), pairs_of(KINDS, [*BINARY, *COMPARISONS]), indirect=["made"])
-def test_binary_operators_reflected_and_assigning(made, name):
+@pytest.mark.parametrize(("make_array", "name"), pairs_of(FORMS, [*BINARY, *COMPARISONS]), indirect=["make_array"])
+def test_binary_operators_reflected_and_assigning(make_array, name):
     x, y = BINARY.get(name, (F, F.round()))
     function = getattr(operator, name + "_" if name in ("and", "or") else name)
-    ours, other = made(x), made(y)
+    ours, other = make_array(x), make_array(y)
     same(function(ours, other), function(x, y))
     same(function(x, other), function(x, y))
     if name in COMPARISONS:
@@ -117,8 +117,8 @@ def test_binary_operators_reflected_and_assigning(made, name):
     same(ours, expected)
 
 
-def test_assignments_to_elements(made):
-    ours, x = made(F), F.copy()
+def test_assignments_to_elements(make_array):
+    ours, x = make_array(F), F.copy()
     for array in (ours, x):
         array[0] = 0
         array[array > 1] = -1
@@ -126,10 +126,10 @@ def test_assignments_to_elements(made):
     same(ours, x)
 
 
-def test_the_device_and_the_namespace(own, made):
-    ours = made(F)
+def test_the_device_and_the_namespace(client, make_array):
+    ours = make_array(F)
     assert isinstance(hash(ours.device), int)
-    assert ours.device == made(F).device
+    assert ours.device == make_array(F).device
     same(ours.to_device(ours.device), F)
     xp = ours.__array_namespace__(api_version="2024.12")
     same(xp.sum(ours), F.sum())
@@ -138,19 +138,19 @@ def test_the_device_and_the_namespace(own, made):
         ours.to_device(ours.device, stream=3)
 
 
-def test_dlpack_copies(server, own):
-    with sc.connect(server.address) as client:
-        h = client.put(F)
+def test_dlpack_copies(server, client):
+    with sc.connect(server.address) as copying:
+        h = copying.put(F)
         same(np.from_dlpack(h), F)
-        assert client.statistics().implicit_gets == 1
+        assert copying.statistics().implicit_gets == 1
         with pytest.raises(BufferError, match="DLPack has a copy"):
             np.from_dlpack(h, copy=False)
     with pytest.raises(TypeError, match="implicit_get='error'"):
-        np.from_dlpack(own.put(F))
+        np.from_dlpack(client.put(F))
 
 
-def test_python_protocols(own):
-    h = own.put(F, mesh=sc.Mesh(x=2))
+def test_python_protocols(client):
+    h = client.put(F, mesh=sc.Mesh(x=2))
     for ours, expected in zip(reversed(h), reversed(F), strict=True):
         same(ours, expected)
     for ours, expected in zip(list(h), list(F), strict=True):
@@ -159,7 +159,7 @@ def test_python_protocols(own):
     assert format(h) == str(h)
     with pytest.raises(TypeError, match=r"format '.2f' is for one number"):
         format(h, ".2f")
-    assert [10, 20, 30][own.put(np.int8(2))] == 30
+    assert [10, 20, 30][client.put(np.int8(2))] == 30
     assert h.astype("float64", copy=False) is h
     same(h.astype("float32", copy=False), F.astype("float32"))
     for one, other in zip(h.nonzero(), F.nonzero(), strict=True):
@@ -168,14 +168,14 @@ def test_python_protocols(own):
 
 
 @pytest.mark.parametrize("name", ["tobytes", "flat", "view", "strides", "base", "ctypes", "data"])
-def test_attributes_that_need_the_values_name_get(own, name):
+def test_attributes_that_need_the_values_name_get(client, name):
     with pytest.raises(AttributeError, match=rf"'RemoteArray' object has no attribute '{name}'; .* get\(\)\.{name},"):
-        getattr(own.put(F), name)
-    assert not hasattr(own.put(F), "no_such")
+        getattr(client.put(F), name)
+    assert not hasattr(client.put(F), "no_such")
 
 
-def test_elements_are_row_major(own):
-    h = own.put(F)
+def test_elements_are_row_major(client):
+    h = client.put(F)
     assert h.itemsize == F.itemsize
     for method in ("ravel", "flatten", "copy"):
         same(getattr(h, method)(order="A"), getattr(F, method)(order="C"))
@@ -186,8 +186,8 @@ def test_elements_are_row_major(own):
 
 
 @pytest.mark.parametrize("value", [np.float64(1e300), np.int64(3), np.ones(4)])
-def test_operators_that_assign_keep_the_type_as_numpy_does(own, value):
-    x, h = F.astype(np.float32), own.put(F.astype(np.float32))
+def test_operators_that_assign_keep_the_type_as_numpy_does(client, value):
+    x, h = F.astype(np.float32), client.put(F.astype(np.float32))
     with np.errstate(over="ignore"):
         x += value
     h += value

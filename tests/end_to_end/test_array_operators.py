@@ -18,20 +18,20 @@ BINARY = [
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def h(own):
-    return own.put(X, mesh=sc.Mesh(x=8))
+def h(client):
+    return client.put(X, mesh=sc.Mesh(x=8))
 
 
 @pytest.fixture(scope="module")
-def k(own):
-    return own.put(INTEGERS, mesh=sc.Mesh(x=4, y=2), spec=sc.P("y", "x"))
+def k(client):
+    return client.put(INTEGERS, mesh=sc.Mesh(x=4, y=2), spec=sc.P("y", "x"))
 
 
 def same(ours, expected):
@@ -56,15 +56,15 @@ def operands(name):
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_binary_operators(own, name):
+def test_binary_operators(client, name):
     x, right, left = operands(name)
-    function, h = getattr(operator, name), own.put(x, mesh=sc.Mesh(x=8))
+    function, h = getattr(operator, name), client.put(x, mesh=sc.Mesh(x=8))
     for value in right:
         same(function(h, value), function(x, value))
     for value in left:
         same(function(value, h), function(value, x))
     other = x.T if name == "matmul" else x
-    same(function(h, own.put(other, mesh=sc.Mesh(x=8))), function(x, other))
+    same(function(h, client.put(other, mesh=sc.Mesh(x=8))), function(x, other))
 
 
 def test_unary_operators_and_divmod(h, k):
@@ -78,29 +78,29 @@ def test_unary_operators_and_divmod(h, k):
     same(~k, ~INTEGERS)
 
 
-def test_integers_are_rounded_to_integers(own, k):
+def test_integers_are_rounded_to_integers(client, k):
     same(k.round(), INTEGERS.round())
     same(np.round(k, 2), np.round(INTEGERS, 2))
     same(k.round(-1), INTEGERS.round(-1))
     for array in (np.array([15, 127, -5], "i1"), np.array([25, 2**60], "u8")):
-        same(np.round(own.put(array), -1), np.round(array, -1))
+        same(np.round(client.put(array), -1), np.round(array, -1))
 
 
-def test_python_numbers_take_the_arrays_type(own):
+def test_python_numbers_take_the_arrays_type(client):
     for dtype in ("float32", "float16", "int8", "uint8", "complex64", ml_dtypes.bfloat16):
         x = np.arange(6).astype(dtype)
-        h = own.put(x, mesh=sc.Mesh(x=2))
+        h = client.put(x, mesh=sc.Mesh(x=2))
         assert (h + 1).dtype == (x + 1).dtype == x.dtype
         assert (h * np.float64(2)).dtype == (x * np.float64(2)).dtype
         assert (np.float64(2) * h).dtype == (np.float64(2) * x).dtype
     with pytest.raises(sc.OperandOverflowError):
-        own.put(np.arange(3, dtype=np.int8)) + 300
+        client.put(np.arange(3, dtype=np.int8)) + 300
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (1, 1)])
-def test_small_and_empty_arrays(own, shape):
+def test_small_and_empty_arrays(client, shape):
     x = np.full(shape, 2.0)
-    h = own.put(x)
+    h = client.put(x)
     same(h + 1, x + 1)
     same(h.sum(), x.sum())
     same(np.sqrt(h), np.sqrt(x))
@@ -127,10 +127,10 @@ def test_values_of_arrays_with_more_elements_are_not_fetched(h):
         operator.index(h)
 
 
-def test_an_integer_of_no_axes_is_an_index(own):
-    assert [10, 20, 30][own.put(np.int64(1))] == 20
+def test_an_integer_of_no_axes_is_an_index(client):
+    assert [10, 20, 30][client.put(np.int64(1))] == 20
     with pytest.raises(TypeError):
-        operator.index(own.put(1.5))
+        operator.index(client.put(1.5))
 
 
 def test_comparisons_with_no_array(h):
@@ -147,7 +147,7 @@ def test_comparisons_with_no_array(h):
         None + h
 
 
-def test_attributes_and_methods(h, own):
+def test_attributes_and_methods(h, client):
     same(h.T, X.T)
     same(h.mT, X.T)
     same(h.real, X.real)
@@ -169,7 +169,7 @@ def test_attributes_and_methods(h, own):
     same(h.conj(), X.conj())
     same(h.copy(), X)
     cube = np.arange(24.0).reshape(2, 3, 4)
-    on_mesh = own.put(cube, mesh=sc.Mesh(x=2))
+    on_mesh = client.put(cube, mesh=sc.Mesh(x=2))
     same(on_mesh.transpose(2, 0, 1), cube.transpose(2, 0, 1))
     same(on_mesh.transpose((1, 0, 2)), cube.transpose(1, 0, 2))
     same(on_mesh.swapaxes(0, 2), cube.swapaxes(0, 2))
@@ -289,9 +289,9 @@ def test_ufuncs_compute_in_the_type_of_their_results(h, k):
         np.add(k, 300, dtype="i1")
 
 
-def test_the_namespace_has_numpys_and_the_standards_names(own, h):
+def test_the_namespace_has_numpys_and_the_standards_names(client, h):
     xp = h.__array_namespace__(api_version="2024.12")
-    assert type(xp) is type(own.xp)
+    assert type(xp) is type(client.xp)
     same(xp.acos(h / 9), np.arccos(X / 9))
     same(xp.atan2(h, 2.0), np.arctan2(X, 2.0))
     same(xp.permute_dims(h, (1, 0)), X.T)
@@ -299,7 +299,7 @@ def test_the_namespace_has_numpys_and_the_standards_names(own, h):
     same(xp.sum(xp.sin(X)), np.sin(X).sum())
     assert xp.pi == np.pi
     with pytest.raises(AttributeError, match="did you mean"):
-        own.xp.sinn(h)
+        client.xp.sinn(h)
 
 
 def test_copies_by_numpy_are_counted_or_refused(server, h):
@@ -316,27 +316,27 @@ def test_copies_by_numpy_are_counted_or_refused(server, h):
         sc.connect(server.address, implicit_get="no")
 
 
-def test_a_result_has_the_operators_of_its_array(own):
+def test_a_result_has_the_operators_of_its_array(client):
     for keep in (False, True):
-        result = own.add(X, 1.0, keep=keep)
+        result = client.add(X, 1.0, keep=keep)
         assert (result.shape, result.dtype, result.ndim, result.size) == (X.shape, X.dtype, 2, X.size)
         expected = X + 1
         for ours, theirs in ((result + 1, expected + 1), (2 * result, 2 * expected), (result @ X.T, expected @ X.T)):
             np.testing.assert_allclose(ours.get() if keep else ours, theirs)
         total = result.sum()
         assert float(total) == pytest.approx(expected.sum())
-        assert float(own.sum(X, keep=keep)) == pytest.approx(X.sum())
-    assert own.add(X, 1.0)[2, 3] == X[2, 3] + 1
+        assert float(client.sum(X, keep=keep)) == pytest.approx(X.sum())
+    assert client.add(X, 1.0)[2, 3] == X[2, 3] + 1
 
 
-def test_the_heat_equation_of_a_numpy_program(own):
+def test_the_heat_equation_of_a_numpy_program(client):
     def steps(u):
         for _ in range(20):
             u = u + 0.1 * (np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1) - 4 * u)
         return u
 
     u0 = np.random.default_rng(0).normal(size=(61, 30))
-    u = steps(own.put(u0, mesh=sc.Mesh(x=8), spec=sc.P("x", None)))
+    u = steps(client.put(u0, mesh=sc.Mesh(x=8), spec=sc.P("x", None)))
     same(u, steps(u0))
     assert float(np.abs(u).max()) == pytest.approx(np.abs(steps(u0)).max())
     assert u.spec == sc.P("x", None)

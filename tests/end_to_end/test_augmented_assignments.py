@@ -53,7 +53,7 @@ def test_integers_keep_their_type(put, statement, dtype):
 
 
 @pytest.mark.parametrize(
-    ("statement", "dtype", "kind", "message"),
+    ("statement", "dtype", "error_class", "message"),
     [
         ("x /= 2", "int64", TypeError, "divide in place makes float64, and the array that it changes is of int64"),
         ("x += 0.5", "int64", TypeError, "float64"),
@@ -66,12 +66,12 @@ def test_integers_keep_their_type(put, statement, dtype):
         ("x += np.ones(5)", "float64", ValueError, r"\(5,\)"),
     ],
 )
-def test_what_numpy_refuses_is_refused_and_changes_nothing(put, statement, dtype, kind, message):
+def test_what_numpy_refuses_is_refused_and_changes_nothing(put, statement, dtype, error_class, message):
     x = X.astype(dtype)
-    with pytest.raises(kind):
+    with pytest.raises(error_class):
         changed(statement, x.copy())
     h = put(x)
-    with pytest.raises(kind, match=message):
+    with pytest.raises(error_class, match=message):
         changed(statement, h)
     np.testing.assert_array_equal(h.get(), x)
 
@@ -96,11 +96,11 @@ def test_numbers_are_scalars_where_numpys_are(client, put):
     h = put(X)
     numbers = [h.sum(), np.max(h), h[1, 2], h.mean() + 1, np.percentile(h, 50), np.median(h)]
     arrays = [client.put(np.array(3.0)), client.xp.zeros(()), h[:1, :1].reshape(()).copy(), h[0, 1, ...].copy()]
-    for made, is_scalar in [*((n, True) for n in numbers), *((a, False) for a in arrays)]:
-        after = made
+    for value, is_scalar in [*((n, True) for n in numbers), *((a, False) for a in arrays)]:
+        after = value
         after += 1
-        assert (after is made) != is_scalar
-        assert float(after) - float(made) == is_scalar
+        assert (after is value) != is_scalar
+        assert float(after) - float(value) == is_scalar
 
 
 def test_an_array_of_this_process_takes_one_of_the_mesh(put):
@@ -200,7 +200,7 @@ def test_other_writes_do_not_warn(client, put, statement):
     exec(statement, names)  # where warnings are errors
 
 
-def test_traced_functions_change_their_own_arrays(client, put):
+def test_traced_functions_change_only_traced_arrays(client, put):
     def add(y):
         y += 1
 
@@ -238,11 +238,11 @@ def test_traced_functions_change_no_bucketed_array_of_others(client):
 
 
 def test_flattened_results_are_copies(client):
-    for made in (client.cumsum(X, axis=0), client.cumsum(X, axis=0, keep=True), client.bucket(X[:, 0])):
-        before = np.array(made.get())
-        flat = made.flatten()
+    for value in (client.cumsum(X, axis=0), client.cumsum(X, axis=0, keep=True), client.bucket(X[:, 0])):
+        before = np.array(value.get())
+        flat = value.flatten()
         flat += 1
-        np.testing.assert_array_equal(made.get(), before)
+        np.testing.assert_array_equal(value.get(), before)
 
 
 def test_numpys_keywords_of_functions_with_others_here(put):

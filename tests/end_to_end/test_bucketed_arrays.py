@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 from conftest import running_server
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall._src.device_arrays.bucketed_array import BucketedArray, bucket_size
@@ -16,7 +16,7 @@ WEIGHTS = np.random.default_rng(5).integers(-4, 5, (4, 3)).astype(float)
 
 
 @pytest.fixture(scope="module")
-def own():
+def client():
     """A client that refuses to copy arrays unless they are asked for, of a server whose programs can be counted."""
     with running_server() as server, sc.connect(server.address, implicit_get="error", fuse=False) as client:
         yield client
@@ -70,17 +70,17 @@ LONG = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in FUNCTIONS]
 )
-def test_ten_lengths_are_one_program(own, name):
+def test_ten_lengths_are_one_program(client, name):
     function = FUNCTIONS[name]
-    own.synchronize()
-    until(lambda: not own.usage().known_answers.pending)
+    client.synchronize()
+    wait_for(lambda: not client.usage().known_answers.pending)
     with np.errstate(all="ignore"):
         for length in LENGTHS:
             x = table(length)
-            same(function(own.bucket(x, mesh=MESH)), function(x))
+            same(function(client.bucket(x, mesh=MESH)), function(x))
             if length == LENGTHS[0]:
-                programs = own.usage().programs
-    assert own.usage().programs == programs
+                programs = client.usage().programs
+    assert client.usage().programs == programs
 
 
 def test_recorded_calls_give_the_same(server):
@@ -90,8 +90,8 @@ def test_recorded_calls_give_the_same(server):
             same(((h - h.max(axis=0)) * 2)[1:].sum(axis=0), ((x - x.max(axis=0)) * 2)[1:].sum(axis=0))
 
 
-def test_results_that_have_the_axis_are_bucketed(own):
-    h = own.bucket(table(3900), mesh=MESH, spec=sc.P("x"))
+def test_results_that_have_the_axis_are_bucketed(client):
+    h = client.bucket(table(3900), mesh=MESH, spec=sc.P("x"))
     assert (h.shape, h.padded.shape, len(h), h.size) == ((3900, 4), (4096, 4), 3900, 15600)
     assert (h.spec, h.mesh.axis_names) == (sc.P("x", None), ("x",))
     for result in (h + 1, np.sin(h), h[7:], h.T, h @ WEIGHTS, h.cumsum(0), h.sum(axis=1), copy.copy(h), h > 1.5):
@@ -108,9 +108,9 @@ def test_results_that_have_the_axis_are_bucketed(own):
         *(pytest.param(length, axis, marks=pytest.mark.long) for length in (0, 1, 2, 7, 9, 16, 100) for axis in (0, 1)),
     ],
 )
-def test_any_length_and_axis(own, length, axis):
+def test_any_length_and_axis(client, length, axis):
     x = table(length) if axis == 0 else np.ascontiguousarray(table(length).T)
-    h = own.bucket(x, axis)
+    h = client.bucket(x, axis)
     for function in (
         lambda x: x * x + 1,
         lambda x: x.sum(axis=0),
@@ -126,23 +126,23 @@ def test_any_length_and_axis(own, length, axis):
         same(function(h), function(x))
 
 
-def test_joins_to_the_end_let_an_array_grow(own):
-    x, h = table(3841), own.bucket(table(3841), mesh=MESH)
+def test_joins_to_the_end_let_an_array_grow(client):
+    x, h = table(3841), client.bucket(table(3841), mesh=MESH)
     for step in range(6):
-        programs = own.usage().programs
+        programs = client.usage().programs
         row = np.full((30, 4), float(step))
         x, h = np.concatenate([x, row]), np.concatenate([h, row])
         same(h, x)
-    assert own.usage().programs == programs
+    assert client.usage().programs == programs
     for _ in range(12):
         x, h = np.concatenate([x, row]), np.concatenate([h, row])
     assert h.padded.shape == (bucket_size(len(x)), 4)
     same(h, x)
 
 
-def test_assignments_and_arrays_beside_it(own):
+def test_assignments_and_arrays_beside_it(client):
     x = table(3900, np.int64)
-    h, other = own.bucket(x, mesh=MESH), own.put(x + 3, mesh=MESH)
+    h, other = client.bucket(x, mesh=MESH), client.put(x + 3, mesh=MESH)
     same(h * other, x * (x + 3))
     same(other - h, x + 3 - x)
     same(h + x, x + x)
@@ -157,16 +157,16 @@ def test_assignments_and_arrays_beside_it(own):
     same(kept, x)
     h.delete()
     same(kept, x)
-    assert own.delete(kept) == 1
+    assert client.delete(kept) == 1
 
 
-def test_refusals_are_those_of_the_shape(own):
-    h = own.bucket(table(3900), mesh=MESH)
+def test_refusals_are_those_of_the_shape(client):
+    h = client.bucket(table(3900), mesh=MESH)
     for function in (lambda x: x + np.ones((4096, 4)), lambda x: x @ x, lambda x: x[3900], lambda x: x.sum(axis=2)):
         with pytest.raises((ValueError, IndexError)):
             function(h)
     with pytest.raises(np.exceptions.AxisError):
-        own.bucket(table(5), axis=2)
+        client.bucket(table(5), axis=2)
     with pytest.raises(TypeError):
         np.asarray(h)
 

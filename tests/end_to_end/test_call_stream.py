@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import call, details, open_channel, tensor, token_of
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from end_to_end.raw_stream import Stream, cancel, delete, item, opened, prepare
 
 import shardcall as sc
@@ -41,8 +41,8 @@ def stopped(server: ServerProcess) -> Iterator[None]:
 
 @pytest.fixture
 def stream(server) -> Iterator[Stream]:
-    with opened(server) as made:
-        yield made
+    with opened(server) as stream:
+        yield stream
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +65,11 @@ def narrow(narrow_server) -> Iterator[Stream]:
                 return False
             return True
 
-    until(is_free)
-    with opened(narrow_server) as made:
-        made.send(prepare(), item(1000, X))
-        made.answer(1000)
-        yield made
+    wait_for(is_free)
+    with opened(narrow_server) as stream:
+        stream.send(prepare(), item(1000, X))
+        stream.answer(1000)
+        yield stream
 
 
 def test_calls_of_a_slot_and_their_answers(stream):
@@ -144,7 +144,7 @@ def test_calls_that_do_not_fit_their_slot_are_refused_alone(stream):
     np.testing.assert_array_equal(stream.result(7), np.diff(X))
 
 
-def test_an_invalid_prepared_call_fails_its_own_calls_alone(stream):
+def test_an_invalid_prepared_call_fails_no_other_calls(stream):
     wrong = {
         1: prepare(1, types=[tensor(8)] * 65),
         2: prepare(2, types=[tensor(*[1] * 60)]),
@@ -238,7 +238,7 @@ def test_a_cancelled_call_is_answered_at_once_and_the_others_go_on(narrow, narro
     np.testing.assert_array_equal(narrow.result(2), np.diff(X))
 
 
-def test_each_call_has_its_own_deadline(narrow, narrow_server):
+def test_every_call_has_a_deadline(narrow, narrow_server):
     with stopped(narrow_server):
         narrow.send(item(1, X), item(2, X, timeout_seconds=0.6), item(3, X, timeout_seconds=0.2))
         for number, limit in ((3, 0.2), (2, 0.6)):
@@ -253,11 +253,11 @@ def test_there_is_a_limit_of_open_streams(narrow_server):
         guest = stack.enter_context(open_channel(narrow_server.address, token=token_of("guest")))
 
         def working(on: grpc.Channel) -> Stream:
-            made = Stream(on)
-            stack.callback(made.half_close)
-            made.send(prepare(), item(1, X))
-            made.result(1)
-            return made
+            stream = Stream(on)
+            stack.callback(stream.half_close)
+            stream.send(prepare(), item(1, X))
+            stream.result(1)
+            return stream
 
         def opens() -> bool:  # earlier tests' streams may still be ending
             try:
@@ -269,7 +269,7 @@ def test_there_is_a_limit_of_open_streams(narrow_server):
 
         refused: list[grpc.RpcError] = []
         for _ in range(3):
-            until(opens)
+            wait_for(opens)
         refused.clear()
         assert not opens()
         assert details(refused[0])["ErrorInfo"].reason == "QUOTA_EXCEEDED"
@@ -292,7 +292,7 @@ def chain(stream, client) -> Iterator[bytes]:
     before = client.usage().arrays
     with client.put(np.zeros(4), mesh=sc.Mesh(x=1)) as kept:
         yield bytes.fromhex(kept.handle)
-    until(lambda: client.usage().arrays <= before)
+    wait_for(lambda: client.usage().arrays <= before)
 
 
 def added(number: int, handle: bytes, *results: bytes, slot: int = 1, **fields: Any) -> call_stream_pb2.CallStreamItem:
@@ -332,7 +332,7 @@ def test_the_failure_of_a_call_is_that_of_the_calls_that_need_its_results(stream
     assert {stream.refusal(number).partition(":")[0] for number in (1, 2, 3)} == {"UNKNOWN_PARAMETER"}
 
 
-def test_result_handles_are_one_for_each_result_and_used_once(stream, chain):
+def test_result_handles_are_one_for_every_result_and_used_once(stream, chain):
     once = os.urandom(16)
     stream.send(added(1, chain, os.urandom(16), os.urandom(16)), added(2, chain, once), added(3, chain, once))
     assert "2 result handles came" in stream.refusal(1)
@@ -392,13 +392,13 @@ def test_what_depends_on_values_that_were_refused_fails_too_and_leaves_nothing(c
     """All three calls are launched before the first one is known to fail."""
     before = client.usage().arrays
     base = np.arange(3)
-    kind = arrays.to_proto(sc.Array(base.shape, base.dtype))
+    array_type = arrays.to_proto(sc.Array(base.shape, base.dtype))
     handles = [os.urandom(16) for _ in range(3)]
     keep = {"keep_results": True, "lease_id": os.urandom(32)}
     for first in (0, 10):  # the second time all programs are compiled
         stream.send(
-            prepare(0, call("power"), [kind, kind], **keep),
-            prepare(1, call("negative"), [kind], **keep),
+            prepare(0, call("power"), [array_type, array_type], **keep),
+            prepare(1, call("negative"), [array_type], **keep),
             item(first, base, -1 - base, result_handles=handles[:1]),
             item(first + 1, handles[0], slot=1, result_handles=handles[1:2]),
             item(first + 2, handles[1], slot=1, result_handles=handles[2:]),

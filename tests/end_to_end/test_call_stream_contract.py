@@ -21,8 +21,8 @@ OMITTED = array_pb2.ArrayType()
 
 @pytest.fixture
 def stream(server) -> Iterator[Stream]:
-    with opened(server) as made:
-        yield made
+    with opened(server) as opened_stream:
+        yield opened_stream
 
 
 def call_item(number: int, *sources: dict[str, bytes], slot: int = 0, **fields) -> call_stream_pb2.CallStreamItem:
@@ -61,8 +61,8 @@ def test_what_is_no_timeout_is_refused(stream, timeout):
 
 def test_arrays_larger_than_a_message_may_hold_are_refused_and_calls_behind_them_run(stream, client):
     """A sum of a column and a row of 64 KiB each."""
-    most = client.server_info().limits.max_inline_bytes
-    count = 2 * math.isqrt(most // 8)
+    max_bytes = client.server_info().limits.max_inline_bytes
+    count = 2 * math.isqrt(max_bytes // 8)
     side = np.zeros(count)
     stream.send(
         prepare(of=call("add"), types=[tensor(count, 1), tensor(1, count)]),

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
-from end_to_end.processes import left_empty, until
+from end_to_end.processes import left_empty, wait_for
 from faults import slow_kernel
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 
 import shardcall as sc
-from shardcall_core.wire.token_file import own_name
+from shardcall_core.wire.token_file import user_name
 
 X = np.arange(8.0) ** 2
 COLUMN, ROW = np.arange(256.0)[:, None], np.arange(256.0)[None, :]
@@ -24,7 +24,7 @@ TABLE = COLUMN + ROW  # 512 KiB
 MIB = 1 << 20
 CLIENT, CONNECTION, STREAMS = 4, 3, 3
 """Call slots of one client and of one connection, and call streams of one client."""
-OF_ITS_OWN = (("grpc.use_local_subchannel_pool", 1),)
+SEPARATE_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 """Options of a channel that has a connection of its own."""
 FLAGS = (
     *("--max-concurrent-calls", "6", "--max-call-streams", "4"),
@@ -45,7 +45,7 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Se
 def narrow(narrow_server: tuple[ServerProcess, Path]) -> Iterator[ServerProcess]:
     with left_empty(narrow_server[0]) as server:
         yield server
-        until(lambda: all(accepts_streams(server, name) for name in (own_name(), "guest")))
+        wait_for(lambda: all(accepts_streams(server, name) for name in (user_name(), "guest")))
 
 
 def accepts_streams(server: ServerProcess, name: str) -> bool:
@@ -54,7 +54,7 @@ def accepts_streams(server: ServerProcess, name: str) -> bool:
         streams = [stack.enter_context(RawCallStream(channel)) for _ in range(STREAMS)]
         for stream in streams:
             stream.send(diff_of(8), run(0, X))
-            until(lambda stream=stream: 0 in stream.answers or not stream.rpc.is_active())
+            wait_for(lambda stream=stream: 0 in stream.answers or not stream.rpc.is_active())
         for stream in streams:
             stream.half_close()
         return all(0 in stream.answers for stream in streams)
@@ -77,14 +77,14 @@ def stalled(server: ServerProcess, count: int) -> Iterator[RawCallStream]:
         stream.answer(0)
         stream.reads.clear()
         stream.send(*(run(number, COLUMN, ROW) for number in range(1, count + 1)))
-        until(lambda: len(stream.answers) > 1)
+        wait_for(lambda: len(stream.answers) > 1)
         yield stream
 
 
 def test_calls_that_wait_for_their_client_to_read_hold_no_slot(narrow):
     """Other clients of the same principal are served; the calls are answered when the client reads again."""
     with sc.connect(narrow.address) as client, stalled(narrow, 40) as one, stalled(narrow, 40) as other:
-        until(lambda: not client.usage().calls)
+        wait_for(lambda: not client.usage().calls)
         for number in range(20):
             np.testing.assert_array_equal(client.diff(X + number).array, np.diff(X))
         for stream in (one, other):
@@ -96,22 +96,22 @@ def test_calls_that_wait_for_their_client_to_read_hold_no_slot(narrow):
 
 def test_a_call_that_ends_while_its_client_does_not_read_has_no_slot_to_release(narrow):
     with sc.connect(narrow.address) as client, stalled(narrow, 40) as stream:
-        until(lambda: not client.usage().calls)
+        wait_for(lambda: not client.usage().calls)
         stream.send(cancel(*range(1, 41)), run(41, COLUMN, ROW, timeout_seconds=0.1), run(42, COLUMN, ROW))
         np.testing.assert_array_equal(client.diff(X).array, np.diff(X))
         stream.reads.set()
         assert {reason(stream.answer(number)) for number in range(1, 41)} == {"", "CANCELLED"}
         assert reason(stream.answer(41)) in {"", "DEADLINE_EXCEEDED"}
         np.testing.assert_array_equal(result(stream.answer(42)), TABLE)
-        until(lambda: not client.usage().calls)
+        wait_for(lambda: not client.usage().calls)
 
 
 def test_streams_share_the_slots_of_their_client_and_leave_those_of_others(narrow, compile_now):
     """Calls that compile hold slots: those of a connection, then those of the client; others are served."""
     with (
         sc.connect(narrow.address) as client,
-        open_channel(narrow.address, OF_ITS_OWN, token=token_of("guest")) as first,
-        open_channel(narrow.address, OF_ITS_OWN, token=token_of("guest")) as second,
+        open_channel(narrow.address, SEPARATE_CONNECTION, token=token_of("guest")) as first,
+        open_channel(narrow.address, SEPARATE_CONNECTION, token=token_of("guest")) as second,
         RawCallStream(first) as busy,
         RawCallStream(first) as of_same_connection,
         RawCallStream(second) as of_same_client,
@@ -120,12 +120,12 @@ def test_streams_share_the_slots_of_their_client_and_leave_those_of_others(narro
         for stream in (busy, of_same_connection, of_same_client):
             stream.send(diff_of(8), prepare(1, call("slow_to_compile"), (8,)))
         busy.send(*(run(number, X, slot=1) for number in range(20)))
-        until(lambda: client.usage().calls == CONNECTION)
+        wait_for(lambda: client.usage().calls == CONNECTION)
         of_same_connection.send(run(0, X))
         of_same_client.send(run(0, X))
         assert result(of_same_client.answer(0)).tolist() == np.diff(X).tolist()
         of_same_client.send(run(1, X, slot=1), run(2, X))
-        until(lambda: client.usage().calls == CLIENT)
+        wait_for(lambda: client.usage().calls == CLIENT)
         for _ in range(20):
             np.testing.assert_array_equal(client.diff(X).array, np.diff(X))
         assert not busy.answers
@@ -163,23 +163,23 @@ def test_a_call_short_of_memory_waits_for_the_deletions_ahead_of_it(narrow, comp
         assert reason(refused) == "RESIDENT_LIMIT", error_info(refused)
         assert result(stream.answer(3)).tolist() == np.diff(X).tolist()
         assert 2 not in stream.answers
-        until(lambda: client.usage().calls == 1)  # it holds no slot while it waits
+        wait_for(lambda: client.usage().calls == 1)  # it holds no slot while it waits
         compile_now.touch()
         assert not reason(stream.answer(2))
         np.testing.assert_array_equal(client.get(second.hex()), X + X)
         assert reason(stream.answer(0)) in {"", "STREAM_REQUIRED"}
         stream.send(delete(second))
-        until(lambda: not client.usage().arrays)  # else its lease would keep it for a minute
+        wait_for(lambda: not client.usage().arrays)  # else its lease would keep it for a minute
 
 
-def test_streams_have_threads_of_their_own_whose_number_is_fixed(narrow):
+def test_streams_have_separate_threads_whose_number_is_fixed(narrow):
     with ExitStack() as stack:
         client = stack.enter_context(sc.connect(narrow.address, call_stream=False))
         np.testing.assert_array_equal(client.diff(X).array, np.diff(X))
         before = threads(narrow)
         for _ in range(STREAMS):
             stack.enter_context(stalled(narrow, 100))
-        until(lambda: not client.usage().calls)
+        wait_for(lambda: not client.usage().calls)
         for _ in range(20):  # on threads that streams do not take
             np.testing.assert_array_equal(client.diff(X).array, np.diff(X))
         assert threads(narrow) < before + 20, "300 calls wait; gRPC's own threads come and go"

@@ -42,13 +42,13 @@ def test_meshes_and_specs_in_short_forms_are_those_in_long_ones(client, mesh, sp
     x = np.arange(24.0).reshape(8, 3)
     called = client.diff(x, axis=0, mesh=mesh, spec=spec, out_spec=spec)
     with client.put(x, mesh=mesh, spec=spec) as array:
-        over = [
+        meshes = [
             array.mesh.short,
             called.plan.mesh.short,
             client.plan("diff", array, mesh=mesh, in_specs=[spec]).mesh.short,
         ]
         specs = [array.spec, called.plan.operands[0].spec, called.plan.results[0].spec]
-    assert over == [sc.Mesh(x=4, y=2)] * 3
+    assert meshes == [sc.Mesh(x=4, y=2)] * 3
     assert {(*spec, None)[:2] for spec in specs} == {("x", None)}
     np.testing.assert_array_equal(called.array, np.diff(x, axis=0))
 
@@ -165,9 +165,9 @@ def test_twenty_callers_with_one_new_key_compile_once(server_factory, tmp_path):
     x = np.random.default_rng(3).standard_normal((123, 4))
 
     def call(_):
-        with sc.connect(server.address) as own:
+        with sc.connect(server.address) as client:
             start.wait()
-            return own.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
+            return client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
 
     with ThreadPoolExecutor(20) as pool:
         results = list(pool.map(call, range(20)))
@@ -191,13 +191,13 @@ def test_the_compiled_text_of_a_sharded_halo_diff_has_one_permute_and_no_gather(
     np.testing.assert_array_equal(compiled(x).array, np.diff(x, axis=0, prepend=0.0))
 
 
-def test_two_clients_at_once_get_their_own_answers(server):
+def test_two_clients_at_once_get_the_right_answers(server):
     def work(seed):
         generator = np.random.default_rng(seed)
-        with sc.connect(server.address) as own:
+        with sc.connect(server.address) as client:
             for _ in range(20):
                 x = generator.standard_normal((16, 4))
-                np.testing.assert_array_equal(own.diff(x, axis=0, mesh=MESH).array, np.diff(x, axis=0))
+                np.testing.assert_array_equal(client.diff(x, axis=0, mesh=MESH).array, np.diff(x, axis=0))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))

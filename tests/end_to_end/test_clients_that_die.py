@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import X, holds_nothing, is_busy, until
+from end_to_end.processes import X, holds_nothing, is_busy, wait_for
 
 import shardcall as sc
 from shardcall_core.types.usage import Usage
@@ -86,7 +86,7 @@ def is_as_before(client: sc.Client, before: Usage) -> bool:
 def settled(client: sc.Client) -> Usage:
     """Returns the usage of a server when it is idle."""
     client.diff(X, axis=0)  # what a first call leaves open is no concern of the victims
-    until(lambda: holds_nothing(client) and not client.usage().bytes_idle)
+    wait_for(lambda: holds_nothing(client) and not client.usage().bytes_idle)
     return client.usage()
 
 
@@ -96,9 +96,9 @@ def test_in_the_middle_of_a_stream(shared_server: ServerProcess, observer: sc.Cl
     before = settled(observer)
     for _ in range(rounds):
         with victims(shared_server, deed) as pids:
-            until(lambda: observer.usage().regions == AT_ONCE)
+            wait_for(lambda: observer.usage().regions == AT_ONCE)
             kill_all(pids)
-            until(lambda: is_as_before(observer, before))
+            wait_for(lambda: is_as_before(observer, before))
 
 
 @ROUNDS
@@ -108,7 +108,7 @@ def test_while_they_hold_shared_memory(shared_server: ServerProcess, observer: s
         with victims(shared_server, "hold_segment") as pids:
             assert observer.usage().segments >= AT_ONCE
             kill_all(pids)
-            until(lambda: is_as_before(observer, before))
+            wait_for(lambda: is_as_before(observer, before))
 
 
 @ROUNDS
@@ -116,13 +116,13 @@ def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, o
     before = settled(observer)
     for _ in range(rounds):
         with victims(shared_server, "call_by_segment") as pids, stopped_worker(shared_server):
-            until(lambda: is_busy(observer, AT_ONCE))
+            wait_for(lambda: is_busy(observer, AT_ONCE))
             kill_all(pids)
             # The worker may still write there, so none of it may go yet. Some calls may have been answered before the
             # worker was stopped, and their clients killed before they called again: those segments go.
-            until(lambda: not is_busy(observer))
+            wait_for(lambda: not is_busy(observer))
             assert observer.usage().segments >= AT_ONCE // 2
-        until(lambda: is_as_before(observer, before))
+        wait_for(lambda: is_as_before(observer, before))
 
 
 @ROUNDS
@@ -132,9 +132,9 @@ def test_at_any_moment(shared_server: ServerProcess, observer: sc.Client, deed: 
     for _ in range(rounds):
         with victims(shared_server, deed) as pids:
             for pid in pids:
-                until(lambda: not holds_nothing(observer))  # all that are left are calling
+                wait_for(lambda: not holds_nothing(observer))  # all that are left are calling
                 os.kill(pid, signal.SIGKILL)
-            until(lambda: is_as_before(observer, before))
+            wait_for(lambda: is_as_before(observer, before))
 
 
 def test_arrays_that_they_left_on_the_mesh_go_with_their_leases(shared_server: ServerProcess, observer: sc.Client):
@@ -142,4 +142,4 @@ def test_arrays_that_they_left_on_the_mesh_go_with_their_leases(shared_server: S
     with victims(shared_server, "keep_arrays") as pids:
         assert observer.usage().arrays == observer.usage().leases == AT_ONCE
         kill_all(pids)
-        until(lambda: is_as_before(observer, before))
+        wait_for(lambda: is_as_before(observer, before))

@@ -13,7 +13,7 @@ import pytest
 from shardcall.cli import array_files
 from shardcall.cli.app import run
 from shardcall.cli.exits import DENIED, FAILED, UNREACHABLE, USAGE
-from shardcall_core.access.session import own_addresses
+from shardcall_core.access.session import user_addresses
 from shardcall_core.wire import token_file
 
 X = np.arange(4099.0 * 3).reshape(4099, 3) ** 1.5  # rows that 8 devices do not divide
@@ -29,7 +29,7 @@ def shardcall(server, capsysbinary, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsysbinary.readouterr()
         with pytest.raises(SystemExit) as ended:
-            run([str(each) for each in arguments])
+            run([str(argument) for argument in arguments])
         sys.stdout.flush()
         said = capsysbinary.readouterr()
         return ended.value.code or 0, said.out, said.err.decode()
@@ -75,7 +75,7 @@ def test_info_and_kernels_describe_the_server(answer, server):
 def test_plan_is_a_dry_run_of_types(answer):
     planned = answer("plan", "diff", "float64[4096,4096]", "axis=0", "prepend=0.0", *ALONG)
     assert planned["strategy"] == "halo"
-    assert planned["collectives"] == [{"kind": "collective-permute", "count": 1, "bytes_per_device": 32768}]
+    assert planned["collectives"] == [{"opcode": "collective-permute", "count": 1, "bytes_per_device": 32768}]
     assert planned["memory"]["output_bytes"] == 4096 * 4096 * 8 // 8
     assert "512:1024" in planned["pictures"]["operand 0"]
     assert planned["results"][0]["type"] == "float64[4096,4096]"
@@ -177,11 +177,11 @@ def test_top_counts_kernels_and_callers(answer):
     answer("call", "cbrt", 27.0)
     printed = answer("top", "--interval", 0.1)
     assert printed["kernels"]["cbrt"]["calls"] >= 1
-    assert printed["principals"][token_file.own_name()]["calls"] >= 1
+    assert printed["principals"][token_file.user_name()]["calls"] >= 1
     assert printed["usage"]["mesh"]["ready"] is True
 
 
-def test_top_redraws_a_terminal_until_ctrl_c(server):
+def test_top_redraws_a_terminal_and_stops_at_ctrl_c(server):
     in_terminal = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
     command = [sys.executable, "-m", "shardcall.cli", "top", server.address, "--interval", "0.1"]
     shown = b""
@@ -257,7 +257,7 @@ def test_cache_lists_and_removes_programs(answer, shardcall, tmp_path):
     assert shardcall("cache", "rm", "--cache-dir", folder)[0] == USAGE
 
 
-def test_config_says_where_each_value_comes_from(answer, shardcall, tmp_path, monkeypatch):
+def test_config_says_where_every_value_comes_from(answer, shardcall, tmp_path, monkeypatch):
     file = tmp_path / "server.toml"
     file.write_text("port = 9000\nmax_rank_typo = 1\n")
     status, _, err = shardcall("config", "show", "--config", file)
@@ -276,7 +276,7 @@ def test_config_says_where_each_value_comes_from(answer, shardcall, tmp_path, mo
 
 def test_token_prints_the_addresses_of_the_servers_that_run(server, shardcall, monkeypatch):
     port = server.address.rpartition(":")[2]
-    assert [address for address in own_addresses() if address.endswith(f":{port}")] == [f"localhost:{port}"]
+    assert [address for address in user_addresses() if address.endswith(f":{port}")] == [f"localhost:{port}"]
     monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
     status, out, _ = shardcall("token")
     assert status == 0
@@ -318,7 +318,7 @@ def test_wrong_arguments_are_one_clear_line(shardcall, tmp_path, monkeypatch, ar
 
 
 @pytest.mark.parametrize("what", [["info"], ["kernels"], ["plan", "diff", "float64[8]"], ["top"], ["ls"], ["bench"]])
-def test_an_unreachable_server_and_a_wrong_token_have_statuses_of_their_own(shardcall, monkeypatch, what):
+def test_an_unreachable_server_and_a_wrong_token_have_specific_statuses(shardcall, monkeypatch, what):
     status, _, err = shardcall(*what, "--address", "localhost:1")
     assert (status, "no server answers" in err, err.count("\n")) == (UNREACHABLE, True, 1)
     monkeypatch.setenv("SHARDCALL_TOKEN", "wrong-but-long-enough")

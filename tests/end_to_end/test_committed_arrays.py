@@ -28,68 +28,68 @@ FAMILIES = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def committed(own):
-    return own.put(X, mesh=MESH, spec=sc.P("a", "b"))
+def committed(client):
+    return client.put(X, mesh=MESH, spec=sc.P("a", "b"))
 
 
 def numpys(name):
     return FAMILIES[name][0](np, X, Y)
 
 
-@pytest.mark.parametrize(("name", "kind"), pairs_of([*FAMILIES], ["pending", "uncommitted", "local"]))
-def test_what_is_not_committed_moves_to_what_is(own, committed, name, kind):
+@pytest.mark.parametrize(("name", "operand_state"), pairs_of([*FAMILIES], ["pending", "uncommitted", "local"]))
+def test_what_is_not_committed_moves_to_what_is(client, committed, name, operand_state):
     function, _ = FAMILIES[name]
-    x = committed if kind == "local" else own.xp.positive(committed)
-    y = Y if kind == "local" else own.xp.asarray(Y)
-    if kind == "uncommitted":
-        own.synchronize()
+    x = committed if operand_state == "local" else client.xp.positive(committed)
+    y = Y if operand_state == "local" else client.xp.asarray(Y)
+    if operand_state == "uncommitted":
+        client.synchronize()
         assert x.spec == sc.P("a", "b")  # no longer pending
-    made = function(own.xp, x, y)
-    assert made.committed
-    assert made.mesh.axes == MESH.axes
-    np.testing.assert_allclose(made.get(), numpys(name), rtol=1e-12, atol=1e-12)
+    result = function(client.xp, x, y)
+    assert result.committed
+    assert result.mesh.axes == MESH.axes
+    np.testing.assert_allclose(result.get(), numpys(name), rtol=1e-12, atol=1e-12)
 
 
-def test_the_first_committed_operand_decides_wherever_it_is(own, committed):
-    ones = own.xp.ones((16, 12))
+def test_the_first_committed_operand_decides_wherever_it_is(client, committed):
+    ones = client.xp.ones((16, 12))
     for pending in (True, False):
-        x = own.xp.positive(committed)
+        x = client.xp.positive(committed)
         if not pending:
-            own.synchronize()
+            client.synchronize()
             assert (x.mesh.axes, ones.mesh.size) == (MESH.axes, 1)
-        made = own.xp.add(ones, x)
-        assert made.committed
-        assert (made.mesh.axes, made.spec) == (MESH.axes, sc.P("a", "b"))
-        np.testing.assert_array_equal(made.get(), 1 + X)
+        result = client.xp.add(ones, x)
+        assert result.committed
+        assert (result.mesh.axes, result.spec) == (MESH.axes, sc.P("a", "b"))
+        np.testing.assert_array_equal(result.get(), 1 + X)
 
 
 @pytest.mark.parametrize(("name", "where"), pairs_of([*FAMILIES], [*OTHERS]))
-def test_two_committed_arrays_on_different_devices_are_refused(own, committed, name, where):
+def test_two_committed_arrays_on_different_devices_are_refused(client, committed, name, where):
     function, kernel = FAMILIES[name]
-    other = own.put(Y, mesh=OTHERS[where], spec=sc.P(None, "x"))
-    x, y = own.xp.positive(committed), own.xp.positive(other)
-    own.synchronize()
+    other = client.put(Y, mesh=OTHERS[where], spec=sc.P(None, "x"))
+    x, y = client.xp.positive(committed), client.xp.positive(other)
+    client.synchronize()
     assert (x.spec, y.spec) == (sc.P("a", "b"), sc.P(None, "x"))
     with pytest.raises(sc.ShardingError, match=rf"{kernel}.*set the mesh of the call|is on .* and .* on ") as refused:
-        function(own.xp, x, y).get()  # by the client, or by the server for operands that are pending
+        function(client.xp, x, y).get()  # by the client, or by the server for operands that are pending
     assert ("in another order" in str(refused.value)) == ("order" in where)
 
 
-def test_pending_committed_arrays_on_different_devices_are_refused_too(own, committed):
-    other = own.put(X, mesh=OTHERS["other devices"])
+def test_pending_committed_arrays_on_different_devices_are_refused_too(client, committed):
+    other = client.put(X, mesh=OTHERS["other devices"])
     with pytest.raises(sc.ShardingError, match="set the mesh of the call"):
-        own.xp.add(own.xp.negative(committed), own.xp.negative(other)).get()
+        client.xp.add(client.xp.negative(committed), client.xp.negative(other)).get()
 
 
-def test_without_a_committed_array_nothing_is_committed(own):
-    xp = own.xp
+def test_without_a_committed_array_nothing_is_committed(client):
+    xp = client.xp
     x = xp.sin(xp.arange(12.0))
     y = xp.sum(xp.outer(x, x), axis=0) + 1
     assert (x.committed, y.committed) == (False, False)
@@ -97,26 +97,26 @@ def test_without_a_committed_array_nothing_is_committed(own):
     np.testing.assert_allclose(y.get(), np.outer(np.sin(np.arange(12.0)), np.sin(np.arange(12.0))).sum(0) + 1)
 
 
-def test_a_mesh_or_a_spec_commits(own, committed):
-    xp, zeros = own.xp, own.xp.zeros((16, 4))
-    assert own.sin(np.ones(8), keep=True).array.committed is False
-    assert own.sin(np.ones(8), keep=True, mesh=MESH).array.committed
-    assert own.sin(np.ones(8), keep=True, spec=sc.P("x")).array.committed
-    assert own.sin(committed, keep=True).array.committed
+def test_a_mesh_or_a_spec_commits(client, committed):
+    xp, zeros = client.xp, client.xp.zeros((16, 4))
+    assert client.sin(np.ones(8), keep=True).array.committed is False
+    assert client.sin(np.ones(8), keep=True, mesh=MESH).array.committed
+    assert client.sin(np.ones(8), keep=True, spec=sc.P("x")).array.committed
+    assert client.sin(committed, keep=True).array.committed
     assert xp.sin(zeros, mesh=MESH).committed
     assert xp.add(zeros, 1, mesh=MESH).mesh.axes == MESH.axes
-    assert own.reshard(zeros, spec=sc.P("x"), keep=True).array.committed
-    assert own.describe(committed.handle).committed
+    assert client.reshard(zeros, spec=sc.P("x"), keep=True).array.committed
+    assert client.describe(committed.handle).committed
     assert xp.asarray(X, spec=sc.P("x")).committed
     assert not xp.asarray(X).committed
     assert xp.zeros_like(committed).committed
     assert not xp.zeros_like(zeros).committed
 
 
-def test_large_uncommitted_arrays_take_the_others_to_their_devices(own):
-    large = own.xp.asarray(np.ones((1 << 17) + 3))
-    made = own.xp.add(own.xp.ones(1), large)
-    assert (large.mesh.size, made.mesh.size, made.committed) == (8, 8, False)
+def test_large_uncommitted_arrays_take_the_others_to_their_devices(client):
+    large = client.xp.asarray(np.ones((1 << 17) + 3))
+    result = client.xp.add(client.xp.ones(1), large)
+    assert (large.mesh.size, result.mesh.size, result.committed) == (8, 8, False)
 
 
 SPECS = [
@@ -130,8 +130,8 @@ SPECS = [
 
 
 @pytest.mark.parametrize(("shape", "spec", "other_shape", "other_spec", "expected"), SPECS)
-def test_elementwise_results_are_sharded_as_the_largest_operand(own, shape, spec, other_shape, other_spec, expected):
+def test_elementwise_results_are_sharded_as_the_largest_operand(client, shape, spec, other_shape, other_spec, expected):
     x, y = np.ones(shape), np.full(other_shape, 2.0)
-    made = own.xp.add(own.put(x, mesh=MESH, spec=spec), own.put(y, mesh=MESH, spec=other_spec))
-    assert made.spec == expected
-    np.testing.assert_array_equal(made.get(), x + y)
+    result = client.xp.add(client.put(x, mesh=MESH, spec=spec), client.put(y, mesh=MESH, spec=other_spec))
+    assert result.spec == expected
+    np.testing.assert_array_equal(result.get(), x + y)

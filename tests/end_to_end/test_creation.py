@@ -8,7 +8,7 @@ import shardcall as sc
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -48,85 +48,85 @@ CALLS = [
 
 
 @pytest.mark.parametrize("number", range(len(CALLS)))
-def test_arrays_are_numpys(own, number):
-    ours = CALLS[number](own.xp)
+def test_arrays_are_numpys(client, number):
+    ours = CALLS[number](client.xp)
     assert not ours.committed
     same(ours, CALLS[number](np))
 
 
-def test_lines_between_arrays_are_numpys(own):
+def test_lines_between_arrays_are_numpys(client):
     for arguments in ({"num": 5}, {"num": 4, "axis": -1}, {"num": 4, "endpoint": False}, {"num": 1}):
         start, stop = np.array([0.5, 1, 2]), np.array([[5.0], [2.0]])
-        ours, step = own.xp.linspace(start, stop, retstep=True, **arguments)
-        wanted, step_of_numpy = np.linspace(start, stop, retstep=True, **arguments)
-        np.testing.assert_allclose(ours.get(), wanted, rtol=1e-15)
+        ours, step = client.xp.linspace(start, stop, retstep=True, **arguments)
+        expected, step_of_numpy = np.linspace(start, stop, retstep=True, **arguments)
+        np.testing.assert_allclose(ours.get(), expected, rtol=1e-15)
         np.testing.assert_array_equal(step, step_of_numpy)
-    np.testing.assert_allclose(own.xp.logspace(0, 3, 7).get(), np.logspace(0, 3, 7), rtol=1e-14)
+    np.testing.assert_allclose(client.xp.logspace(0, 3, 7).get(), np.logspace(0, 3, 7), rtol=1e-14)
 
 
-def test_meshes_and_specs_decide_where_arrays_are(own):
+def test_meshes_and_specs_decide_where_arrays_are(client):
     mesh = sc.Mesh(a=4, b=2)
     for x in (
-        own.xp.zeros((9, 5), mesh=mesh),
-        own.xp.arange(9, mesh=mesh),
-        own.xp.eye(9, 5, mesh=mesh),
-        own.xp.asarray(np.zeros((9, 5)), mesh=mesh),
+        client.xp.zeros((9, 5), mesh=mesh),
+        client.xp.arange(9, mesh=mesh),
+        client.xp.eye(9, 5, mesh=mesh),
+        client.xp.asarray(np.zeros((9, 5)), mesh=mesh),
     ):
         assert x.committed
         assert (x.mesh.axes, x.spec[0]) == (mesh.axes, ("a", "b"))
-    x = own.xp.linspace(0, 1, 11, spec=sc.P("x"))
+    x = client.xp.linspace(0, 1, 11, spec=sc.P("x"))
     assert x.committed
     assert (x.mesh.size, x.spec) == (8, sc.P("x"))
-    assert own.xp.ones((4, 6), mesh=mesh, spec=sc.P(None, "b")).spec == sc.P(None, "b")
+    assert client.xp.ones((4, 6), mesh=mesh, spec=sc.P(None, "b")).spec == sc.P(None, "b")
 
 
-def test_arrays_like_another_are_where_it_is(own):
-    h = own.put(np.zeros((5, 4), np.float32), mesh=sc.Mesh(x=4), spec=sc.P(None, "x"))
-    for ours, wanted in (
+def test_arrays_like_another_are_where_it_is(client):
+    h = client.put(np.zeros((5, 4), np.float32), mesh=sc.Mesh(x=4), spec=sc.P(None, "x"))
+    for ours, expected in (
         (np.zeros_like(h), np.zeros((5, 4), np.float32)),
         (np.ones_like(h, dtype=int), np.ones((5, 4), int)),
         (np.full_like(h, 3), np.full((5, 4), 3, np.float32)),
-        (own.xp.empty_like(h, ml_dtypes.bfloat16), np.zeros((5, 4), ml_dtypes.bfloat16)),
+        (client.xp.empty_like(h, ml_dtypes.bfloat16), np.zeros((5, 4), ml_dtypes.bfloat16)),
     ):
-        same(ours, wanted)
+        same(ours, expected)
         assert ours.committed
         assert (ours.mesh.size, ours.spec) == (4, sc.P(None, "x"))
-    same(own.xp.zeros_like(h, shape=(2,)), np.zeros(2, np.float32))
-    same(own.xp.zeros_like(np.arange(3)), np.zeros(3, int))
+    same(client.xp.zeros_like(h, shape=(2,)), np.zeros(2, np.float32))
+    same(client.xp.zeros_like(np.arange(3)), np.zeros(3, int))
 
 
-def test_meshgrids_are_numpys(own):
-    x, y = own.xp.arange(3), own.put(np.linspace(0, 1, 4))
+def test_meshgrids_are_numpys(client):
+    x, y = client.xp.arange(3), client.put(np.linspace(0, 1, 4))
     for options in ({}, {"indexing": "ij"}, {"sparse": True}):
-        ours, wanted = np.meshgrid(x, y, **options), np.meshgrid(np.arange(3), np.linspace(0, 1, 4), **options)
-        for each, expected in zip(ours, wanted, strict=True):
-            same(each, expected)
+        ours, expected = np.meshgrid(x, y, **options), np.meshgrid(np.arange(3), np.linspace(0, 1, 4), **options)
+        for grid, expected_grid in zip(ours, expected, strict=True):
+            same(grid, expected_grid)
 
 
-def test_arrays_on_the_mesh_are_converted_there(own):
-    h = own.put(np.arange(6.0), mesh=sc.Mesh(x=2))
-    assert own.xp.asarray(h) is h
-    assert own.xp.asarray(h, copy=True) is not h
-    same(own.xp.asarray(h, dtype=np.int8), np.arange(6, dtype=np.int8))
-    assert own.xp.asarray(h, spec=sc.P(None)).spec == sc.P(None)
-    assert own.xp.asarray(h, mesh=sc.Mesh(x=4)).mesh.size == 4
+def test_arrays_on_the_mesh_are_converted_there(client):
+    h = client.put(np.arange(6.0), mesh=sc.Mesh(x=2))
+    assert client.xp.asarray(h) is h
+    assert client.xp.asarray(h, copy=True) is not h
+    same(client.xp.asarray(h, dtype=np.int8), np.arange(6, dtype=np.int8))
+    assert client.xp.asarray(h, spec=sc.P(None)).spec == sc.P(None)
+    assert client.xp.asarray(h, mesh=sc.Mesh(x=4)).mesh.size == 4
     with pytest.raises(ValueError, match="needs a copy"):
-        own.xp.asarray(h, dtype=np.int8, copy=False)
+        client.xp.asarray(h, dtype=np.int8, copy=False)
     with pytest.raises(ValueError, match="without a copy"):
-        own.xp.asarray([1, 2], copy=False)
-    same(own.xp.full(3, own.xp.asarray(2.5)), np.full(3, 2.5))
-    same(own.xp.arange(own.xp.asarray(4)), np.arange(4))
+        client.xp.asarray([1, 2], copy=False)
+    same(client.xp.full(3, client.xp.asarray(2.5)), np.full(3, 2.5))
+    same(client.xp.arange(client.xp.asarray(4)), np.arange(4))
 
 
-def test_wrong_arguments_are_refused(own):
+def test_wrong_arguments_are_refused(client):
     with pytest.raises(ValueError, match="the only device is 'mesh'"):
-        own.xp.zeros(3, device="cpu")
+        client.xp.zeros(3, device="cpu")
     with pytest.raises(ZeroDivisionError, match="step is 0"):
-        own.xp.arange(0, 3, 0)
+        client.xp.arange(0, 3, 0)
     with pytest.raises(ValueError, match="num=-1"):
-        own.xp.linspace(0, 1, -1)
+        client.xp.linspace(0, 1, -1)
     with pytest.raises(OverflowError):
-        own.xp.full(3, 300, np.int8)
+        client.xp.full(3, 300, np.int8)
     with pytest.raises(sc.InvalidParameterError):
-        own.xp.zeros((2, -3))
-    assert own.xp.zeros(3, device="mesh").shape == (3,)
+        client.xp.zeros((2, -3))
+    assert client.xp.zeros(3, device="mesh").shape == (3,)

@@ -41,10 +41,10 @@ def test_one_axis_of_a_list_is_an_axis(client):
     np.testing.assert_allclose(client.gradient(x, axis=[0], **SHARDED).array, np.gradient(x, axis=0))
 
 
-@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[s]"])
-def test_dates_say_how_they_can_travel(client, kind):
-    x = np.arange(8).astype(kind)
+@pytest.mark.parametrize("dtype", ["datetime64[ns]", "timedelta64[s]"])
+def test_dates_say_how_they_can_travel(client, dtype):
+    x = np.arange(8).astype(dtype)
     with pytest.raises(sc.OperandTypeError, match=r"give its integers, \.view\('int64'\)"):
         client.diff(x)
     integers = client.diff(x.view("int64")).array
-    np.testing.assert_array_equal(integers.view(kind.replace("datetime", "timedelta")), np.diff(x))
+    np.testing.assert_array_equal(integers.view(dtype.replace("datetime", "timedelta")), np.diff(x))

@@ -169,12 +169,12 @@ PLANNED = [
 
 @pytest.mark.parametrize("row", PLANNED, ids=lambda row: row.name)
 def test_an_invalid_call_is_refused_with_the_reason(stub, row):
-    for method, kind in (
+    for method, request_class in (
         (stub.Plan, kernel_service_pb2.PlanRequest),
         (stub.Compile, kernel_service_pb2.CompileRequest),
     ):
         with pytest.raises(grpc.RpcError) as caught:
-            method(kind(call=row.call, operands=row.operands), timeout=30)
+            method(request_class(call=row.call, operands=row.operands), timeout=30)
         check(caught.value, row.status, row.reason, row.field, row.says)
 
 
@@ -287,7 +287,7 @@ def test_bytes_that_are_no_message_are_malformed(stub, channel, method, data):
     assert details(caught.value)["ErrorInfo"].reason == "MALFORMED_REQUEST"
 
 
-def test_unary_operands_over_their_limit_belong_in_a_stream(stub):
+def test_unary_operands_beyond_their_limit_belong_in_a_stream(stub):
     with pytest.raises(grpc.RpcError) as caught:
         stub.Execute(execute(operand(np.zeros((1 << 17) + 1))), timeout=30)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
@@ -306,7 +306,7 @@ def test_an_array_on_more_devices_than_the_host_can_hold_is_refused(stub):
     check(caught.value, EXHAUSTED, "OUT_OF_DEVICE_MEMORY", "mesh", "copies on several devices")
 
 
-def test_a_message_over_the_limit_is_resource_exhausted(stub):
+def test_a_message_beyond_the_limit_is_resource_exhausted(stub):
     with pytest.raises(grpc.RpcError) as caught:
         stub.Execute(execute(operand(np.zeros(1 << 20))), timeout=30)
     assert caught.value.code() is EXHAUSTED

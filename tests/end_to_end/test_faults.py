@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel
-from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, left_empty, memory_files, until
+from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, left_empty, memory_files, wait_for
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import shardcall as sc
@@ -50,8 +50,8 @@ def test_memory_stays_mapped_for_a_while_and_is_then_released(robust):
         for mesh in (MESH, sc.Mesh(x=1)):
             client.diff(large, axis=0, mesh=mesh, spec=P("x", None))
             # No further call: an idle server holds nothing of the last one.
-            until(lambda: not memory_files(worker))
-            until(lambda: not memory_files(robust.process.pid))
+            wait_for(lambda: not memory_files(worker))
+            wait_for(lambda: not memory_files(robust.process.pid))
 
 
 def test_after_a_worker_is_killed_in_a_call_the_call_fails_or_is_repeated_and_the_next_is_right(robust):
@@ -66,7 +66,7 @@ def test_after_a_worker_is_killed_in_a_call_the_call_fails_or_is_repeated_and_th
             (worker,) = robust.worker_pids()
             before_call = cpu_s(worker)
             call = pool.submit(caller.matmul, LONG, LONG)
-            until(lambda: cpu_s(worker) > before_call + 0.3)
+            wait_for(lambda: cpu_s(worker) > before_call + 0.3)
             os.kill(worker, signal.SIGKILL)
             return worker, call
 
@@ -91,7 +91,7 @@ def test_after_a_worker_is_killed_in_a_call_the_call_fails_or_is_repeated_and_th
         assert successor != worker
         assert not alive(worker)
         client.close()
-        until(lambda: holds_nothing(plain))
+        wait_for(lambda: holds_nothing(plain))
 
 
 def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(robust, call_stream):
@@ -99,7 +99,7 @@ def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(robust
         for _ in range(2):
             (worker,) = robust.worker_pids()
             os.kill(worker, signal.SIGKILL)
-            until(lambda worker=worker: worker not in robust.worker_pids())  # the front end has noticed
+            wait_for(lambda worker=worker: worker not in robust.worker_pids())  # the front end has noticed
             np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
 
 
@@ -115,8 +115,8 @@ def test_health_follows_the_mesh(robust):
 
         assert status() == status("") == health_pb2.HealthCheckResponse.SERVING
         os.kill(robust.worker_pids()[0], signal.SIGKILL)
-        until(lambda: status() == health_pb2.HealthCheckResponse.NOT_SERVING)
-        until(lambda: status() == health_pb2.HealthCheckResponse.SERVING)
+        wait_for(lambda: status() == health_pb2.HealthCheckResponse.NOT_SERVING)
+        wait_for(lambda: status() == health_pb2.HealthCheckResponse.SERVING)
 
 
 def test_a_stopped_worker_costs_its_callers_their_deadline_and_causes_no_hang(robust):
@@ -149,9 +149,9 @@ def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(server_factory):
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
         busy = computing(worker)
         call = pool.submit(client.matmul, LONG, LONG)
-        until(busy)
+        wait_for(busy)
         server.process.kill()
-        until(lambda: not alive(worker))
+        wait_for(lambda: not alive(worker))
         with pytest.raises(sc.ServerUnavailableError):
             call.result(120)
 
@@ -164,7 +164,7 @@ def test_a_signal_to_all_processes_drains(server_factory, number):
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
         busy = computing(worker)
         call = pool.submit(client.matmul, LONG, LONG)
-        until(busy)
+        wait_for(busy)
         os.kill(worker, number)
         server.process.send_signal(number)
         assert call.result(120).array[0, 0] == 3000.0
@@ -179,12 +179,12 @@ def test_a_second_signal_ends_at_once(server_factory):
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         call = pool.submit(client.diff, X, axis=0, timeout=200)
-        until(lambda: is_busy(client))
+        wait_for(lambda: is_busy(client))
         server.process.send_signal(signal.SIGTERM)
-        until(lambda: _refuses(client))
+        wait_for(lambda: _refuses(client))
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 128 + signal.SIGTERM
-        until(lambda: not alive(worker))
+        wait_for(lambda: not alive(worker))
         with pytest.raises(sc.ServerUnavailableError):
             call.result(120)
 
@@ -206,9 +206,9 @@ def test_a_call_cancelled_while_it_waits_leaves_at_once_and_holds_nothing(robust
         operand = kernel_service_pb2.Operand(type={"element_type": 15, "shape": [4]}, inline={"data": bytes(32)})
         request = kernel_service_pb2.ExecuteRequest(call=kernel_pb2.KernelCall(kernel="diff"), operands=[operand])
         call = stub.Execute.future(request, timeout=30)
-        until(lambda: is_busy(client))
+        wait_for(lambda: is_busy(client))
         call.cancel()
-        until(lambda: not is_busy(client))
+        wait_for(lambda: not is_busy(client))
         os.kill(worker, signal.SIGCONT)
         np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
-        until(lambda: holds_nothing(client))
+        wait_for(lambda: holds_nothing(client))

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall._src.calls import recording
@@ -32,7 +32,7 @@ def ran(client):
     return [(call.ran_as, len(call.kernels), call.results) for call in client.trace_calls()]
 
 
-def test_a_loop_runs_as_one_program_for_each_iteration(client):
+def test_a_loop_runs_as_one_program_per_iteration(client):
     u, expected = client.put(U, spec=("x", None), mesh={"x": 4}), U
     for _ in range(5):
         u, expected = step(u), step(expected)
@@ -42,7 +42,7 @@ def test_a_loop_runs_as_one_program_for_each_iteration(client):
     assert u.spec == sc.P("x", None)
 
 
-def test_only_results_that_the_caller_has_are_made(client):
+def test_only_results_that_the_caller_has_are_computed(client):
     h = client.put(U)
     kept = h + 1
     dropped = kept * 2
@@ -120,7 +120,7 @@ def test_a_program_that_the_server_refuses_runs_as_calls(client, monkeypatch):
     client.synchronize()
     assert [how for how, *_ in ran(client)] == ["calls", "calls"]
     del kept, result
-    until(lambda: len(client.list()) == 1)
+    wait_for(lambda: len(client.list()) == 1)
 
 
 def test_handles_and_deletions_see_recorded_arrays(client, server):
@@ -204,18 +204,18 @@ def test_meshes_of_pending_arrays_are_not_mixed(client):
     assert all(call.results == 1 for call in client.trace_calls())
 
 
-def test_arrays_that_are_not_committed_are_where_each_call_alone_puts_them(server, client):
+def test_uncommitted_arrays_are_where_single_calls_put_them(server, client):
     def results(on):
         a, u = on.put(U[:8], mesh=sc.Mesh(x=4), spec=(None, "x")), on.xp.asarray(U[8])
         alone = u * 2
-        made = [alone + 1, alone + a, a[1:] + u, (u + a) + (alone + alone)]
-        return [(each.get().tolist(), each.mesh, each.spec, each.committed) for each in made]
+        arrays = [alone + 1, alone + a, a[1:] + u, (u + a) + (alone + alone)]
+        return [(array.get().tolist(), array.mesh, array.spec, array.committed) for array in arrays]
 
     with sc.connect(server.address, fuse=False) as plain:
         assert results(client) == results(plain)
 
 
-def test_results_that_depend_on_a_failed_one_are_no_failures_of_their_own(server, client):
+def test_results_that_depend_on_a_failed_one_are_no_separate_failures(server, client):
     h = client.put(U)
     with connect(server) as other:
         other.delete(h.handle)
@@ -244,7 +244,7 @@ def test_a_program_that_failed_runs_again_later(server, client):
 
 
 @pytest.mark.parametrize("runs", [0, 1])
-def test_results_that_need_no_failed_operand_are_made(server, client, runs):
+def test_results_that_need_no_failed_operand_are_computed(server, client, runs):
     h, lost = client.put(U), client.put(U)
     for run in range(runs + 1):
         if run == runs:
@@ -326,7 +326,7 @@ def test_the_end_of_the_block_sends_and_raises(server):
         block()
 
 
-def test_fuse_is_off_where_each_call_is_waited_for(server):
+def test_fuse_is_off_where_every_call_is_waited_for(server):
     with connect(server, synchronous=True) as client:
         assert client._submitter.recorder is None
         assert len(client.trace_calls()) == 0

@@ -27,11 +27,11 @@ class _Steps:
 
     Args:
         seed: decides the chain.
-        most: the largest number of calls.
+        max_calls: the largest number of calls.
     """
 
     seed: int
-    most: int
+    max_calls: int
 
     def __post_init__(self):
         self.random = random.Random(self.seed)
@@ -40,7 +40,7 @@ class _Steps:
     def run(self, arrays):
         """Returns some of the results."""
         results, count = list(arrays), len(arrays)
-        for _ in range(self.random.randint(3, self.most)):
+        for _ in range(self.random.randint(3, self.max_calls)):
             step = self.random.choice((self.unary, *[self.binary] * 4, self.moved, self.reduced, self.chosen))
             try:
                 results.append(step(results))
@@ -81,11 +81,11 @@ class _Steps:
         )()
 
 
-def _operands(seed, kinds):
+def _operands(seed, dtypes):
     values = np.random.default_rng(seed)
-    shape = _SHAPES[seed % len(_SHAPES) if kinds is _ALL else 0]
-    for kind in values.choice(kinds, 2):
-        dtype = np.dtype(sc.Array((), kind).dtype)
+    shape = _SHAPES[seed % len(_SHAPES) if dtypes is _ALL else 0]
+    for name in values.choice(dtypes, 2):
+        dtype = np.dtype(sc.Array((), name).dtype)
         array = values.normal(size=shape) * 2
         if dtype.kind == "u":
             array = abs(array)
@@ -95,13 +95,13 @@ def _operands(seed, kinds):
         yield array.astype(dtype)
 
 
-def _ran(client, seed, kinds):
+def _ran(client, seed, dtypes):
     """Returns what can be seen of the results of a chain."""
-    specs, steps = random.Random(seed), _Steps(seed, 10 if kinds is _ALL else 5)
-    mesh = sc.Mesh(x=2, y=2) if seed % 3 == 0 and kinds is _ALL else sc.Mesh(x=4)
+    specs, steps = random.Random(seed), _Steps(seed, 10 if dtypes is _ALL else 5)
+    mesh = sc.Mesh(x=2, y=2) if seed % 3 == 0 and dtypes is _ALL else sc.Mesh(x=4)
     arrays = [
         client.put(array, mesh=mesh, spec=specs.choice((("x", None), (None, "x"), (mesh.axis_names, None))))
-        for array in _operands(seed, kinds)
+        for array in _operands(seed, dtypes)
     ]
     results = steps.run(arrays)
     seen = [(h.get().tobytes(), h.dtype, h.shape, h.spec, h.mesh, h.committed) for h in results]
@@ -117,9 +117,9 @@ def clients(server):
             yield fused, plain
 
 
-def check(clients, seed, kinds):
+def check(clients, seed, dtypes):
     fused, plain = clients
-    (seen, refused), (expected, expected_refused) = _ran(fused, seed, kinds), _ran(plain, seed, kinds)
+    (seen, refused), (expected, expected_refused) = _ran(fused, seed, dtypes), _ran(plain, seed, dtypes)
     assert seen == expected
     assert refused == expected_refused
 

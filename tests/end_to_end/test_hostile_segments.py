@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import INVALID, NOT_FOUND, check, open_channel, tensor
-from end_to_end.processes import holds_nothing, until
+from end_to_end.processes import holds_nothing, wait_for
 from end_to_end.segments_by_hand import MIB, NBYTES, SHAPE, Held, bring, held_segment
 
 import shardcall as sc
@@ -90,7 +90,9 @@ def test_holes_punched_while_calls_run_spoil_their_owners_answers_alone(stub, he
 
 
 @pytest.mark.parametrize("result_offset", [0, 64, MIB])
-def test_a_result_over_its_operand_is_its_owners_affair(stub, held: Held, client: sc.Client, result_offset: int):
+def test_a_result_that_overlaps_its_operand_is_its_owners_affair(
+    stub, held: Held, client: sc.Client, result_offset: int
+):
     held.put(0, X)
     answer = stub.Execute(held.execute(0, result_offset), timeout=30)
     assert list(answer.results[0].type.shape) == [SHAPE[0] - 1, SHAPE[1]]
@@ -119,12 +121,12 @@ def test_a_ticket_gives_its_segment_once_and_a_wrong_one_nothing(segments):
 @pytest.mark.long  # a ticket is good for 5 s
 def test_a_late_ticket_yields_nothing(server_factory):
     server = server_factory(devices=1)
-    with sc.connect(server.address) as observer, open_channel(server.address) as own:
-        stub = segment_service_pb2_grpc.SegmentServiceStub(own)
+    with sc.connect(server.address) as observer, open_channel(server.address) as channel:
+        stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
         answer = stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=2 * MIB), timeout=30)
         assert answer.ticket_seconds == 5
         assert observer.usage().segments == 1
-        until(lambda: holds_nothing(observer))
+        wait_for(lambda: holds_nothing(observer))
         connection, data, fds = bring(answer, answer.ticket)
         connection.close()
         assert (data, fds) == (b"", [])
@@ -142,7 +144,7 @@ def test_a_segment_whose_lease_ended_is_not_found(stub, held: Held, client: sc.C
     held.put(0, X)
     stub.Execute(held.execute(0, 4 * MIB), timeout=30)
     held.lease.close()
-    until(lambda: client.usage().segments == others)
+    wait_for(lambda: client.usage().segments == others)
     refused(stub, held.execute(), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "does not exist or was closed")
 
 
@@ -172,10 +174,10 @@ def test_a_result_buffer_that_is_too_small_is_not_written(stub, held: Held):
 
 @pytest.mark.parametrize("name", ["BOOL", "INT4", "UINT4"])
 def test_types_whose_bytes_must_be_checked_are_refused_there(stub, held: Held, name: str):
-    kind = tensor(*SHAPE, element_type=array_pb2.ElementType.Value(f"ELEMENT_TYPE_{name}"))
+    array_type = tensor(*SHAPE, element_type=array_pb2.ElementType.Value(f"ELEMENT_TYPE_{name}"))
     refused(
         stub,
-        held.execute(type=kind),
+        held.execute(type=array_type),
         INVALID,
         "INVALID_OPERAND",
         "operand 0",

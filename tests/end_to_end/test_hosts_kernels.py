@@ -84,7 +84,7 @@ def test_products(hosts):
     assert result.plan.collectives
     summed = hosts.matmul(X, y, mesh=ROW, lhs_spec=P(None, "x"), rhs_spec=P("x", None), strategy="psum_scatter")
     np.testing.assert_array_equal(summed.array, X @ y)
-    assert [collective.kind for collective in summed.plan.collectives] == [
+    assert [collective.opcode for collective in summed.plan.collectives] == [
         "all-to-all"
     ]  # gloo's reduce-scatter is wrong
     ring = hosts.collective_matmul(X, y, axis_name="x", mesh=ROW, strategy="bidirectional_ring")

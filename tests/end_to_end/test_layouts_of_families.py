@@ -55,16 +55,16 @@ FAMILIES = {  # the function, NumPy's, and the entries of the result's spec; Non
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def drawn(own):
+def drawn(client):
     """The values of x + uniform(7) on one device."""
-    return X + own.uniform(7, shape=X.shape, mesh=ONE).array
+    return X + client.uniform(7, shape=X.shape, mesh=ONE).array
 
 
 FLATTENED = {
@@ -78,12 +78,12 @@ FLATTENED = {
 
 @pytest.mark.parametrize("name", FLATTENED)
 @pytest.mark.parametrize("spec", [P("a", None), pytest.param(P("a", "b"), marks=pytest.mark.long)], ids=str)
-def test_flattened_arrays_stay_sharded(own, name, spec):
-    made = FLATTENED[name](own.put(X, mesh=MESH, spec=spec))
-    assert any(made.spec)
+def test_flattened_arrays_stay_sharded(client, name, spec):
+    result = FLATTENED[name](client.put(X, mesh=MESH, spec=spec))
+    assert any(result.spec)
     expected = FLATTENED[name](X)
-    assert made.shape == expected.shape
-    np.testing.assert_allclose(made.get(), expected, rtol=1e-9, atol=1e-12)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result.get(), expected, rtol=1e-9, atol=1e-12)
 
 
 def cases():
@@ -96,15 +96,15 @@ def cases():
 
 
 @pytest.mark.parametrize(("name", "mesh", "spec"), [*cases()])
-def test_results_are_placed_as_the_operand(own, drawn, name, mesh, spec):
+def test_results_are_placed_as_the_operand(client, drawn, name, mesh, spec):
     function, numpys, entries = FAMILIES[name]
-    x, y = own.put(X, mesh=mesh, spec=spec), own.xp.asarray(Y)
-    made = function(own.xp, x, y)
-    np.testing.assert_allclose(made.get(), drawn if numpys is None else numpys(X), rtol=1e-5, atol=1e-12)
-    assert made.committed
-    assert made.mesh.axes == mesh.axes
+    x, y = client.put(X, mesh=mesh, spec=spec), client.xp.asarray(Y)
+    result = function(client.xp, x, y)
+    np.testing.assert_allclose(result.get(), drawn if numpys is None else numpys(X), rtol=1e-5, atol=1e-12)
+    assert result.committed
+    assert result.mesh.axes == mesh.axes
     if entries is not None:
-        assert made.spec == P(*entries(*x.spec))
-        of_x = own.put(np.zeros(made.shape), mesh=mesh, spec=made.spec)
-        assert str(made.visualize()).splitlines()[1:] == str(of_x.visualize()).splitlines()[1:]
-        assert made.blocks() == of_x.blocks()
+        assert result.spec == P(*entries(*x.spec))
+        of_x = client.put(np.zeros(result.shape), mesh=mesh, spec=result.spec)
+        assert str(result.visualize()).splitlines()[1:] == str(of_x.visualize()).splitlines()[1:]
+        assert result.blocks() == of_x.blocks()

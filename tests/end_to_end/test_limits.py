@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import header, open_channel
-from end_to_end.processes import X, is_busy, left_empty, until
+from end_to_end.processes import X, is_busy, left_empty, wait_for
 
 import shardcall as sc
 from shardcall import P
@@ -72,7 +72,7 @@ def test_a_result_that_stays_may_be_larger_than_what_travels(poor):
             client.uniform(0, **drawn)
 
 
-def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(poor):
+def test_calls_beyond_the_memory_budget_are_refused_and_it_comes_back(poor):
     with sc.connect(poor.address, shared_memory=False) as client:
         for _ in range(5):
             np.testing.assert_array_equal(client.diff(LARGE, axis=0).array, np.diff(LARGE, axis=0))
@@ -86,7 +86,7 @@ def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(poor):
 
         assert not refused()
         # The worker has not answered, so the region is still its own, whatever became of the caller.
-        until(refused)
+        wait_for(refused)
         os.kill(worker, signal.SIGCONT)
 
         def works() -> bool:
@@ -95,7 +95,7 @@ def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(poor):
             except sc.ResourceExhaustedError:
                 return False
 
-        until(works)
+        wait_for(works)
         with pytest.raises(sc.ResourceExhaustedError, match="one call may have"):
             client.diff(np.ones((1024, 2048)), axis=0)
 
@@ -116,7 +116,7 @@ def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_wa
         os.kill(worker, signal.SIGSTOP)
         try:
             calls = [pool.submit(client.diff, half, axis=0, mesh=mesh, spec=spec) for _ in range(3)]
-            until(lambda: client.usage().queued_calls == 2)  # one of 16 MiB at a time
+            wait_for(lambda: client.usage().queued_calls == 2)  # one of 16 MiB at a time
             assert 16 << 20 <= client.usage().program_device_bytes <= 24 << 20
         finally:
             os.kill(worker, signal.SIGCONT)
@@ -138,7 +138,7 @@ def test_questions_about_the_server_are_answered_while_every_slot_is_taken(crowd
         (worker,) = crowded.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         call = pool.submit(client.diff, X, axis=0)
-        until(lambda: is_busy(client))
+        wait_for(lambda: is_busy(client))
         with sc.connect(crowded.address) as other:
             assert [kernel.name for kernel in other.kernels()] == [kernel.name for kernel in client.kernels()]
         os.kill(worker, signal.SIGCONT)
@@ -153,7 +153,7 @@ def test_a_claim_takes_nothing_of_the_budget_that_others_need(poor):
         done.wait(30)
 
     with open_channel(poor.address) as channel, sc.connect(poor.address, shared_memory=False) as client:
-        until(lambda: not client.usage().bytes_idle)  # a claim may reuse idle memory, which then counts
+        wait_for(lambda: not client.usage().bytes_idle)  # a claim may reuse idle memory, which then counts
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         stalled = [stub.ExecuteStream(claim(), timeout=30) for _ in range(3)]
         real = LARGE[:128]
@@ -200,9 +200,9 @@ def test_abandoned_compilations_are_bounded(server_factory):
 
         reasons = refusals()
         assert next(reasons) == "DEADLINE_EXCEEDED"
-        until(lambda: next(reasons) == "QUOTA_EXCEEDED")
+        wait_for(lambda: next(reasons) == "QUOTA_EXCEEDED")
         os.kill(worker, signal.SIGCONT)
-        until(lambda: _plans(client))
+        wait_for(lambda: _plans(client))
 
 
 def _plans(client: sc.Client) -> bool:

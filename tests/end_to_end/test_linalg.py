@@ -11,7 +11,7 @@ SPECS = [sc.P("x"), pytest.param(sc.P(None, "x"), marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -19,13 +19,13 @@ def own(server):
 
 def same(ours, expected):
     if isinstance(expected, tuple | list):
-        for each, wanted in zip(ours, expected, strict=True):
-            same(each, wanted)
+        for item, expected_item in zip(ours, expected, strict=True):
+            same(item, expected_item)
         return
-    made, expected = np.asarray(ours.get() if isinstance(ours, sc.RemoteArray) else ours), np.asarray(expected)
-    assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
+    actual, expected = np.asarray(ours.get() if isinstance(ours, sc.RemoteArray) else ours), np.asarray(expected)
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
     tolerance = 2e-4 if expected.dtype in (np.float32, np.complex64) else 1e-11
-    np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 SHORT = {
@@ -79,39 +79,39 @@ LONG = {
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("function", SHORT.values(), ids=SHORT)
-def test_functions_are_numpys(own, function, spec):
-    same(function(own.put(X, mesh=sc.Mesh(x=2), spec=spec)), function(X))
+def test_functions_are_numpys(client, function, spec):
+    same(function(client.put(X, mesh=sc.Mesh(x=2), spec=spec)), function(X))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.complex128, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128, np.int64])
 @pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, None, "x")], ids=str)
 @pytest.mark.parametrize("function", [*SHORT.values(), *LONG.values()], ids=[*SHORT, *LONG])
-def test_functions_are_numpys_of_every_type(own, function, spec, kind):
-    x = (X + 0.5j * X[::-1] if kind is np.complex128 else np.round(X * 3)).astype(kind)
-    same(function(own.put(x, mesh=sc.Mesh(x=4), spec=spec)), function(x))
+def test_functions_are_numpys_of_every_type(client, function, spec, dtype):
+    x = (X + 0.5j * X[::-1] if dtype is np.complex128 else np.round(X * 3)).astype(dtype)
+    same(function(client.put(x, mesh=sc.Mesh(x=4), spec=spec)), function(x))
 
 
-def test_least_squares_of_two_types_are_computed_in_the_common_one(own):
+def test_lstsq_of_two_types_is_computed_in_the_common_one(client):
     a = np.round(X[0] * 3).astype(np.float32)
-    same(np.linalg.lstsq(own.put(a, mesh=sc.Mesh(x=4)), X[0]), np.linalg.lstsq(a, X[0]))
+    same(np.linalg.lstsq(client.put(a, mesh=sc.Mesh(x=4)), X[0]), np.linalg.lstsq(a, X[0]))
 
 
-def test_decompositions_have_numpys_names(own):
-    h = own.put(X, mesh=sc.Mesh(x=4))
+def test_decompositions_have_numpys_names(client):
+    h = client.put(X, mesh=sc.Mesh(x=4))
     q, r = np.linalg.qr(h)
     np.testing.assert_allclose((q @ r).get(), X, atol=1e-12)
     svd = np.linalg.svd(h, full_matrices=False)
     np.testing.assert_allclose((svd.U * svd.S[:, None] @ svd.Vh).get(), X, atol=1e-12)
     symmetric = X + np.swapaxes(X, 1, 2)
-    eigh = np.linalg.eigh(own.put(symmetric, mesh=sc.Mesh(x=4)))
+    eigh = np.linalg.eigh(client.put(symmetric, mesh=sc.Mesh(x=4)))
     np.testing.assert_allclose(eigh.eigenvalues.get(), np.linalg.eigvalsh(symmetric), atol=1e-12)
     assert eigh.eigenvectors.spec == sc.P("x", None, None)
     assert np.linalg.slogdet(h)._fields == np.linalg.slogdet(X)._fields
 
 
-def test_matrices_without_a_result_are_refused(own):
-    h = own.put(np.ones((3, 3)), mesh=sc.Mesh(x=3))
+def test_matrices_without_a_result_are_refused(client):
+    h = client.put(np.ones((3, 3)), mesh=sc.Mesh(x=3))
     with pytest.raises(np.linalg.LinAlgError, match="singular matrix"):
         np.linalg.inv(h).get()
     with pytest.raises(sc.LinAlgError, match="not positive definite"):

@@ -41,7 +41,7 @@ def diff(client: sc.Client, x: np.ndarray = X, **options: str) -> sc.Result:
     return result
 
 
-def test_auto_is_timed_and_the_plan_reports_the_time_of_each(measured):
+def test_auto_is_timed_and_the_plan_reports_all_times(measured):
     plan = diff(measured).plan
     assert set(plan.strategy_timings) == CANDIDATES
     assert next(iter(plan.strategy_timings)) == plan.strategy

@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall import P
@@ -77,7 +77,7 @@ def test_idle_processes_give_their_memory_back(server_factory, shared_memory: bo
         before = pss(pids)
         for _ in range(3):
             call(client, x)
-    until(lambda: pss(pids) <= before + SLACK)
+    wait_for(lambda: pss(pids) <= before + SLACK)
 
 
 def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(server_factory):
@@ -90,7 +90,7 @@ def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(server_
         kept = [client.put(x, mesh=MESH, spec=P("x", None)) for _ in range(4)]
         assert pss(pids) > before + 4 * x.nbytes
         client.delete(*kept)
-        until(lambda: pss(pids) <= before + SLACK)
+        wait_for(lambda: pss(pids) <= before + SLACK)
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
@@ -105,7 +105,7 @@ def test_arrays_that_are_computed_and_dropped_leave_memory_flat(keeping, count: 
                 client.synchronize()
                 held.append(pss(pids))
         np.testing.assert_array_equal(last, h.get() + (count - 1))
-        until(lambda: client.usage().arrays == 2)
+        wait_for(lambda: client.usage().arrays == 2)
     assert median(held[-5:]) <= median(held[5:10]) * 1.05 + SLACK
 
 

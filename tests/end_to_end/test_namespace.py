@@ -11,15 +11,15 @@ Z = RANDOM.normal(size=(5, 3)) + 1j * RANDOM.normal(size=(5, 3))
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def put(own):
-    arrays = {id(x): own.put(x, mesh=sc.Mesh(x=8)) for x in (X, Y, Z)}
+def put(client):
+    arrays = {id(x): client.put(x, mesh=sc.Mesh(x=8)) for x in (X, Y, Z)}
     return lambda x: arrays[id(x)]
 
 
@@ -55,21 +55,21 @@ def test_functions_of_numpy_run_on_the_mesh(put, number):
     same(CALLS[number](put), CALLS[number](lambda x: x))
 
 
-def test_descending_sorts_keep_the_sequence_of_equal_elements(own):
+def test_descending_sorts_keep_the_sequence_of_equal_elements(client):
     x = np.array([3, 1, 2, 3, 1, 2, 0], float)
-    h = own.put(x, mesh=sc.Mesh(x=2))
-    same(own.xp.sort(h, descending=True), np.sort(x)[::-1])
-    same(own.xp.argsort(h, descending=True), np.argsort(-x, stable=True))
+    h = client.put(x, mesh=sc.Mesh(x=2))
+    same(client.xp.sort(h, descending=True), np.sort(x)[::-1])
+    same(client.xp.argsort(h, descending=True), np.argsort(-x, stable=True))
 
 
-def test_arrays_say_where_they_are(own, put):
+def test_arrays_say_where_they_are(client, put):
     h = put(X)
-    assert h.device == own.xp.__array_namespace_info__().default_device()
+    assert h.device == client.xp.__array_namespace_info__().default_device()
     assert h.to_device(h.device) is h
     with pytest.raises(ValueError, match="the only device is 'mesh'"):
         h.to_device("cpu")
-    assert own.xp.from_dlpack(h) is h
-    assert own.xp.astype(h, np.float64, copy=False) is h
+    assert client.xp.from_dlpack(h) is h
+    assert client.xp.astype(h, np.float64, copy=False) is h
     assert np.shape(h) == X.shape
     assert np.result_type(h, np.float32) == np.float64
 

@@ -71,7 +71,7 @@ def compare_drawn(comparison: TracedComparison | ValueComparison, numbers: range
         comparison.check(drawn_program(SEED, number))
 
 
-def compare_each_line(comparison: TracedComparison, programs) -> None:
+def compare_lines(comparison: TracedComparison, programs) -> None:
     """Compares all lines of programs, also behind one that differs."""
     for program in programs:
         rest = program
@@ -95,12 +95,12 @@ def test_programs_have_numpys_values(client, figure):
 
 def test_calls_that_once_differed(client):
     draws = random.Random(0)
-    kinds = {"z": ((), "float32"), "e": ((0,), "int16"), "m": ((3, 3), "bool"), "x": ((3, 3), "int8")}
-    kinds |= {"f": ((3, 3), "float64"), "t": ((3, 3, 3), "float32")}
-    inputs = {name: random_array(draws, *kind) for name, kind in kinds.items()}
+    types = {"z": ((), "float32"), "e": ((0,), "int16"), "m": ((3, 3), "bool"), "x": ((3, 3), "int8")}
+    types |= {"f": ((3, 3), "float64"), "t": ((3, 3, 3), "float32")}
+    inputs = {name: random_array(draws, *shape_and_type) for name, shape_and_type in types.items()}
     lines = [Line(f"r = {call}", call, (), "r") for call in MENDED]
     tally = Tally()
-    compare_each_line(TracedComparison(client, tally), [Program("mended", inputs, lines=lines)])
+    compare_lines(TracedComparison(client, tally), [Program("mended", inputs, lines=lines)])
     assert not tally.faults, "\n".join(tally.faults)
     assert tally.compared.total() == len(MENDED)
 
@@ -108,14 +108,14 @@ def test_calls_that_once_differed(client):
 @pytest.mark.parametrize("uses_xp", [False, True], ids=["numpy", "xp"])
 def test_functions_of_several_operands_promote_every_pair_of_types(client, uses_xp):
     tally = Tally()
-    compare_each_line(TracedComparison(client, tally), pair_programs(CORE, uses_xp=uses_xp, numbers=False))
+    compare_lines(TracedComparison(client, tally), pair_programs(CORE, uses_xp=uses_xp, numbers=False))
     check(tally)
 
 
 @pytest.mark.parametrize("uses_xp", [False, True], ids=["numpy", "xp"])
 def test_functions_of_several_operands_promote_triples_of_types(client, uses_xp):
     tally = Tally()
-    compare_each_line(TracedComparison(client, tally), triple_programs(SEED, _TRIPLES, uses_xp=uses_xp))
+    compare_lines(TracedComparison(client, tally), triple_programs(SEED, _TRIPLES, uses_xp=uses_xp))
     check(tally)
 
 
@@ -145,6 +145,6 @@ def test_a_thousand_programs_have_numpys_values(client, figure, block):
 def test_every_call_promotes_every_pair_of_types_and_numbers_of_python(client, figure, uses_xp):
     tally = Tally()
     programs = chain(pair_programs(uses_xp=uses_xp), triple_programs(SEED, 700, uses_xp=uses_xp))
-    compare_each_line(TracedComparison(client, tally), programs)
+    compare_lines(TracedComparison(client, tally), programs)
     figure(tally)
     check(tally)

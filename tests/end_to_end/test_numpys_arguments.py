@@ -12,7 +12,7 @@ from shardcall import P
 
 MESH = {"mesh": sc.Mesh(a=4, b=2), "spec": P("a", "b")}
 X = np.arange(57.0).reshape(19, 3) % 7
-KINDS = (np.exceptions.AxisError, OverflowError, TypeError, ValueError)
+ERRORS = (np.exceptions.AxisError, OverflowError, TypeError, ValueError)
 SMALL = np.arange(12, dtype=np.uint8)
 
 
@@ -20,15 +20,15 @@ def check(client: sc.Client, name: str, *operands, on=None, **arguments) -> None
     """The method's result is that of NumPy's function; or both raise, and the client the class that NumPy raises."""
     try:
         with np.errstate(all="ignore"):
-            wanted = getattr(np, name)(*operands, **arguments)
+            expected = getattr(np, name)(*operands, **arguments)
     except (ValueError, TypeError, OverflowError) as error:
-        kind = next(kind for kind in KINDS if isinstance(error, kind))
-        with pytest.raises(kind) as caught:
+        error_class = next(error_class for error_class in ERRORS if isinstance(error, error_class))
+        with pytest.raises(error_class) as caught:
             getattr(client, name)(*operands, **arguments, **(on or {}))
         assert isinstance(caught.value, sc.ShardcallError)
         return
     actual = getattr(client, name)(*operands, **arguments, **(on or {})).array
-    np.testing.assert_allclose(actual, wanted, rtol=1e-14, strict=True)
+    np.testing.assert_allclose(actual, expected, rtol=1e-14, strict=True)
 
 
 class Convertible:
@@ -133,17 +133,17 @@ def test_integers_beyond_the_type(client):
 
 
 def test_shifts_by_any_integer_type(client):
-    kinds = [np.dtype(code) for code in "bBhHiIlL?"]
-    for x in kinds:
+    dtypes = [np.dtype(code) for code in "bBhHiIlL?"]
+    for x in dtypes:
         for y in (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.uint64)):
             check(client, "left_shift", np.ones(2, x), np.ones(2, y))
 
 
 def test_operands_of_the_wrong_number(client):
     for spacing in ([np.arange(5.0)], [1.0, 2.0, 3.0], [1.0, np.ones((2, 2))], [1.0, np.ones(3)]):
-        with pytest.raises((TypeError, ValueError)) as wanted:
+        with pytest.raises((TypeError, ValueError)) as expected:
             np.gradient(np.ones((5, 5)), *spacing)
-        with pytest.raises(wanted.type) as caught:
+        with pytest.raises(expected.type) as caught:
             client.gradient(np.ones((5, 5)), *spacing)
         assert caught.value.field.startswith("spacing")
     for name in ("gradient", "laplacian"):

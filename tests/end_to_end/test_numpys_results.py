@@ -11,13 +11,13 @@ import pytest
 import shardcall as sc
 
 MESH = sc.Mesh(x=8)
-KINDS = (
+ERRORS = (
     *(np.exceptions.AxisError, np.linalg.LinAlgError, IndexError, ZeroDivisionError, OverflowError),
     *(TypeError, ValueError, RuntimeError),
 )
 """The classes of NumPy's errors, special ones first."""
 
-FAILURES = (AssertionError, AttributeError, sc.ShardcallError, *KINDS)
+FAILURES = (AssertionError, AttributeError, sc.ShardcallError, *ERRORS)
 
 U8 = np.arange(8, dtype=np.uint8) * 30
 I8 = np.array([100, -128, 127, 3, -3, 100, 90, -100], np.int8)
@@ -38,16 +38,16 @@ def put(client: sc.Client, x: Any) -> sc.RemoteArray:
     return client.put(array, mesh=MESH, spec=sc.P("x") if array.ndim else sc.P())
 
 
-def same(actual: Any, wanted: Any) -> None:
-    if isinstance(wanted, tuple | list):
-        assert len(actual) == len(wanted)
-        for one, other in zip(actual, wanted, strict=True):
+def same(actual: Any, expected: Any) -> None:
+    if isinstance(expected, tuple | list):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
             same(one, other)
         return
     here = actual.get() if isinstance(actual, sc.RemoteArray) else np.asarray(actual)
     # Not bit for bit: what is computed in floats rounds in another order.
     tolerance = 1e-3 if here.dtype == np.float16 else 1e-6
-    np.testing.assert_allclose(here, np.asarray(wanted), rtol=tolerance, atol=tolerance, strict=True)
+    np.testing.assert_allclose(here, np.asarray(expected), rtol=tolerance, atol=tolerance, strict=True)
 
 
 def check(client: sc.Client, x: Any, cases: Sequence[Case]) -> None:
@@ -56,19 +56,19 @@ def check(client: sc.Client, x: Any, cases: Sequence[Case]) -> None:
     for number, case in enumerate(cases):
         try:
             with np.errstate(all="ignore"):
-                wanted = case(np, np.array(x))
-        except KINDS as error:
-            kind = next(each for each in KINDS if isinstance(error, each))
+                expected = case(np, np.array(x))
+        except ERRORS as error:
+            error_class = next(candidate for candidate in ERRORS if isinstance(error, candidate))
             try:
-                made = case(client.xp, put(client, x))
-                wrong.append(f"case {number}: {made} and no {kind.__name__}")
-            except kind:
+                result = case(client.xp, put(client, x))
+                wrong.append(f"case {number}: {result} and no {error_class.__name__}")
+            except error_class:
                 continue
             except FAILURES as other:
-                wrong.append(f"case {number}: {other!r} and no {kind.__name__}")
+                wrong.append(f"case {number}: {other!r} and no {error_class.__name__}")
             continue
         try:
-            same(case(client.xp, put(client, x)), wanted)
+            same(case(client.xp, put(client, x)), expected)
         except FAILURES as error:
             wrong.append(f"case {number}: {error!r}")
     assert not wrong, "\n".join(wrong)
@@ -175,10 +175,10 @@ def _changed(copied: Case) -> Case:
     """Returns what was made of an array whose elements are then assigned to, and the array after that of the copy."""
 
     def case(xp: Any, h: Any) -> Any:
-        made = copied(xp, h)
+        array = copied(xp, h)
         h[...] = 5
-        before = made + 0
-        made[0] = 7
+        before = array + 0
+        array[0] = 7
         return before, h
 
     return case
@@ -206,7 +206,7 @@ def test_copies_keep_their_values(client):
         lambda _, h: np.astype(h, float, copy=False),
         lambda _, h: np.atleast_1d(h),
     )
-    check(client, X, [_changed(each) for each in (*copies, *no_copies)])
+    check(client, X, [_changed(function) for function in (*copies, *no_copies)])
 
 
 def test_a_bucketed_array_keeps_its_values(client):
@@ -218,9 +218,9 @@ def test_a_bucketed_array_keeps_its_values(client):
 
 def test_a_copy_in_a_traced_function_is_one(client):
     def changed(h: Any) -> Any:
-        made = client.xp.array(h)
-        made[0] = 7
-        return h, made
+        array = client.xp.array(h)
+        array[0] = 7
+        return h, array
 
     same(client.jit(changed)(put(client, X)), (X, [7.0, *X[1:]]))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, call, header, mesh, open_channel, operand, spec
-from end_to_end.processes import X, holds_nothing, is_busy, left_empty, until
+from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
 from end_to_end.segments_by_hand import MIB, held_segment
 
 import shardcall as sc
@@ -54,7 +54,7 @@ def test_callers_who_do_not_read_their_results_block_no_other(server, shared_mem
         np.testing.assert_array_equal(client.diff(large, axis=0, timeout=PATIENCE_S).array, np.zeros((1023, 1024)))
         assert client.usage().regions >= STALLED
     with sc.connect(server.address) as client:
-        until(lambda: client.usage().regions == 0)
+        wait_for(lambda: client.usage().regions == 0)
 
 
 def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
@@ -70,7 +70,7 @@ def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
         stack.callback(ended.set)
         for _ in range(STALLED):
             stack.callback(stub.ExecuteStream(half(), timeout=600).cancel)
-        until(lambda: client.usage().regions >= STALLED)
+        wait_for(lambda: client.usage().regions >= STALLED)
         for i in range(20):
             answers(client, i)
         assert client.usage().regions >= STALLED
@@ -102,7 +102,7 @@ def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, ch
             return count
 
         # One call may complete between the end and its notification.
-        until(lambda: sorted(answered_meanwhile() for _ in range(5))[2] > 1)
+        wait_for(lambda: sorted(answered_meanwhile() for _ in range(5))[2] > 1)
         result = np.frombuffer(held.memory, np.float64).reshape(4096, 4096)
         np.testing.assert_array_equal(result[:, 0], np.arange(4096.0))
 
@@ -128,7 +128,7 @@ def test_questions_are_answered_while_the_mesh_is_busy_and_every_slot_is_taken(n
         os.kill(worker, signal.SIGSTOP)
         try:
             running = pool.submit(client.diff, X, axis=0, timeout=PATIENCE_S)
-            until(lambda: is_busy(client))
+            wait_for(lambda: is_busy(client))
             assert "matmul" in [kernel.name for kernel in client.kernels()]
             assert client.kernel("diff").name == "diff"
             assert client.server_info().platform == "cpu"
@@ -140,7 +140,7 @@ def test_questions_are_answered_while_the_mesh_is_busy_and_every_slot_is_taken(n
         np.testing.assert_array_equal(running.result(PATIENCE_S).array, np.diff(X, axis=0))
 
 
-def test_calls_of_one_array_run_in_the_order_in_which_they_were_made(narrow):
+def test_calls_of_one_array_run_in_their_order(narrow):
     """An array deleted behind a call that reads it is there for that call."""
     with sc.connect(narrow.address) as client, sc.connect(narrow.address) as other, ThreadPoolExecutor(1) as pool:
         kept = client.put(X)
@@ -150,10 +150,10 @@ def test_calls_of_one_array_run_in_the_order_in_which_they_were_made(narrow):
         os.kill(worker, signal.SIGSTOP)
         try:
             running = pool.submit(client.diff, kept, axis=0, timeout=PATIENCE_S)
-            until(lambda: is_busy(other))
+            wait_for(lambda: is_busy(other))
             client.delete(kept)
             assert client.usage().arrays == 0
         finally:
             os.kill(worker, signal.SIGCONT)
         np.testing.assert_array_equal(running.result(PATIENCE_S).array, np.diff(X, axis=0))
-        until(lambda: holds_nothing(client))
+        wait_for(lambda: holds_nothing(client))

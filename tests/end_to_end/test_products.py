@@ -20,12 +20,12 @@ def test_stacks_of_matrices_are_multiplied_transposed(client):
     lhs, rhs = integers(0, 3, 11, 13), integers(1, 5, 13)
     result = client.matmul(lhs, rhs, transpose_rhs=True, mesh=MESH, lhs_spec=P(None, "a", "b"), rhs_spec=P(None, "b"))
     np.testing.assert_array_equal(result.array, lhs @ rhs.T)
-    assert {collective.kind for collective in result.plan.collectives} == {"reduce-scatter"}
+    assert {collective.opcode for collective in result.plan.collectives} == {"reduce-scatter"}
     assert "reduce-scatter completes the partial sums" in result.plan.strategy_reason
 
 
 @pytest.mark.parametrize("strategy", ["all_gather", "summa"])
-def test_both_operands_sharded_over_both_mesh_axes(client, strategy):
+def test_both_operands_sharded_along_both_mesh_axes(client, strategy):
     lhs, rhs = integers(2, 11, 13), integers(3, 13, 5)
     result = client.matmul(lhs, rhs, mesh=MESH, strategy=strategy)
     np.testing.assert_array_equal(result.array, lhs @ rhs)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import DEVICES, running_server
 from end_to_end.messages import check, details, open_channel, token_of
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import shardcall as sc
@@ -38,13 +38,13 @@ def xplane():
     file = descriptor_pb2.FileDescriptorProto(name="xplane_parts.proto", package="parts", syntax="proto3")
 
     def message(message_name, /, **fields):
-        made = file.message_type.add(name=message_name)
-        for field_name, (number, kind, is_repeated) in fields.items():
+        message_type = file.message_type.add(name=message_name)
+        for field_name, (number, field_type, is_repeated) in fields.items():
             label = field.LABEL_REPEATED if is_repeated else field.LABEL_OPTIONAL
-            one = made.field.add(name=field_name, number=number, label=label)
-            one.type = field.TYPE_STRING if kind is str else field.TYPE_MESSAGE
-            if kind is not str:
-                one.type_name = f".parts.{kind}"
+            one = message_type.field.add(name=field_name, number=number, label=label)
+            one.type = field.TYPE_STRING if field_type is str else field.TYPE_MESSAGE
+            if field_type is not str:
+                one.type_name = f".parts.{field_type}"
 
     message("Metadata", name=(2, str, False))
     message("Entry", value=(2, "Metadata", False))  # of a map: its key is left out
@@ -74,7 +74,7 @@ def left_on_the_server() -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_temporary_folder(tmp_path_factory):
+def _temporary_folder(tmp_path_factory):
     """Servers of these tests make their folders here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
@@ -84,7 +84,7 @@ def _own_temporary_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def recording(_own_temporary_folder):
+def recording(_temporary_folder):
     with running_server() as running:
         yield running
 
@@ -184,7 +184,7 @@ def test_stopping_what_does_not_run_and_wrong_times_are_refused(profiles):
 
 def test_a_profile_that_is_not_stopped_is_discarded(recorder, profiles, tmp_path):
     profiles.StartProfile(profile_service_pb2.StartProfileRequest(max_seconds=0.1), timeout=60)
-    until(lambda: left_on_the_server() == [])
+    wait_for(lambda: left_on_the_server() == [])
     with pytest.raises(sc.InvalidRequestError, match=r"the last one ran for 0.1 s, its max_seconds, and was discarded"):
         recorder.profile(tmp_path / "traces").stop()
     with recorder.profile(tmp_path / "traces") as profile:
@@ -199,7 +199,7 @@ def test_a_restart_of_the_mesh_throws_it_away(recording, tmp_path):
         profile.start()
         assert len(left_on_the_server()) == 1
         os.kill(worker, 9)
-        until(lambda: left_on_the_server() == [])
+        wait_for(lambda: left_on_the_server() == [])
         with pytest.raises(sc.InvalidRequestError, match=r"the last one ended with the mesh, which restar") as refused:
             profile.stop()
         assert refused.value.reason == "PROFILE_STATE"

@@ -19,7 +19,7 @@ def put(stub, **header):
 
 
 @pytest.mark.parametrize("axes", [{"x": 1 << 40}, {f"a{i}": 1 << 62 for i in range(16)}], ids=["large", "absurd"])
-def test_a_mesh_of_more_devices_than_there_are_has_its_own_error(channel, axes):
+def test_a_mesh_of_more_devices_than_there_are_has_a_specific_error(channel, axes):
     with pytest.raises(grpc.RpcError) as caught:
         put(array_service_pb2_grpc.ArrayServiceStub(channel), mesh=mesh(**axes), spec={"spec": {}})
     check(caught.value, INVALID, "NOT_ENOUGH_DEVICES", "mesh", "asks for")

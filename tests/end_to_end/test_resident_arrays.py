@@ -95,16 +95,16 @@ def test_deleting_returns_the_number_of_deleted_arrays(client):
 
 @pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
 def test_an_operand_that_is_there_brings_its_mesh_and_its_spec(either, x):
-    over = sc.Mesh(a=4, b=2)
-    with either.put(x, mesh=over, spec=P("b", "a")) as there:
+    mesh = sc.Mesh(a=4, b=2)
+    with either.put(x, mesh=mesh, spec=P("b", "a")) as there:
         result = either.diff(there, axis=0)
         same(result.array, np.diff(x, axis=0))
-        assert result.plan.mesh.axes == over.axes
+        assert result.plan.mesh.axes == mesh.axes
         assert result.plan.operands[0].spec == P("b", "a")
 
 
 @pytest.mark.parametrize(
-    ("put", "wanted", "shape"),
+    ("put", "placement", "shape"),
     pairs_of(
         [P("x", None), P(None, "x"), P(None, None)],
         [
@@ -120,11 +120,11 @@ def test_an_operand_that_is_there_brings_its_mesh_and_its_spec(either, x):
     ),
     ids=str,
 )
-def test_an_operand_that_is_there_may_be_wanted_elsewhere(client, put, wanted, shape):
-    over, spec = wanted
+def test_an_operand_on_the_mesh_may_be_required_elsewhere(client, put, placement, shape):
+    mesh, spec = placement
     x = np.random.default_rng(5).standard_normal(shape)
     with client.put(x, mesh=MESH, spec=put) as there:
-        same(client.diff(there, axis=0, mesh=over, spec=spec).array, np.diff(x, axis=0))
+        same(client.diff(there, axis=0, mesh=mesh, spec=spec).array, np.diff(x, axis=0))
         same(there.get(), x)
 
 
@@ -148,7 +148,7 @@ def test_results_that_stay_are_operands_of_the_next_call(either, x):
         same(once.get(), np.diff(x, axis=0))
 
 
-def test_many_stay_at_once_each_with_its_own_values(client):
+def test_many_stay_at_once_with_different_values(client):
     kept = [client.diff(X + i, axis=0, append=float(i), mesh=MESH, spec=ROWS, keep=True).array for i in range(20)]
     assert [array.handle for array in client.list()] == [array.handle for array in kept]
     for i, array in enumerate(kept):
@@ -156,14 +156,14 @@ def test_many_stay_at_once_each_with_its_own_values(client):
     assert client.delete(*kept) == 20
 
 
-@pytest.mark.parametrize("over", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
+@pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
 @pytest.mark.parametrize("n", [0, 1])
-def test_what_stays_has_no_memory_in_common_with_what_it_was_made_of(client, over, n):
+def test_a_kept_result_shares_no_memory_with_its_operand(client, mesh, n):
     x = client.empty(LARGE.shape)
     x[...] = LARGE
     with (
-        client.put(x, mesh=over, spec=ROWS) as there,
-        client.diff(x, n=n, axis=0, mesh=over, spec=ROWS, keep=True).array as result,
+        client.put(x, mesh=mesh, spec=ROWS) as there,
+        client.diff(x, n=n, axis=0, mesh=mesh, spec=ROWS, keep=True).array as result,
         client.diff(there, n=n, axis=0, keep=True).array as again,
     ):
         x[...] = np.nan
@@ -173,18 +173,18 @@ def test_what_stays_has_no_memory_in_common_with_what_it_was_made_of(client, ove
             same(values, np.diff(LARGE, n=n, axis=0))
 
 
-@pytest.mark.parametrize("over", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
+@pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
 @pytest.mark.parametrize("spec", [ROWS, P(None, "x")], ids=str)
-def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, over, spec):
+def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, mesh, spec):
     rows = 4096
     x = np.random.default_rng(6).standard_normal((rows, 64))
     with (
-        streaming.put(x, mesh=over, spec=spec) as there,
-        streaming.diff(x, n=0, axis=0, mesh=over, spec=spec, keep=True).array as kept,
+        streaming.put(x, mesh=mesh, spec=spec) as there,
+        streaming.diff(x, n=0, axis=0, mesh=mesh, spec=spec, keep=True).array as kept,
     ):
         for value in (np.nan, -1.0):  # of the same size: into the same regions
-            with streaming.put(np.full_like(x, value), mesh=over, spec=spec):
-                streaming.diff(np.full_like(x, value), n=0, axis=0, mesh=over, spec=spec)
+            with streaming.put(np.full_like(x, value), mesh=mesh, spec=spec):
+                streaming.diff(np.full_like(x, value), n=0, axis=0, mesh=mesh, spec=spec)
         same(there.get(), x)
         same(kept.get(), x)
 
@@ -199,7 +199,7 @@ def test_results_got_before_stay_as_they_are_when_memory_is_used_again(client):
         same(first[1:], LARGE[1:])
 
 
-def test_clients_see_their_own_arrays_and_may_use_those_whose_handle_they_have(server, client):
+def test_clients_list_only_their_arrays_and_may_use_those_whose_handle_they_have(server, client):
     with client.put(X, mesh=MESH, spec=ROWS) as ours:
         with sc.connect(server.address) as other:
             assert other.list() == []
@@ -212,7 +212,7 @@ def test_clients_see_their_own_arrays_and_may_use_those_whose_handle_they_have(s
         same(ours.get(), X)
 
 
-def test_an_array_that_is_made_repeatedly_needs_the_memory_of_few(client):
+def test_an_array_that_is_computed_repeatedly_needs_the_memory_of_few(client):
     others = client.usage().arrays  # those that other tests' connections still hold; they may only become fewer
     h = client.put(X, mesh=MESH, spec=ROWS)
     for _ in range(5):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import chunk, details, mesh, open_channel, operand, spec, tensor
-from end_to_end.processes import X, holds_nothing, until
+from end_to_end.processes import X, holds_nothing, wait_for
 
 import shardcall as sc
 from shardcall import P
@@ -66,7 +66,7 @@ def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(forgetful):
             os.kill(worker, signal.SIGSTOP)
             try:
                 call = pool.submit(client.diff, there, axis=0)
-                until(lambda: client.usage().regions > 0)
+                wait_for(lambda: client.usage().regions > 0)
                 assert client.delete(there) == 1
             finally:
                 os.kill(worker, signal.SIGCONT)
@@ -75,7 +75,7 @@ def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(forgetful):
         assert results
         for result in results:
             same(result, np.diff(x, axis=0))
-        until(lambda: holds_nothing(client))
+        wait_for(lambda: holds_nothing(client))
 
 
 def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(forgetful):
@@ -83,7 +83,7 @@ def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(forgetful)
         before = client.put(X, mesh=MESH, spec=ROWS)
         (worker,) = forgetful.worker_pids()
         os.kill(worker, signal.SIGKILL)
-        until(lambda: client.usage().arrays == 0)
+        wait_for(lambda: client.usage().arrays == 0)
         after = client.put(X + 1, mesh=MESH, spec=ROWS)  # the next mesh's first, as that was of the last
         for use in (before.get, lambda: client.describe(before), lambda: client.diff(before, axis=0)):
             with pytest.raises(sc.ArrayLostError, match="which the mesh no longer has"):
@@ -92,7 +92,7 @@ def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(forgetful)
         same(after.get(), X + 1)
         assert [array.handle for array in client.list()] == [after.handle]
         after.delete()
-        until(lambda: holds_nothing(client))
+        wait_for(lambda: holds_nothing(client))
 
 
 def test_a_lease_ends_unless_it_is_renewed(forgetful):
@@ -100,21 +100,21 @@ def test_a_lease_ends_unless_it_is_renewed(forgetful):
         arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
         kept = client.put(X)
         handle = arrays.PutArray(iter([put_request()]), timeout=60).array.handle
-        until(lambda: client.usage().leases == 1)
+        wait_for(lambda: client.usage().leases == 1)
         with pytest.raises(grpc.RpcError) as caught:
             next(arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60))
         assert details(caught.value)["ErrorInfo"].reason == "ARRAY_LOST"
         assert not arrays.RenewLease(array_service_pb2.RenewLeaseRequest(lease_id=LEASE), timeout=60).holds_arrays
         same(kept.get(), X)
         client.delete(kept)
-        until(lambda: holds_nothing(client))
+        wait_for(lambda: holds_nothing(client))
 
 
 def test_arrays_whose_objects_the_caller_lost_are_deleted_and_the_others_are_not(forgetful):
     with sc.connect(forgetful.address) as client:
         kept = client.put(X)
         client.put(X)
-        until(lambda: client.usage().arrays == 1)
+        wait_for(lambda: client.usage().arrays == 1)
         same(kept.get(), X)
 
 
@@ -166,7 +166,7 @@ def test_arrays_beyond_the_limits_are_refused_until_others_are_deleted(server_fa
             first.delete()
             may_put_again(client)
             may_put_again(third)
-        until(lambda: holds_nothing(client))
+        wait_for(lambda: holds_nothing(client))
 
 
 @pytest.mark.parametrize(
@@ -201,52 +201,52 @@ def test_what_cannot_be_put_is_refused_and_leaves_nothing(client, arrays, header
         arrays.PutArray(iter([put_request(**header)]), timeout=60)
     assert details(caught.value)["ErrorInfo"].reason == reason
     assert not arrays.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=60).arrays
-    until(lambda: nothing_of_it_is_left(client))
+    wait_for(lambda: nothing_of_it_is_left(client))
 
 
 def test_a_truth_value_that_is_neither_is_refused_in_a_stream_too(client, arrays):
-    kind = tensor(2 << 20, element_type=array_pb2.ELEMENT_TYPE_BOOL)
-    streamed = put_request(array=kernel_service_pb2.Operand(type=kind, streamed={}))
+    array_type = tensor(2 << 20, element_type=array_pb2.ELEMENT_TYPE_BOOL)
+    streamed = put_request(array=kernel_service_pb2.Operand(type=array_type, streamed={}))
     chunks = [chunk(0, 0, 1 << 20).chunk, array_pb2.TensorChunk(offset=1 << 20, data=bytes((1 << 20) - 1) + b"\2")]
     with pytest.raises(grpc.RpcError) as caught:
         arrays.PutArray(
             iter([streamed, *(array_service_pb2.PutArrayRequest(chunk=piece) for piece in chunks)]), timeout=10
         )
     assert details(caught.value)["ErrorInfo"].reason == "INVALID_OPERAND"
-    until(lambda: nothing_of_it_is_left(client))
+    wait_for(lambda: nothing_of_it_is_left(client))
 
 
 @pytest.fixture
 def half_a_put() -> Iterator[Iterator[array_service_pb2.PutArrayRequest]]:
     """Messages that stop in the middle of an array, until the test is over."""
-    over = threading.Event()
+    finished = threading.Event()
 
     def messages() -> Iterator[array_service_pb2.PutArrayRequest]:
         yield put_request(array=kernel_service_pb2.Operand(type=tensor(4, MIB // 8), streamed={}))
         yield array_service_pb2.PutArrayRequest(chunk=chunk(0, 0, MIB).chunk)
-        over.wait()
+        finished.wait()
 
     yield messages()
-    over.set()
+    finished.set()
 
 
 def test_a_put_that_is_cancelled_in_the_middle_leaves_nothing(client, arrays, half_a_put):
-    until(lambda: nothing_of_it_is_left(client))  # of the test before
+    wait_for(lambda: nothing_of_it_is_left(client))  # of the test before
     put = arrays.PutArray.future(half_a_put, timeout=30)
-    until(lambda: client.usage().bytes_in_use >= MIB)
+    wait_for(lambda: client.usage().bytes_in_use >= MIB)
     put.cancel()
-    until(lambda: nothing_of_it_is_left(client))
+    wait_for(lambda: nothing_of_it_is_left(client))
 
 
 def test_a_put_that_is_not_done_in_time_leaves_nothing(client, arrays, half_a_put):
     with pytest.raises(grpc.RpcError) as caught:
         arrays.PutArray(half_a_put, timeout=0.5)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    until(lambda: nothing_of_it_is_left(client))
+    wait_for(lambda: nothing_of_it_is_left(client))
 
 
 def test_a_put_that_ends_in_the_middle_is_refused(client, arrays, half_a_put):
     with pytest.raises(grpc.RpcError) as caught:
         arrays.PutArray(iter([next(half_a_put), next(half_a_put)]), timeout=60)
     assert details(caught.value)["ErrorInfo"].reason == "SIZE_MISMATCH"
-    until(lambda: nothing_of_it_is_left(client))
+    wait_for(lambda: nothing_of_it_is_left(client))

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from conftest import running_server
-from end_to_end.processes import holds_nothing, until
+from end_to_end.processes import holds_nothing, wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import pairs_of
@@ -79,7 +79,7 @@ def always(x: np.ndarray) -> bool:
     return True
 
 
-def numpys_own(x: np.ndarray) -> bool:
+def is_numpys(x: np.ndarray) -> bool:
     return x.dtype.isbuiltin == 1
 
 
@@ -95,14 +95,14 @@ LAYOUTS: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], boo
     "strided": (strided, always),
     "repeated": (lambda x: np.broadcast_to(x[:1], x.shape), lambda x: x.ndim > 0),
     "unaligned": (unaligned, lambda x: x.size > 0),
-    "swapped": (swapped, lambda x: numpys_own(x) and x.itemsize > 1),
-    "swapped and strided": (lambda x: strided(swapped(x)), lambda x: numpys_own(x) and x.itemsize > 1),
+    "swapped": (swapped, lambda x: is_numpys(x) and x.itemsize > 1),
+    "swapped and strided": (lambda x: strided(swapped(x)), lambda x: is_numpys(x) and x.itemsize > 1),
     "read-only": (read_only, always),
     "in a file": (in_a_file, lambda x: x.size > 0),
     "list": (np.ndarray.tolist, listable),
     "scalar": (lambda x: x[()], lambda x: x.ndim == 0),
-    "DLPack": (OnlyDLPack, numpys_own),
-    "memoryview": (memoryview, numpys_own),
+    "DLPack": (OnlyDLPack, is_numpys),
+    "memoryview": (memoryview, is_numpys),
     "bytearray": (lambda x: bytearray(x.tobytes()), lambda x: x.dtype.name == "uint8"),
     "array.array": (lambda x: standard_library.array(x.dtype.char, x.tobytes()), lambda x: x.dtype.char in "bBhHlLfd"),
 }
@@ -223,7 +223,7 @@ def round_trip(client, streaming, short_chunks) -> Iterator[Callable[[Case], Non
 
     yield make
     assert client.list() == streaming.list() == short_chunks.list() == []
-    until(lambda: holds_nothing(short_chunks))
+    wait_for(lambda: holds_nothing(short_chunks))
 
 
 @settings(max_examples=200, deadline=None)

@@ -16,7 +16,7 @@ MANY = RANDOM.normal(size=4096)
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -95,17 +95,19 @@ LONG = {
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*SHORT, *LONG],
 )
-def test_functions_are_numpys(own, function, x):
+def test_functions_are_numpys(client, function, x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = function(x)
-    made = function(own.put(x, mesh=sc.Mesh(x=8)))
-    for ours, expected in zip(made, wanted, strict=True) if isinstance(wanted, tuple) else [(made, wanted)]:
-        assert ours.dtype == expected.dtype
-        np.testing.assert_allclose(ours.get() if isinstance(ours, sc.RemoteArray) else ours, expected, rtol=1e-6)
+        expected = function(x)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    results = function(client.put(x, mesh=sc.Mesh(x=8)))
+    results = results if isinstance(results, tuple) else (results,)
+    for ours, numpys in zip(results, expected, strict=True):
+        assert ours.dtype == numpys.dtype
+        np.testing.assert_allclose(ours.get() if isinstance(ours, sc.RemoteArray) else ours, numpys, rtol=1e-6)
 
 
-def test_masks_with_counts_that_are_close_share_programs(own, monkeypatch):
+def test_masks_with_counts_that_are_close_share_programs(client, monkeypatch):
     lengths, call = [], Namespace.call
 
     def noted(self, name, *operands, **arguments):
@@ -113,32 +115,32 @@ def test_masks_with_counts_that_are_close_share_programs(own, monkeypatch):
         return call(self, name, *operands, **arguments)
 
     monkeypatch.setattr(Namespace, "call", noted)
-    h = own.put(np.arange(4096), mesh=sc.Mesh(x=8))
+    h = client.put(np.arange(4096), mesh=sc.Mesh(x=8))
     for count in (1153, 1280, 0):
         np.testing.assert_array_equal(h[h < count].get(), np.arange(count))
-    assert [each for each in lengths if each is not None] == [1280, 1280, 0]
+    assert [length for length in lengths if length is not None] == [1280, 1280, 0]
 
 
-def test_numbers_of_one_ratio(own):
+def test_numbers_of_one_ratio(client):
     for arguments in ((-1, -256, 9), ([1, 2], [3, 4], 5)):
-        made, wanted = own.xp.geomspace(*arguments), np.geomspace(*arguments)
-        assert made.dtype == wanted.dtype
-        np.testing.assert_allclose(made.get(), wanted, rtol=1e-13)
+        result, expected = client.xp.geomspace(*arguments), np.geomspace(*arguments)
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(result.get(), expected, rtol=1e-13)
     with pytest.raises(ValueError, match="is 0"):
-        own.xp.geomspace(0, 1)
+        client.xp.geomspace(0, 1)
 
 
-def test_functions_of_subnamespaces_take_options(own):
-    h = own.put(np.nan_to_num(X), mesh=sc.Mesh(x=2))
-    spectrum = own.xp.fft.fft2(h, out_spec=sc.P(None, "x"))
+def test_functions_of_subnamespaces_take_options(client):
+    h = client.put(np.nan_to_num(X), mesh=sc.Mesh(x=2))
+    spectrum = client.xp.fft.fft2(h, out_spec=sc.P(None, "x"))
     assert spectrum.spec == sc.P(None, "x")
     np.testing.assert_allclose(spectrum.get(), np.fft.fft2(np.nan_to_num(X)), atol=1e-12)
-    assert own.xp.linalg.qr(X[3:9], mesh=sc.Mesh(x=2)).Q.mesh.axes == (("x", 2),)
-    assert own.xp.searchsorted(np.arange(9.0), h, out_spec=sc.P()).spec == sc.P(None, None)
+    assert client.xp.linalg.qr(X[3:9], mesh=sc.Mesh(x=2)).Q.mesh.axes == (("x", 2),)
+    assert client.xp.searchsorted(np.arange(9.0), h, out_spec=sc.P()).spec == sc.P(None, None)
 
 
-def test_wrong_arguments_are_refused(own):
-    h, x = own.put(X, mesh=sc.Mesh(x=8)), own.put(np.arange(60))
+def test_wrong_arguments_are_refused(client):
+    h, x = client.put(X, mesh=sc.Mesh(x=8)), client.put(np.arange(60))
     for call, error, says in (
         (lambda: np.partition(h, 13, axis=0), ValueError, "out of bounds"),
         (lambda: np.unravel_index(x, (3, 4)), ValueError, "give 0 to 11"),
@@ -147,8 +149,8 @@ def test_wrong_arguments_are_refused(own):
         (lambda: np.select([h], [h]), TypeError, "give conditions of bool"),
         (lambda: np.unique(h, axis=2), np.exceptions.AxisError, "axis 2"),
         (lambda: np.put_along_axis(h, np.array([[13]]), 0, 0), IndexError, "index 13"),
-        (lambda: own.xp.put_along_axis(X, np.array([[1]]), 0, 0), TypeError, "of this process"),
-        (lambda: np.diag(own.put(np.zeros((2, 2, 2)))), ValueError, "3 axes"),
+        (lambda: client.xp.put_along_axis(X, np.array([[1]]), 0, 0), TypeError, "of this process"),
+        (lambda: np.diag(client.put(np.zeros((2, 2, 2)))), ValueError, "3 axes"),
     ):
         with pytest.raises(error, match=says):
             call()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import shardcall as sc
@@ -181,7 +181,7 @@ def test_a_private_server_ends_with_its_owner():
             return True
         return False
 
-    until(gone)
+    wait_for(gone)
 
 
 def test_help_lists_every_command_and_setting():

@@ -33,9 +33,9 @@ CALLS = [
 
 @pytest.mark.parametrize(("name", "arguments", "keywords"), CALLS)
 def test_methods_are_numpys(client, name, arguments, keywords):
-    wanted = np.asarray(getattr(np, name)(X, *arguments, **keywords))
+    expected = np.asarray(getattr(np, name)(X, *arguments, **keywords))
     result = getattr(client, name)(X, *arguments, mesh=MESH, spec=P("x", None), **keywords)
-    np.testing.assert_array_equal(result.array, wanted, strict=True)
+    np.testing.assert_array_equal(result.array, expected, strict=True)
 
 
 def test_an_index_that_there_is_not_is_refused(client):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import token_of
-from end_to_end.processes import X, holds_nothing, is_busy, left_empty, until
+from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
 
 import shardcall as sc
 
@@ -54,7 +54,7 @@ def shared(array: np.ndarray) -> bool:
     raise AssertionError("the array is in no segment")
 
 
-def test_results_are_read_without_a_copy_and_own_their_memory(local: sc.Client):
+def test_results_are_read_without_a_copy_and_keep_their_memory(local: sc.Client):
     first = local.diff(LARGE, axis=0, prepend=0.0).array
     assert shared(first)
     assert first.flags.writeable
@@ -67,31 +67,31 @@ def test_results_are_read_without_a_copy_and_own_their_memory(local: sc.Client):
 
 def test_arrays_stay_valid_after_the_client_is_closed(tight: ServerProcess):
     with sc.connect(tight.address) as client:
-        result, made = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
-        made[...] = 3
+        result, empty = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
+        empty[...] = 3
     assert shared(result)
-    assert shared(made)
+    assert shared(empty)
     with sc.connect(tight.address) as other:  # whose segment is another
-        until(lambda: other.usage().segments == 0)
+        wait_for(lambda: other.usage().segments == 0)
         theirs = other.empty(LARGE.shape)
         theirs[...] = 9
         other.diff(theirs, axis=0)
         np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
-        assert (made == 3).all()
-        result[...] = made[...] = 5
+        assert (empty == 3).all()
+        result[...] = empty[...] = 5
 
 
 def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
     server = server_factory(devices=1)
     with sc.connect(server.address) as client:
-        result, made = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
+        result, empty = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
         assert shared(result)
-        assert shared(made)
+        assert shared(empty)
         server.process.kill()
         server.process.wait(10)
         np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
-        result[...] = made[:-1] = 5
-        assert (made[:-1] == result).all()
+        result[...] = empty[:-1] = 5
+        assert (empty[:-1] == result).all()
 
 
 def test_with_a_full_segment_results_come_as_streams(local: sc.Client):
@@ -115,8 +115,8 @@ def test_an_array_made_by_empty_is_an_operand_without_a_copy(server_factory):
         result = client.diff(x, axis=2, prepend=0.0).array
         np.testing.assert_array_equal(result, np.diff(x, axis=2, prepend=0.0))
         assert not shared(result)
-        most = client.usage().bytes_high_water
-        assert SEGMENT_BYTES + x.nbytes <= most < SEGMENT_BYTES + x.nbytes * 3 // 2
+        high_water = client.usage().bytes_high_water
+        assert SEGMENT_BYTES + x.nbytes <= high_water < SEGMENT_BYTES + x.nbytes * 3 // 2
     with sc.connect(server.address, shared_memory=False) as client:
         client.diff(x, axis=2, prepend=0.0)
         assert client.usage().bytes_high_water >= 2 * x.nbytes
@@ -292,17 +292,17 @@ def test_ctrl_c_gives_everything_back_and_the_client_goes_on(tight, shared_memor
             assert process.stdout.readline() == "first\n"
             os.kill(worker, signal.SIGSTOP)
             process.stdin.write("\n")
-            until(lambda: is_busy(observer))
+            wait_for(lambda: is_busy(observer))
             time.sleep(0.5)  # gRPC forgets, and does not end, a call that is interrupted while it is being started
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
-            until(lambda: not is_busy(observer))
+            wait_for(lambda: not is_busy(observer))
             os.kill(worker, signal.SIGCONT)
-            until(lambda: holds_nothing(observer))
+            wait_for(lambda: holds_nothing(observer))
             process.stdin.write("\n")
             assert process.stdout.readline() == "second\n"
             assert process.wait(30) == 0
-            until(lambda: holds_nothing(observer))
+            wait_for(lambda: holds_nothing(observer))
         finally:
             os.kill(worker, signal.SIGCONT)
             process.kill()

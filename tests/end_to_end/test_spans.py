@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import running_server
 from end_to_end.messages import execute, open_channel, operand
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from end_to_end.raw_stream import item, opened, prepare
 
 import shardcall as sc
@@ -73,9 +73,9 @@ class Collector:
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[Collector]:
-    made = Collector()
-    yield made
-    made.close()
+    collector_under_test = Collector()
+    yield collector_under_test
+    collector_under_test.close()
 
 
 @pytest.fixture(scope="module", params=["CallStream", "Execute"])
@@ -121,7 +121,7 @@ def root_of(spans: list, parent: int):
 
 def test_a_call_is_a_span_that_continues_its_callers_trace(collector, traced, method):
     trace_id, parent = in_a_span(lambda: traced.diff(X, n=3, axis=0))
-    until(lambda: len(collector.of_trace(trace_id)) > 1)
+    wait_for(lambda: len(collector.of_trace(trace_id)) > 1)
     spans = collector.of_trace(trace_id)
     call = root_of(spans, parent)
     assert call.name == f"shardcall.v1/{method}"
@@ -135,7 +135,7 @@ def test_a_call_is_a_span_that_continues_its_callers_trace(collector, traced, me
     assert "shardcall" in collector.services
 
 
-def test_each_item_of_a_frame_has_a_trace_of_its_own(collector, traced):
+def test_every_item_of_a_frame_has_a_separate_trace(collector, traced):
     """A state without a parent belongs to no trace."""
     x = np.arange(8.0)
     traces = [int.from_bytes(os.urandom(16), "big") or 1 for _ in range(3)]
@@ -150,7 +150,7 @@ def test_each_item_of_a_frame_has_a_trace_of_its_own(collector, traced):
         for number in range(4):
             np.testing.assert_array_equal(stream.result(number), np.diff(x))
     for number, trace_id in enumerate(traces):
-        until(lambda trace_id=trace_id: len(collector.of_trace(trace_id)) > 1)
+        wait_for(lambda trace_id=trace_id: len(collector.of_trace(trace_id)) > 1)
         call = root_of(collector.of_trace(trace_id), number + 1)
         assert (call.name, call.trace_state) == ("shardcall.v1/CallStream", f"v={number}")
     assert not any(span.trace_state == "v=3" for span in collector.spans)
@@ -158,7 +158,7 @@ def test_each_item_of_a_frame_has_a_trace_of_its_own(collector, traced):
 
 def test_its_phases_are_spans_below_it_and_within_its_time(collector, traced):
     trace_id, parent = in_a_span(lambda: traced.diff(X, n=2, axis=0))
-    until(lambda: len(collector.of_trace(trace_id)) > 1)
+    wait_for(lambda: len(collector.of_trace(trace_id)) > 1)
     spans = collector.of_trace(trace_id)
     call = root_of(spans, parent)
     phases = [span for span in spans if span is not call]
@@ -181,7 +181,7 @@ def test_a_refused_call_is_a_span_with_its_reason(collector, traced):
         errors.append(caught.value)
 
     trace_id, parent = in_a_span(refused)
-    until(lambda: bool(collector.of_trace(trace_id)))
+    wait_for(lambda: bool(collector.of_trace(trace_id)))
     call = root_of(collector.of_trace(trace_id), parent)
     assert attributes(call)["shardcall.reason"] == "AXIS_OUT_OF_RANGE"
     assert attributes(call)["shardcall.request_id"] == errors[0].request_id
@@ -191,7 +191,7 @@ def test_a_refused_call_is_a_span_with_its_reason(collector, traced):
 def test_a_stream_has_a_phase_of_sending(collector, traced):
     large = np.zeros((512, 1024))
     trace_id, parent = in_a_span(lambda: traced.copy(large))
-    until(lambda: len(collector.of_trace(trace_id)) > 1)
+    wait_for(lambda: len(collector.of_trace(trace_id)) > 1)
     spans = collector.of_trace(trace_id)
     assert root_of(spans, parent).name == "shardcall.v1/ExecuteStream"
     assert {"receive", "send"} <= {span.name for span in spans}
@@ -200,7 +200,7 @@ def test_a_stream_has_a_phase_of_sending(collector, traced):
 def test_a_trace_that_its_caller_does_not_keep_is_not_sent(collector, traced):
     unsampled, _ = in_a_span(lambda: traced.diff(X, axis=0), sampled=False)
     sampled, _ = in_a_span(lambda: traced.diff(X, axis=0))
-    until(lambda: bool(collector.of_trace(sampled)))
+    wait_for(lambda: bool(collector.of_trace(sampled)))
     assert not collector.of_trace(unsampled)
 
 
@@ -212,7 +212,7 @@ def test_a_call_without_a_trace_begins_one(collector, traced):
         return [span for span in parentless if attributes(span).get("shardcall.received_bytes") == x.nbytes]
 
     traced.diff(x, axis=0)
-    until(lambda: bool(roots()))
+    wait_for(lambda: bool(roots()))
     assert {span.name for span in roots()} <= {"shardcall.v1/Execute", "shardcall.v1/CallStream"}
 
 

@@ -21,7 +21,7 @@ ARRAYS = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -29,14 +29,14 @@ def own(server):
 
 def same(ours, expected):
     if isinstance(expected, tuple | list):
-        for each, wanted in zip(ours, expected, strict=True):
-            same(each, wanted)
+        for item, expected_item in zip(ours, expected, strict=True):
+            same(item, expected_item)
         return
-    made, expected = np.asarray(ours.get() if isinstance(ours, sc.RemoteArray) else ours), np.asarray(expected)
-    assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
+    result, expected = np.asarray(ours.get() if isinstance(ours, sc.RemoteArray) else ours), np.asarray(expected)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
     small = expected.dtype.itemsize <= 4 or expected.dtype == np.complex64
     tolerance = 4e-3 if expected.dtype == np.float16 else 2e-5 if small else 1e-11
-    np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)
 
 
 REDUCTIONS = ("nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd", "median", "nanmedian")
@@ -126,52 +126,52 @@ def outcome(function, x):
 
 
 def check(client, x, spec, function):
-    wanted = outcome(function, x)
-    made = outcome(function, client.put(x, mesh=sc.Mesh(x=8), spec=spec))
-    if isinstance(wanted, Exception):
-        assert isinstance(made, TypeError | ValueError | ZeroDivisionError)
+    expected = outcome(function, x)
+    result = outcome(function, client.put(x, mesh=sc.Mesh(x=8), spec=spec))
+    if isinstance(expected, Exception):
+        assert isinstance(result, TypeError | ValueError | ZeroDivisionError)
     else:
-        same(made, wanted)
+        same(result, expected)
 
 
 @pytest.mark.parametrize("function", SHORT.values(), ids=SHORT)
-def test_functions_are_numpys(own, function):
-    check(own, HOLES, sc.P("x"), function)
+def test_functions_are_numpys(client, function):
+    check(client, HOLES, sc.P("x"), function)
 
 
-def test_variances_of_integers_without_nan_are_numpys(own):
-    check(own, ARRAYS["int64"], sc.P("x"), lambda x: np.nanvar(x, axis=0, ddof=1))
+def test_variances_of_integers_without_nan_are_numpys(client):
+    check(client, ARRAYS["int64"], sc.P("x"), lambda x: np.nanvar(x, axis=0, ddof=1))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, "x")], ids=str)
 @pytest.mark.parametrize("name", ARRAYS)
 @pytest.mark.parametrize("function", [*SHORT.values(), *LONG.values()], ids=[*SHORT, *LONG])
-def test_functions_are_numpys_in_every_layout(own, name, spec, function):
-    check(own, ARRAYS[name], spec, function)
+def test_functions_are_numpys_in_every_layout(client, name, spec, function):
+    check(client, ARRAYS[name], spec, function)
 
 
-def test_counts_wait_for_the_largest_integer(own):
+def test_counts_wait_for_the_largest_integer(client):
     x = RANDOM.integers(0, 20, 4099)
-    h = own.put(x, mesh=sc.Mesh(x=8))
+    h = client.put(x, mesh=sc.Mesh(x=8))
     same(np.bincount(h), np.bincount(x))
     with pytest.raises(ValueError, match="negative integer"):
         np.bincount(h - 5)
     same(np.histogram(h * 0.1), np.histogram(x * 0.1))
 
 
-def test_softmax_and_logsumexp_are_scipys(own):
+def test_softmax_and_logsumexp_are_scipys(client):
     x = np.array([[1.0, -np.inf, 1000.0], [-np.inf, -np.inf, -np.inf]])
-    h = own.put(x, mesh=sc.Mesh(x=2))
-    same(own.xp.logsumexp(h, 1), np.array([1000.0, -np.inf]))
-    same(own.xp.logsumexp(h, 1, b=2.0, keepdims=True), np.array([[1000.0 + np.log(2)], [-np.inf]]))
-    same(own.xp.softmax(h[:1], 1), np.array([[0.0, 0, 1]]))
-    same(own.xp.log_softmax(h[0]), np.array([-999.0, -np.inf, 0]))
-    same(own.xp.logsumexp(own.put(np.array([1, 2]))), np.log(np.exp([1, 2]).sum()))
+    h = client.put(x, mesh=sc.Mesh(x=2))
+    same(client.xp.logsumexp(h, 1), np.array([1000.0, -np.inf]))
+    same(client.xp.logsumexp(h, 1, b=2.0, keepdims=True), np.array([[1000.0 + np.log(2)], [-np.inf]]))
+    same(client.xp.softmax(h[:1], 1), np.array([[0.0, 0, 1]]))
+    same(client.xp.log_softmax(h[0]), np.array([-999.0, -np.inf, 0]))
+    same(client.xp.logsumexp(client.put(np.array([1, 2]))), np.log(np.exp([1, 2]).sum()))
 
 
-def test_wrong_arguments_are_refused(own):
-    h = own.put(X, mesh=sc.Mesh(x=8))
+def test_wrong_arguments_are_refused(client):
+    h = client.put(X, mesh=sc.Mesh(x=8))
     for call, error, says in (
         (lambda: np.quantile(h, 2), ValueError, "from 0 to 1"),
         (lambda: np.quantile(h, h), TypeError, "pass q.get"),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel, token_of
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from end_to_end.scraping import log_lines, metrics_url, scrape
 
 import shardcall as sc
@@ -86,14 +86,14 @@ def kill_the_worker(running: ServerProcess, url: str) -> None:
     restarts = scrape(url).total("shardcall_mesh_restarts_total")
     (worker,) = running.worker_pids()
     os.kill(worker, 9)
-    until(lambda: scrape(url).total("shardcall_mesh_restarts_total") > restarts)
+    wait_for(lambda: scrape(url).total("shardcall_mesh_restarts_total") > restarts)
 
 
-def test_a_restart_is_counted_by_its_kind_and_begins_an_epoch(observed):
+def test_a_restart_is_counted_by_its_reason_and_begins_an_epoch(observed):
     running, url, _ = observed
     before = scrape(url)
     kill_the_worker(running, url)
-    until(lambda: scrape(url).total("shardcall_ready") == 1)
+    wait_for(lambda: scrape(url).total("shardcall_ready") == 1)
     now = scrape(url)
     killed = {"name": "shardcall_mesh_restarts_total", "kind": "killed"}
     assert now.total(**killed) > before.total(**killed)
@@ -171,7 +171,7 @@ def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
             bad = client.submit("add", bad, 1)
         with pytest.raises(sc.InvalidOperandError):
             bad.get()
-        until(lambda: sum(line["event"] == "call failed" for line in list(log_lines(log))[before:]) == 21)
+        wait_for(lambda: sum(line["event"] == "call failed" for line in list(log_lines(log))[before:]) == 21)
     first, *others = [line for line in list(log_lines(log))[before:] if line["event"] == "call failed"]
     assert (first["kernel"], first["level"], first["reason"]) == ("power", "info", "INVALID_VALUE")
     assert {(line["level"], line["reason"]) for line in others} == {("debug", "INVALID_VALUE")}
@@ -234,7 +234,7 @@ def test_status_reports_why_the_mesh_ended_while_it_is_away(observed):
     said = json.loads(status(running.address, "--json").stdout)
     assert said["usage"]["mesh"]["restarts"] >= 1
     assert "signal 9" in said["usage"]["mesh"]["last_exit_reason"]
-    until(lambda: scrape(url).total("shardcall_ready") == 1)
+    wait_for(lambda: scrape(url).total("shardcall_ready") == 1)
 
 
 def test_status_without_a_server_or_without_the_scope_says_what_to_do(server, tmp_path):

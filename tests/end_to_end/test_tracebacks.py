@@ -168,7 +168,7 @@ def test_the_full_form_has_all_frames_and_the_error_of_grpc(client: sc.Client, m
     assert str(full) == str(short)
 
 
-def test_the_frames_and_the_error_of_a_callers_own_class_are_shown(client: sc.Client) -> None:
+def test_the_frames_and_the_error_of_a_callers_class_are_shown(client: sc.Client) -> None:
     error = failure(lambda: client.diff(Unreadable()))
     assert len(frames(error)) == 1
     assert "a fault of the caller's own class" in "".join(traceback.format_exception(error.__cause__))

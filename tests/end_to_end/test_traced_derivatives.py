@@ -65,8 +65,8 @@ def test_several_arguments_and_other_results(client):
         return scale * (gap**2).sum(), {"gap": gap, "count": np.int64(3)}
 
     p, q = Point(np.arange(4.0), np.ones(2)), Point(np.ones(4), None)
-    made = client.value_and_grad(distance, argnums=(0, 1), has_aux=True)(p, q, 2, None)
-    (value, others), (by_p, by_q) = made
+    result = client.value_and_grad(distance, argnums=(0, 1), has_aux=True)(p, q, 2, None)
+    (value, others), (by_p, by_q) = result
     assert float(value) == 2 * ((p.x - 1) ** 2).sum()
     assert np.array_equal(others["gap"].get(), p.x - 1)
     assert int(others["count"]) == 3
@@ -77,7 +77,7 @@ def test_several_arguments_and_other_results(client):
     assert np.array_equal(gradient.x.get(), by_q.x.get())
 
 
-def test_arguments_that_are_one_array_have_a_gradient_each(client):
+def test_arguments_that_are_one_array_have_separate_gradients(client):
     u = client.put(np.arange(4.0))
     by_x, by_y = client.grad(lambda x, y: (x * x * y + u).sum(), argnums=(0, 1))(u, u)
     assert np.array_equal(by_x.get(), 2 * np.arange(4.0) ** 2)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from end_to_end.processes import is_busy, until
+from end_to_end.processes import is_busy, wait_for
 
 import shardcall as sc
 from shardcall_core.graphs.graph import Graph, Node, Value, to_text
@@ -155,7 +155,7 @@ def test_a_loop_without_end_leaves_others_served(client, server):
     loop = {"graph": to_text(Graph((node,), (Value(0, 0),))), "carried": (0,)}
     with pytest.raises(sc.DeadlineExceededError):
         client.call("graph", np.zeros(4), np.float64(1), np.int64(2**62), **loop, timeout=0.7)
-    until(lambda: not is_busy(client))
+    wait_for(lambda: not is_busy(client))
     assert client.call("graph", np.zeros(4), 1.0, np.int64(10**5), **loop).array.tolist() == [1e5] * 4
     assert server.worker_pids() == pids
 
@@ -164,7 +164,7 @@ def endless(client, *, between=False):
     """The result of a loop without end, or of what is computed from its result."""
     f = client.jit(lambda u, n: client.xp.fori_loop(0, n, lambda i, s: s + u, u * 2) + 1)
     result = f(np.zeros(4), 2**62) if between else client.xp.fori_loop(0, 2**62, lambda i, s: s + 1, np.zeros(4))
-    until(lambda: is_busy(client))
+    wait_for(lambda: is_busy(client))
     return result
 
 
@@ -174,16 +174,16 @@ def test_the_usage_has_the_progress_of_loops(client, server):
 
     with sc.connect(server.address) as other:
         bounded = other.xp.fori_loop(0, 10**12, lambda i, s: s + 1, np.zeros(4))
-        until(lambda: progress(bounded.handle))
+        wait_for(lambda: progress(bounded.handle))
         first = progress(bounded.handle)
         assert first.iterations > 0
         assert first.iterations + first.iterations_left == 10**12
         assert " of 1,000,000,000,000 iterations in " in str(client.usage())
-        until(lambda: progress(bounded.handle).iterations > first.iterations)
+        wait_for(lambda: progress(bounded.handle).iterations > first.iterations)
         without_end = other.xp.while_loop(lambda s: s[0] >= 0, lambda s: s + 1, np.zeros(4))
-        until(lambda: progress(without_end.handle))
+        wait_for(lambda: progress(without_end.handle))
         assert " of " not in str(progress(without_end.handle))
-    until(lambda: not is_busy(client))
+    wait_for(lambda: not is_busy(client))
     assert client.usage().loops == ()
 
 
@@ -191,25 +191,25 @@ def test_the_usage_has_the_progress_of_loops(client, server):
 def test_a_loop_stops_when_its_results_are_dropped(client, between):
     result = endless(client, between=between)
     del result
-    until(lambda: not is_busy(client))
+    wait_for(lambda: not is_busy(client))
     client.synchronize()  # raises nothing
 
 
 def test_a_loop_stops_when_its_results_are_deleted(client):
     client.delete(endless(client, between=True))
-    until(lambda: not is_busy(client))
+    wait_for(lambda: not is_busy(client))
     result, others = endless(client), []
     others.append(client.jit(lambda u: u + 1)(result))
     del result
     assert is_busy(client)  # another call waits for it
     others.clear()
-    until(lambda: not is_busy(client))
+    wait_for(lambda: not is_busy(client))
 
 
 def test_the_end_of_a_with_block_stops_loops(client, server):
     with sc.connect(server.address) as other:
         result = endless(other)
         last = result + 1
-    until(lambda: not is_busy(client))
+    wait_for(lambda: not is_busy(client))
     with pytest.raises(sc.ArrayLostError):
         last.get()

@@ -31,7 +31,7 @@ def line_of(offset):
     return f"{__file__}:{network.__code__.co_firstlineno + offset}"
 
 
-def test_a_plan_has_a_step_for_each_call(client):
+def test_a_plan_has_a_step_for_every_call(client):
     u = client.put(np.ones((65, 16)), mesh=AXES, spec=("x", None))
     plan = client.jit(lambda u, w: network(client.xp, u, w)).plan(u, sc.Array((16, 6), "float64"))
     diff, _, loop, _, _, cond, matmul = plan.steps
@@ -78,11 +78,11 @@ def test_long_plans_are_printed_in_part(client):
 def test_derivatives_batches_and_loops_in_slices_have_steps(client):
     u = client.put(np.ones((6, 4)), mesh=AXES, spec=("x", None))
     (step,) = client.grad(lambda u: np.sin(u).sum()).plan(u).steps
-    assert [each.kernel for each in step.bodies[0]] == ["sin", "sum"]
+    assert [step.kernel for step in step.bodies[0]] == ["sin", "sum"]
     (step,) = client.vmap(lambda row: row * 2).plan(u).steps
     assert step.bodies[0][0].results[0].type == sc.Array(4, "float64")
     sliced = client.jit(lambda u, n: np.cos(client.xp.fori_loop(0, n, lambda _, s: s * 0.5, u)))
-    assert [[each.kernel for each in plan.steps] for plan in sliced.plan(u, 5)] == [["multiply"], ["cos"]]
+    assert [[step.kernel for step in plan.steps] for plan in sliced.plan(u, 5)] == [["multiply"], ["cos"]]
 
 
 def test_a_plan_of_an_edited_function_states_what_differs(client):

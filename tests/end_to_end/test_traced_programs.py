@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shardcall as sc
-from shardcall._src.traced.tracing import Tracing
+from shardcall._src.traced.tracing import FunctionTracer
 
 U = np.random.default_rng(5).normal(size=(13, 9))
 LARGE = np.random.default_rng(6).normal(size=(64, 64))
@@ -26,15 +26,15 @@ def put(client, array):
 
 def calls(client, function, *args, **kwargs):
     """The calls that the server gets for a call of a function, by kernel."""
-    made = []
+    recorded = []
     submit, run = client._sender.submit, client._run
-    client._sender.submit = lambda owner, call, *rest, **how: made.append(call) or submit(owner, call, *rest, **how)
-    client._run = lambda call, *rest, **how: made.append(call) or run(call, *rest, **how)
+    client._sender.submit = lambda owner, call, *rest, **how: recorded.append(call) or submit(owner, call, *rest, **how)
+    client._run = lambda call, *rest, **how: recorded.append(call) or run(call, *rest, **how)
     try:
         result = function(*args, **kwargs)
     finally:
         del client._sender.submit, client._run
-    return result, [call.message.kernel for call in made]
+    return result, [call.message.kernel for call in recorded]
 
 
 def step(u, dt):
@@ -98,7 +98,7 @@ def test_what_arrays_have_is_traced(client, name):
     assert kernels == ["graph"]
     expected = function(np, U)
     for result, want in zip(
-        *[each if isinstance(each, tuple) else (each,) for each in (results, expected)], strict=True
+        *[item if isinstance(item, tuple) else (item,) for item in (results, expected)], strict=True
     ):
         assert result.dtype == want.dtype
         assert np.allclose(result.get(), want, rtol=1e-12)
@@ -169,11 +169,11 @@ def test_results_may_be_arguments_constants_and_the_same(client):
     def f(u):
         return u, u, w, 3.5, np.arange(3)
 
-    made = f(w)
-    for result, expected in zip(made, (U, U, U, 3.5, np.arange(3)), strict=True):
+    recorded = f(w)
+    for result, expected in zip(recorded, (U, U, U, 3.5, np.arange(3)), strict=True):
         assert np.array_equal(result.get(), expected)
-    made[0].delete()
-    assert np.array_equal(made[1].get(), w.get())
+    recorded[0].delete()
+    assert np.array_equal(recorded[1].get(), w.get())
 
 
 def test_results_have_the_specs_that_are_asked_for(client):
@@ -181,8 +181,8 @@ def test_results_have_the_specs_that_are_asked_for(client):
         return u + 1, u.sum(axis=0)
 
     u = put(client, U)
-    assert [each.spec for each in client.jit(f)(u)] == [sc.P("x", None), sc.P(None)]
-    assert [each.spec for each in client.jit(f, out_specs=[(None, "x")])(u)] == [sc.P(None, "x"), sc.P(None)]
+    assert [item.spec for item in client.jit(f)(u)] == [sc.P("x", None), sc.P(None)]
+    assert [item.spec for item in client.jit(f, out_specs=[(None, "x")])(u)] == [sc.P(None, "x"), sc.P(None)]
 
 
 def test_donated_arrays_are_deleted_after_the_call(client):
@@ -213,9 +213,9 @@ def test_static_arguments_are_those_of_the_caller(client):
         client.jit(lambda u, how: u)(u, "double")
 
 
-def test_a_function_is_traced_once_for_each_structure_and_type(client, monkeypatch):
+def test_a_function_is_traced_once_per_structure_and_type(client, monkeypatch):
     traces = []
-    monkeypatch.setattr(Tracing, "_traced", _counted(Tracing._traced, traces))
+    monkeypatch.setattr(FunctionTracer, "_traced", _counted(FunctionTracer._traced, traces))
     f = client.jit(lambda u, k: u * k["a"])
     u = put(client, U)
     for k in range(3):
@@ -230,9 +230,9 @@ def test_a_function_is_traced_once_for_each_structure_and_type(client, monkeypat
     assert len(traces) == 5
 
 
-def _counted(function, made):
+def _counted(function, recorded):
     def counted(*args, **kwargs):
-        made.append(args)
+        recorded.append(args)
         return function(*args, **kwargs)
 
     return counted
@@ -335,7 +335,7 @@ def test_loops_that_are_refused(client):
 def test_numbers_have_no_values_while_traced(client, convert):
     with pytest.raises(sc.TracingError, match=rf"{convert.__name__}\(\) needs the value .* static="):
         client.jit(lambda u, n: u * convert(n))(U, 7)
-    assert [int(each) for each in client.jit(lambda n: divmod(n, 3))(7)] == [2, 1]
+    assert [int(item) for item in client.jit(lambda n: divmod(n, 3))(7)] == [2, 1]
 
 
 def test_errors_of_arguments_are_raised_in_their_line(client):
@@ -374,8 +374,8 @@ def many_sines(u, count):
 
 
 def test_two_clients_with_one_function_compile_it_once(client, server):
-    own = client.jit(lambda u: np.tanh(u * 3.25).sum(axis=0) + 1)
-    own(np.ones((13, 9))).get()
+    step = client.jit(lambda u: np.tanh(u * 3.25).sum(axis=0) + 1)
+    step(np.ones((13, 9))).get()
     before = client.usage().programs
     with sc.connect(server.address) as other:
         total = other.jit(lambda v: [np.sin(v), np.add(np.sum(np.tanh(np.multiply(v, 3.25)), 0), 1)][1])

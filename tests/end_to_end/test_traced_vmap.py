@@ -27,12 +27,12 @@ def slopes(params, x):
 
 
 @pytest.mark.parametrize("spec", [("x", None), (None, "x")])
-def test_gradients_of_each_example(client, spec):
+def test_gradients_per_example(client, spec):
     params, x = {"w": W, "b": RANDOM.normal(size=7)}, client.put(X, mesh={"x": 4}, spec=spec)
-    each = client.vmap(client.grad(loss), in_axes=(None, 0))(params, x)
+    row = client.vmap(client.grad(loss), in_axes=(None, 0))(params, x)
     expected = [slopes(params, row) for row in X]
-    assert np.allclose(each["w"].get(), np.stack([by_w for by_w, _ in expected]), rtol=1e-12)
-    assert np.allclose(each["b"].get(), np.stack([by_b for _, by_b in expected]), rtol=1e-12)
+    assert np.allclose(row["w"].get(), np.stack([by_w for by_w, _ in expected]), rtol=1e-12)
+    assert np.allclose(row["b"].get(), np.stack([by_b for _, by_b in expected]), rtol=1e-12)
     total = client.grad(lambda params, x: client.vmap(loss, in_axes=(None, 0))(params, x).sum())(params, x)
     assert np.allclose(total["w"].get(), sum(by_w for by_w, _ in expected), rtol=1e-12)
 
@@ -43,12 +43,12 @@ def test_axes_are_those_of_trees_and_of_results(client):
         return {"sum": u * scale + v, "last": offset - u[-1], "scale": scale * 2}
 
     v, offset = RANDOM.normal(size=5), RANDOM.normal(size=13)
-    made = client.vmap(f, in_axes=([-2, None], None), out_axes={"sum": -1, "last": 0, "scale": 1})(
+    result = client.vmap(f, in_axes=([-2, None], None), out_axes={"sum": -1, "last": 0, "scale": 1})(
         [client.put(X, mesh={"x": 4}), (v,)], np.ones(2).sum() * np.ones(5), offset=offset
     )
-    assert np.array_equal(made["sum"].get(), np.stack([row * 2 + v for row in X], -1))
-    assert np.array_equal(made["last"].get(), offset - X[:, -1])
-    assert np.array_equal(made["scale"].get(), np.full((5, 13), 4.0))  # which is not mapped
+    assert np.array_equal(result["sum"].get(), np.stack([row * 2 + v for row in X], -1))
+    assert np.array_equal(result["last"].get(), offset - X[:, -1])
+    assert np.array_equal(result["scale"].get(), np.full((5, 13), 4.0))  # which is not mapped
 
 
 def test_functions_of_two_axes(client):
@@ -57,7 +57,7 @@ def test_functions_of_two_axes(client):
     assert np.allclose(client.jit(distances)(client.put(X, mesh={"x": 4}), X[:3]).get(), expected, rtol=1e-14)
 
 
-def test_loops_and_branches_are_those_of_each_index(client):
+def test_loops_and_branches_are_per_index(client):
     def steps(x, limit):
         return client.xp.while_loop(lambda x: x < limit, lambda x: x * 2, x)
 
@@ -65,7 +65,7 @@ def test_loops_and_branches_are_those_of_each_index(client):
         return client.xp.cond(y > 0, lambda x: x * 2, lambda x: -x, x)
 
     def scanned(x):
-        return client.xp.scan(lambda total, each: (total + each, total), 0.0, x)
+        return client.xp.scan(lambda total, row: (total + row, total), 0.0, x)
 
     starts = np.arange(1.0, 8)
     doubled = client.vmap(steps, (0, None))(starts, 50)

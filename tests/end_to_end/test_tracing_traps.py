@@ -45,9 +45,9 @@ def test_numbers_are_computed_as_python_computes_them(client, u):
     assert np.array_equal(powers(u, 2, 3).get(), U * 8)
     with pytest.raises(ZeroDivisionError):
         powers(u, 0, -1)
-    each = client.jit(lambda u, k: (k // 2, k % 2, -k, abs(k), k * np.ones(3), np.ones(3) / k, u[:, 0] + np.add(k, 1)))
+    step = client.jit(lambda u, k: (k // 2, k % 2, -k, abs(k), k * np.ones(3), np.ones(3) / k, u[:, 0] + np.add(k, 1)))
     expected = (-2, 1, 3, 3, -3 * np.ones(3), np.ones(3) / -3, U[:, 0] - 2)
-    for result, value in zip(each(u, -3), expected, strict=True):
+    for result, value in zip(step(u, -3), expected, strict=True):
         assert np.array_equal(result.get(), value)
 
 
@@ -201,7 +201,7 @@ def test_a_change_of_a_view_is_refused(client, u):
         with pytest.raises(sc.TracingError, match=r"assigns to a part of an array at .*test_tracing_traps.py:\d+"):
             client.jit(f)(u)
 
-    def own(u):
+    def change_copies(u):
         a = u * 2
         a += 1
         a[0] += 1
@@ -213,7 +213,7 @@ def test_a_change_of_a_view_is_refused(client, u):
 
     expected = U * 2 + 1
     expected[0] += 1
-    for result, value in zip(client.jit(own)(u), (expected, U[0] + 1, U.ravel() - 1, U), strict=True):
+    for result, value in zip(client.jit(change_copies)(u), (expected, U[0] + 1, U.ravel() - 1, U), strict=True):
         assert np.array_equal(result.get(), value)
 
 
@@ -359,7 +359,7 @@ def test_an_array_of_a_trace_is_refused_after_it(client, u):
     assert "traced" in repr(leaked[0])
 
 
-def test_a_loop_over_rows_is_a_part_of_the_program_if_it_is_short(client):
+def test_a_loop_through_rows_is_a_part_of_the_program_if_it_is_short(client):
     def total(u):
         result = 0
         for k, row in enumerate(u):
@@ -371,7 +371,7 @@ def test_a_loop_over_rows_is_a_part_of_the_program_if_it_is_short(client):
         client.jit(total)(client.put(np.ones(4096)))
 
 
-def test_an_error_of_the_function_is_its_own(client, u):
+def test_an_error_of_the_function_is_raised_unchanged(client, u):
     def f(u):
         raise KeyError("x")
 

@@ -31,9 +31,9 @@ def fd(client):
     return client.compile("diff", sc.Array(X.shape, "float64"), axis=1, mesh=MESH, spec=ROWS)
 
 
-@pytest.mark.parametrize(("over", "layout", "moved"), ELSEWHERE.values(), ids=ELSEWHERE)
-def test_a_compiled_call_refuses_to_move_an_operand_unless_it_may(client, fd, over, layout, moved):
-    with client.put(X, mesh=over, spec=layout) as h:
+@pytest.mark.parametrize(("mesh", "layout", "moved"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_compiled_call_refuses_to_move_an_operand_unless_it_may(client, fd, mesh, layout, moved):
+    with client.put(X, mesh=mesh, spec=layout) as h:
         with pytest.raises(
             sc.ShardingError, match=r"^x is float64\[16,4\] placed as .*compiled for P\('x', None\)"
         ) as no:

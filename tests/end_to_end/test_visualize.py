@@ -50,9 +50,12 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize(("over", "listed"), OTHERS.values(), ids=OTHERS)
-def test_arrays_on_different_devices_are_combined_only_on_an_explicit_mesh(client, over, listed):
-    with client.put(X, mesh=sc.Mesh(x=4), spec=P("x")) as here, client.put(X + 1, mesh=over, spec=P("x")) as there:
+@pytest.mark.parametrize(("other_mesh", "listed"), OTHERS.values(), ids=OTHERS)
+def test_arrays_on_different_devices_are_combined_only_on_an_explicit_mesh(client, other_mesh, listed):
+    with (
+        client.put(X, mesh=sc.Mesh(x=4), spec=P("x")) as here,
+        client.put(X + 1, mesh=other_mesh, spec=P("x")) as there,
+    ):
         for ask in (client.matmul, lambda *operands: client.plan("matmul", *operands)):
             with pytest.raises(sc.ShardingError) as caught:
                 ask(here, there)
@@ -65,7 +68,7 @@ def test_arrays_on_different_devices_are_combined_only_on_an_explicit_mesh(clien
                 "Client.reshard(array, mesh=…, keep=True)",
             ):
                 assert part in str(caught.value)
-        for common in (sc.Mesh(x=4), over, sc.Mesh(x=8)):
+        for common in (sc.Mesh(x=4), other_mesh, sc.Mesh(x=8)):
             np.testing.assert_allclose(client.matmul(here, there, mesh=common).array, X @ (X + 1))
 
 

@@ -14,7 +14,7 @@ from clusters import AgentProcess, Cluster
 from end_to_end.messages import token_of
 from faults.cutting_proxy import CuttingProxy
 
-from shardcall_core.wire.token_file import TOKEN_VARIABLE, own_name
+from shardcall_core.wire.token_file import TOKEN_VARIABLE, user_name
 
 _RUNS_S, _STANDS_S = 0.01, 1.2  # of a worker that gets almost no processor: a hundredth
 
@@ -37,7 +37,7 @@ class Hosts:
         """Starts a host's agent, as a service manager does after an exit."""
         self.cluster.hosts_address = self.proxies[name].address
         # Behind a proxy an agent finds no token by itself.
-        token = {TOKEN_VARIABLE: token_of(own_name())}
+        token = {TOKEN_VARIABLE: token_of(user_name())}
         return self.cluster.start_agent(name, *self.options[name], environment=token)
 
     def agent(self, name: str) -> AgentProcess:

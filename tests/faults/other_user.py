@@ -42,7 +42,7 @@ def connect_with_another_file(address: str) -> None:
     """The same, with a token file as a server of this user would have made it."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # none of the test's may be entered
         os.environ[token_file.FILE_VARIABLE] = f"{folder}/token"
-        token_file.make_own(f"{folder}/token")
+        token_file.create_missing(f"{folder}/token")
         connect(address)
 
 

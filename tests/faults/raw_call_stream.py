@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 from end_to_end import raw_stream
 from end_to_end.messages import call, tensor
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from google.rpc import error_details_pb2, status_pb2
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2, kernel_service_pb2_grpc
@@ -78,7 +78,7 @@ class RawCallStream:
 
     def answer(self, number: int) -> call_stream_pb2.StreamedAnswer:
         """Waits for the answer to a call."""
-        until(lambda: number in self.answers or not self._thread.is_alive())
+        wait_for(lambda: number in self.answers or not self._thread.is_alive())
         assert number in self.answers, self.rpc
         return self.answers[number]
 

@@ -211,7 +211,7 @@ def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(server_factory, 
 
 def test_the_gate_costs_a_call_next_to_nothing(figure):
     names = ("shardcall-timeout", "shardcall-request-id", "user-agent", "x-other")
-    user = token_file.own_name()
+    user = token_file.user_name()
     with closing(FileTokens(os.environ[token_file.FILE_VARIABLE])) as tokens:
         gate = Gate(tokens)
         metadata = (*((name, "1.0") for name in names), bearer(token_of(user)))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 from end_to_end.messages import execute, open_channel, operand, tensor
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from faults.bad_input_rows import METHODS, call
 
 import shardcall as sc
@@ -77,11 +77,11 @@ def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(server_f
     with sc.connect(server.address, shared_memory=False) as client, open_channel(server.address) as channel:
         (killed,) = server.worker_pids()
         os.kill(killed, signal.SIGKILL)
-        until(lambda: set(server.worker_pids()) - {killed})
+        wait_for(lambda: set(server.worker_pids()) - {killed})
         for starting in set(server.worker_pids()) - {killed}:
             os.kill(starting, signal.SIGSTOP)
         try:
-            until(lambda: not client.usage().mesh.ready)
+            wait_for(lambda: not client.usage().mesh.ready)
             with ThreadPoolExecutor(len(REQUESTS)) as pool:
                 codes = dict(zip(REQUESTS, pool.map(lambda method: code_of(channel, method), REQUESTS), strict=True))
         finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall import P
@@ -67,7 +67,7 @@ class Folder:
         killed = set(self.server.worker_pids())
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        until(lambda: not killed & set(self.server.worker_pids()))
+        wait_for(lambda: not killed & set(self.server.worker_pids()))
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ def test_a_folder_that_is_read_only_costs_only_compiling(folder, full):
             folder.programs.chmod(0o700)
         assert not any(folder.call().values())
         assert all(folder.call().values())
-    until(lambda: "could not be kept on disk" in folder.log.read_text())
+    wait_for(lambda: "could not be kept on disk" in folder.log.read_text())
 
 
 def test_a_full_disk_costs_only_compiling(folder, full):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
-from end_to_end.processes import holds_nothing, left_empty, until
+from end_to_end.processes import holds_nothing, left_empty, wait_for
 from faults import slow_kernel
 from faults.gauges import MIB, AllowedGrowth, Gauges, drift_report, growth
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
@@ -63,7 +63,7 @@ class PrivateServer:
         """Gives a principal "bob" a new token; returns it when the server knows it."""
         bob = token_file.Entry.make("bob", ["run"])
         token_file.replace(str(self.tokens), [*self._others(), bob])
-        until(lambda: self._knows(bob))
+        wait_for(lambda: self._knows(bob))
         return bob
 
     def remove_bob(self) -> None:
@@ -75,7 +75,7 @@ class PrivateServer:
     def _knows(self, entry: token_file.Entry) -> bool:
         with open_channel(self.server.address, token=entry.token) as channel, RawCallStream(channel) as stream:
             stream.send(diff_of(8), run(0, X))
-            until(lambda: 0 in stream.answers or stream.rpc.done())
+            wait_for(lambda: 0 in stream.answers or stream.rpc.done())
             return 0 in stream.answers
 
 
@@ -110,7 +110,7 @@ def test_thousands_of_calls_in_flight_are_answered_or_refused_by_the_limit(strea
         stream.send(diff_of(8))
         for first in range(0, calls, 100):
             stream.send(*(run(number, X) for number in range(first, min(first + 100, calls))))
-        until(lambda: len(stream.answers) == calls or stream.rpc.done())
+        wait_for(lambda: len(stream.answers) == calls or stream.rpc.done())
         refused = [answer for answer in stream.answers.values() if reason(answer)]
         for answer in refused:
             assert reason(answer) == "QUOTA_EXCEEDED"
@@ -191,7 +191,7 @@ def test_streams_that_end_at_any_moment_leave_nothing(private, times):
     server, chance = private.server, random.Random(18)
     with open_channel(server.address) as channel, sc.connect(server.address) as client:
         _leave_streams(channel, chance, times(200))
-        until(lambda: holds_nothing(client) and not client.usage().calls)
+        wait_for(lambda: holds_nothing(client) and not client.usage().calls)
 
 
 def _leave_streams(channel: grpc.Channel, chance: random.Random, count: int) -> None:
@@ -267,7 +267,7 @@ def test_a_removed_token_ends_its_streams_and_no_other(private, figure):
             if busy.rpc.done():
                 break
             busy.send(run(number, X))
-            until(lambda number=number: number in busy.answers or busy.rpc.done())
+            wait_for(lambda number=number: number in busy.answers or busy.rpc.done())
         assert idle.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
         figure(f"both streams ended within {time.monotonic() - began:.2f} s of the change of the file")
         assert busy.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
@@ -278,7 +278,7 @@ def test_a_removed_token_ends_its_streams_and_no_other(private, figure):
 def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_path, server_factory):
     """The thread that sends a stream's answers waits for the client, and holds one of the server's two streams."""
     path = tmp_path / "state" / "token"
-    user = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    user = token_file.Entry.make(token_file.user_name(), token_file.SCOPES)
     bob, carol = (token_file.Entry.make(name, ["run"]) for name in ("bob", "carol"))
     token_file.create(str(path), [user, bob, carol])
     server = server_factory("--token-file", str(path), "--max-call-streams", "2", devices=1)
@@ -304,7 +304,7 @@ def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_pa
             with contextlib.ExitStack() as streams:
                 stream = streams.enter_context(RawCallStream(kept))
                 stream.send(diff_of(8), run(0, X))
-                until(lambda: 0 in stream.answers or stream.rpc.done())
+                wait_for(lambda: 0 in stream.answers or stream.rpc.done())
                 if 0 in stream.answers:
                     streams.pop_all()
                     served.append(stream)
@@ -312,7 +312,7 @@ def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_pa
 
         assert not is_served()
         token_file.replace(str(path), [user, carol])
-        until(is_served)
+        wait_for(is_served)
         stalled.reads.set()
         assert stalled.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
         with served[0] as busy, sc.connect(server.address, token=user.token, call_stream=False) as client:
@@ -324,11 +324,11 @@ def _drain(server: ServerProcess, client: sc.Client, idle: RawCallStream, busy: 
     (worker,) = server.worker_pids()
     os.kill(worker, signal.SIGSTOP)
     busy.send(*(run(number, X) for number in range(1, 33)))
-    until(lambda: client.usage().calls == 32)
+    wait_for(lambda: client.usage().calls == 32)
     server.process.send_signal(signal.SIGTERM)
     assert idle.wait_ended() is grpc.StatusCode.OK
     assert idle.draining
-    until(lambda: busy.draining)
+    wait_for(lambda: busy.draining)
     os.kill(worker, signal.SIGCONT)
     for number in range(1, 33):
         assert result(busy.answer(number)).tolist() == DIFFERENCE
@@ -370,7 +370,7 @@ def test_memory_stays_flat_during_two_hundred_thousand_calls(streaming, channel,
         stream.send(diff_of(8))
         for first in range(0, calls, frame):
             stream.send(*(run(number, X, request_id=f"flat-{number}") for number in range(first, first + frame)))
-            until(lambda: len(stream.answers) == frame or stream.rpc.done())
+            wait_for(lambda: len(stream.answers) == frame or stream.rpc.done())
             assert all(result(answer).tolist() == DIFFERENCE for answer in stream.answers.values())
             stream.answers.clear()
             for pid, taken in samples.items():
@@ -388,7 +388,7 @@ def test_calls_of_a_stream_wait_for_the_mesh(private):
         stream.send(diff_of(8), run(0, X))
         stream.answer(0)
         os.kill(killed, signal.SIGKILL)
-        until(lambda: killed not in server.worker_pids())
+        wait_for(lambda: killed not in server.worker_pids())
         stream.send(*(run(number, X) for number in range(1, 20)))
         met = Counter(reason(stream.answer(number)) for number in range(1, 20))
         assert set(met) <= {"", "MESH_RESTARTED"}

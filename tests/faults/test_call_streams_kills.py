@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import call, open_channel
-from end_to_end.processes import alive, holds_nothing, left_empty, until
+from end_to_end.processes import alive, holds_nothing, left_empty, wait_for
 from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
 from faults.restarting import RestartingServer
 
@@ -78,7 +78,7 @@ class Callers:
     def answer_again(self) -> None:
         """Waits until calls that begin now are answered."""
         before = self.right
-        until(lambda: self.right > before + 2 * self._count)
+        wait_for(lambda: self.right > before + 2 * self._count)
 
 
 @contextmanager
@@ -98,21 +98,21 @@ def test_workers_killed_under_callers(server_factory, full, figure):
     kills, count = (20, CALLERS) if full else (1, FEW_CALLERS)
     with both(server.address, count) as callers, sc.connect(server.address) as client:
         streaming, unary = callers
-        until(lambda: client.usage().mesh.spare_ready)  # sooner than beside the callers
+        wait_for(lambda: client.usage().mesh.spare_ready)  # sooner than beside the callers
         with streaming.calling(), unary.calling():
             for one in callers:
                 one.answer_again()
             for _ in range(kills):
-                until(lambda: client.usage().mesh.spare_ready)
+                wait_for(lambda: client.usage().mesh.spare_ready)
                 worker = max(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
                 os.kill(worker, signal.SIGKILL)
-                until(lambda worker=worker: not alive(worker))
+                wait_for(lambda worker=worker: not alive(worker))
                 for one in callers:
                     one.answer_again()
         for one in callers:
             assert set(one.failed) <= {"MeshRestartedError"}
             figure(f"{kills} kills: {one.right} right, {dict(one.failed)}")
-        until(lambda: holds_nothing(client) and not client.usage().calls)
+        wait_for(lambda: holds_nothing(client) and not client.usage().calls)
 
 
 def test_front_ends_killed_under_callers(full, figure):
@@ -142,7 +142,7 @@ def launching() -> Iterator[ServerProcess]:
 def server(launching: ServerProcess) -> Iterator[ServerProcess]:
     """A server whose worker each test kills; it has another."""
     with sc.connect(launching.address) as client:
-        until(lambda: client.usage().mesh.ready)
+        wait_for(lambda: client.usage().mesh.ready)
     with left_empty(launching):
         yield launching
 
@@ -159,7 +159,7 @@ def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_t
         os.kill(worker, signal.SIGSTOP)
         stream.send(*(run(i, handles[i - 1], x, result_handles=[handles[i]]) for i in range(1, 33)))
         with sc.connect(server.address) as client:
-            until(lambda: client.usage().calls == 32)  # the calls before the last are launched
+            wait_for(lambda: client.usage().calls == 32)  # the calls before the last are launched
         os.kill(worker, signal.SIGKILL)
         assert [reason(stream.answer(i)) for i in range(1, 33)] == ["MESH_RESTARTED"] + 31 * ["ARRAY_LOST"]
         stream.send(delete(*handles), run(1001, x, slot=1))
@@ -176,7 +176,7 @@ def test_a_submitted_chain_whose_worker_is_killed_fails_at_its_first_call_and_is
         for _ in range(31):
             chain.append(client.submit("add", chain[-1], 1.0))
         with sc.connect(server.address) as other:
-            until(lambda: other.usage().calls == 32)
+            wait_for(lambda: other.usage().calls == 32)
         os.kill(worker, signal.SIGKILL)
         for array in reversed(chain[1:]):
             with pytest.raises(sc.ArrayLostError) as caught:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, call, execute, header, mesh, open_channel, operand, spec, token_of
-from end_to_end.processes import X, holds_nothing, left_empty, until
+from end_to_end.processes import X, holds_nothing, left_empty, wait_for
 from faults import slow_kernel
 from faults.canary import Canary
 
@@ -62,7 +62,7 @@ def is_quiet(client: sc.Client) -> bool:
 def settles(server: ServerProcess) -> None:
     """Waits until nothing is left of the callers that left."""
     with sc.connect(server.address, token=token_of("guest")) as client:
-        until(lambda: is_quiet(client))
+        wait_for(lambda: is_quiet(client))
 
 
 def half_sent(ended: threading.Event) -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
@@ -158,7 +158,7 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
         ThreadPoolExecutor(11) as pool,
     ):
         first = pool.submit(patient.call, "slow_to_compile", x, timeout=120)
-        until(lambda: patient.usage().calls == 1)
+        wait_for(lambda: patient.usage().calls == 1)
 
         def hurry(number: int) -> float:
             began = time.monotonic()
@@ -173,7 +173,7 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
         np.testing.assert_array_equal(first.result(120).array, x)
         for client in (streaming, unary):
             assert client.call("slow_to_compile", x).plan.kernel == "slow_to_compile"
-        until(lambda: is_quiet(patient))
+        wait_for(lambda: is_quiet(patient))
     events = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     compiled = [event["kernel"] for event in events if event["event"] == "compiled"]
     assert compiled.count("slow_to_compile") == 1
@@ -230,7 +230,7 @@ def test_many_dead_readers_block_no_others(leaving, times, figure):
 def canary_of(server: ServerProcess, times: Callable[[int], int]) -> str:
     """Computes for a while beside the other load; returns the outcome."""
     with Canary(server.address, devices=2, token=token_of("guest")) as canary:
-        until(lambda: canary.right + len(canary.errors) > times(500))
+        wait_for(lambda: canary.right + len(canary.errors) > times(500))
     canary.check()
     return f"p99 {1e3 * float(np.quantile(canary.seconds, 0.99)):.1f} ms"
 
@@ -245,12 +245,12 @@ def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):
         os.kill(worker, signal.SIGSTOP)
         try:
             first = stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60)
-            until(lambda: client.usage().program_device_bytes > 0)
+            wait_for(lambda: client.usage().program_device_bytes > 0)
             waiting = [stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60) for _ in range(5)]
-            until(lambda: client.usage().queued_calls == 5)
+            wait_for(lambda: client.usage().queued_calls == 5)
             for one in waiting[1:]:
                 one.cancel()
-            until(lambda: client.usage().queued_calls == 1)
+            wait_for(lambda: client.usage().queued_calls == 1)
             with pytest.raises(sc.DeadlineExceededError, match="waiting for the mesh"):
                 client.diff(X, axis=0, timeout=1.0)
             assert client.usage().queued_calls == 1
@@ -258,4 +258,4 @@ def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):
             os.kill(worker, signal.SIGCONT)
         for one in (first, waiting[0]):
             assert np.frombuffer(one.result().results[0].inline.data).tolist() == [1.0] * 5
-        until(lambda: is_quiet(client))
+        wait_for(lambda: is_quiet(client))

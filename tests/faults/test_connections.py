@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from faults import raw_connections as raw
 from faults.canary import Canary
 from grpc_reflection.v1alpha import reflection_pb2
@@ -245,7 +245,7 @@ def test_questions_that_never_end_take_no_call_s_thread(unharmed, silence, figur
     assert grpc.StatusCode.OK not in statuses
     with channel_to(unharmed.address) as channel:
         # Their callers get an answer before their slots are free.
-        until(lambda: _lists_services(channel, asked))
+        wait_for(lambda: _lists_services(channel, asked))
         assert channel.unary_unary(CHECK)(b"", timeout=120) == b"\x08\x01"
     figure(f"{len(calls)} questions that never came ended: { {s.name: statuses.count(s) for s in set(statuses)} }")
 
@@ -256,7 +256,7 @@ def test_stalled_health_checks_block_no_others(unharmed, silence, figure):
         probe = channels.pop().unary_unary(CHECK)
         assert probe(b"", timeout=60) == b"\x08\x01"
         stalled = [channel.stream_unary(CHECK).future(silence()) for channel in channels for _ in range(40)]
-        until(lambda: sum(call.done() for call in stalled) >= 96)  # the others hold threads, or wait for one
+        wait_for(lambda: sum(call.done() for call in stalled) >= 96)  # the others hold threads, or wait for one
         assert probe(b"", timeout=60) == b"\x08\x01"
         figure(f"beside {sum(not call.done() for call in stalled)} of {len(stalled)} stalled checks one was answered")
 

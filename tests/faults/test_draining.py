@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import pytest
 from conftest import ServerProcess
-from end_to_end.processes import X, alive, until
+from end_to_end.processes import X, alive, wait_for
 
 import shardcall as sc
 from shardcall._src.memory.segment import open_segment
@@ -63,7 +63,7 @@ def in_flight(
     os.kill(worker, signal.SIGSTOP)
     try:
         calls = [pool.submit(product, number) for number in range(AT_ONCE)]
-        until(lambda: clients[0].usage().calls == AT_ONCE)
+        wait_for(lambda: clients[0].usage().calls == AT_ONCE)
         yield calls
     finally:
         os.kill(worker, signal.SIGCONT)
@@ -85,7 +85,7 @@ def test_two_hundred_calls_in_flight_are_answered_and_new_ones_refused(server_fa
     def open_and_signal(*arguments):
         segment = open_segment(*arguments)
         server.process.send_signal(signal.SIGTERM)
-        until(lambda: is_refused(clients[0]))
+        wait_for(lambda: is_refused(clients[0]))
         return segment
 
     monkeypatch.setattr("shardcall._src.transfer.shared_memory_client.open_segment", open_and_signal)
@@ -120,12 +120,12 @@ def test_a_second_signal_ends_two_hundred_calls_at_once(server_factory, figure):
         (worker,) = server.worker_pids()[:1]
         with in_flight(server, clients, pool) as calls:
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: is_refused(clients[0]))
+            wait_for(lambda: is_refused(clients[0]))
             server.process.send_signal(signal.SIGTERM)
             began = time.monotonic()
             assert server.process.wait(60) == 128 + signal.SIGTERM
             figure(f"ended {time.monotonic() - began:.2f} s after the second signal")
-            until(lambda: not alive(worker))
+            wait_for(lambda: not alive(worker))
         for call in calls:
             with pytest.raises(sc.ServerUnavailableError):
                 call.result(60)
@@ -144,9 +144,9 @@ def test_signals_that_another_thread_takes_count_too(server_factory):
         client.diff(X, axis=0)
         os.kill(server.worker_pids()[0], signal.SIGSTOP)
         last = pool.submit(client.diff, X, axis=0, timeout=120)
-        until(lambda: client.usage().calls == 1)
+        wait_for(lambda: client.usage().calls == 1)
         signal_another_thread()
-        until(lambda: is_refused(client))
+        wait_for(lambda: is_refused(client))
         signal_another_thread()
         assert server.process.wait(60) == 128 + signal.SIGTERM
         with pytest.raises(sc.ServerUnavailableError):
@@ -168,7 +168,7 @@ def test_new_calls_are_refused_while_the_server_drains(server_factory, full, fig
             (worker,) = server.worker_pids()
             os.kill(worker, signal.SIGSTOP)
             last = [pool.submit(client.diff, X, axis=0, timeout=120) for client in clients[:2]]
-            until(lambda clients=clients: clients[0].usage().calls == len(clients[:2]))
+            wait_for(lambda clients=clients: clients[0].usage().calls == len(clients[:2]))
             refused = [threading.Event() for _ in range(2 * CLIENTS)]
             callers = [
                 pool.submit(_ask_while_it_serves, clients[i % CLIENTS], event) for i, event in enumerate(refused)

@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, alive, until
+from end_to_end.processes import X, alive, wait_for
 from faults.restarting import RestartingServer
 
 import shardcall as sc
@@ -64,7 +64,7 @@ def test_clients_find_the_next_server_at_the_address_and_nothing_is_mistaken(res
             calls = [pool.submit(_call_repeatedly, client, back) for client in clients]
             children = restarting.children()
             restarting.kill()
-            until(lambda children=children: not any(alive(pid) for pid in children))
+            wait_for(lambda children=children: not any(alive(pid) for pid in children))
             restarting.start()
             back.set()
             for call in calls:
@@ -110,21 +110,21 @@ def _answers_soon(client: sc.Client) -> None:
             return False
         return True
 
-    until(answers)
+    wait_for(answers)
 
 
 def test_a_front_end_killed_in_a_call_takes_worker_and_spare_with_it(restarting):
     before = shared_memory_names()
     with sc.connect(restarting.address, connect_timeout=60) as client, ThreadPoolExecutor(1) as pool:
         client.diff(LARGE, axis=0)
-        until(lambda: client.usage().mesh.spare_ready)
+        wait_for(lambda: client.usage().mesh.spare_ready)
         children = restarting.children()
         assert len(children) == 2
         for pid in children:  # stopped, they cannot see the end of their front end
             restarting.stop(pid)
         call = pool.submit(client.diff, LARGE, axis=0, timeout=60)
         restarting.kill()
-        until(lambda: not any(alive(pid) for pid in children))
+        wait_for(lambda: not any(alive(pid) for pid in children))
         with pytest.raises(sc.ServerUnavailableError):
             call.result(120)
     assert shared_memory_names() <= before

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 
@@ -147,7 +147,7 @@ def test_no_handle_shows_other_data(forgetful, figure, seed, count, kills):
 def end_mesh(server: ServerProcess) -> None:
     (worker,) = server.worker_pids()
     os.kill(worker, signal.SIGKILL)
-    until(lambda: worker not in server.worker_pids())
+    wait_for(lambda: worker not in server.worker_pids())
 
 
 def resident_mib(pid: int) -> float:
@@ -168,7 +168,7 @@ def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful, figur
             del h
             client.synchronize()
             gc.collect()
-            until(lambda: client.usage().arrays == 1)
+            wait_for(lambda: client.usage().arrays == 1)
 
         make(max(count // 10, 500))
         pids = [os.getpid(), forgetful.process.pid, *forgetful.worker_pids()]

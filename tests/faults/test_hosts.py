@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from clusters import child_pids
-from end_to_end.processes import alive, holds_nothing, until
+from end_to_end.processes import alive, holds_nothing, wait_for
 from faults.gauges import Gauges
 from faults.host_callers import TIMEOUT_S, Callers, connections_to
 from faults.host_faults import (
@@ -68,7 +68,7 @@ def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, outag
     with sc.connect(hosts.cluster.address, shared_memory=False) as watching:  # it keeps no segment
         _works(watching, _LONG_CALLS if rounds > 1 else _LONG_CALLS[:1])
         with Callers().calling(hosts.cluster.address) as callers:
-            until(lambda: len(callers.ended) >= 40)
+            wait_for(lambda: len(callers.ended) >= 40)
             before, connected = Gauges.of(front_end, 0), connections_to(hosts.cluster.address)
             for i in range(rounds):
                 name = _HOSTS[(i // len(faults) + 1) % len(_HOSTS)]
@@ -79,8 +79,8 @@ def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, outag
             assert connections_to(hosts.cluster.address) >= connected
         assert callers.wrong == []
         assert hosts.cluster.process.poll() is None
-        until(lambda: holds_nothing(watching))
-        until(lambda: Gauges.of(front_end, 0).descriptors <= before.descriptors + _MORE_DESCRIPTORS)
+        wait_for(lambda: holds_nothing(watching))
+        wait_for(lambda: Gauges.of(front_end, 0).descriptors <= before.descriptors + _MORE_DESCRIPTORS)
     figure(
         f"{outage}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, errors {callers.errors()}; "
         f"the last call that the mesh had failed {_summary(noticed)} after the fault, and the next right answer came "
@@ -99,20 +99,20 @@ def _one_round(
     restarts = client.usage().mesh.restarts
     with ThreadPoolExecutor(1) as pool:
         large = pool.submit(_call_for_long, client, how)
-        until(lambda: client.usage().calls >= 3)
+        wait_for(lambda: client.usage().calls >= 3)
         struck_at = time.monotonic()
         struck = fault(hosts, name)
-        until(lambda: client.usage().mesh.restarts > restarts)
+        wait_for(lambda: client.usage().mesh.restarts > restarts)
         seen_at = back_at = time.monotonic()
         if struck.is_gone:
-            until(lambda: client.usage().mesh.missing.startswith(f"{name} (gone for "))
+            wait_for(lambda: client.usage().mesh.missing.startswith(f"{name} (gone for "))
         if struck.mend is not None:
             back_at = time.monotonic()
             struck.mend()
-        until(lambda: callers.next_right(seen_at) is not None)
-        until(lambda: callers.all_answered(struck_at))
+        wait_for(lambda: callers.next_right(seen_at) is not None)
+        wait_for(lambda: callers.all_answered(struck_at))
         error_reason, answered_at = large.result(TIMEOUT_S)
-    until(lambda: client.usage().mesh.ready)
+    wait_for(lambda: client.usage().mesh.ready)
     assert client.usage().mesh.missing == ""
     right_at = callers.next_right(seen_at)
     assert right_at is not None
@@ -153,12 +153,12 @@ def test_nothing_is_left_when_agents_and_front_end_end():
     with proxied_cluster(1, *_LIMITS, **options) as hosts, sc.connect(hosts.cluster.address) as client:
         for ends, name in enumerate(_HOSTS, 1):
             kill_worker(hosts, name)
-            until(lambda ends=ends: client.usage().mesh.restarts >= ends and client.usage().mesh.ready)
+            wait_for(lambda ends=ends: client.usage().mesh.restarts >= ends and client.usage().mesh.ready)
         pids = [hosts.cluster.process.pid]
         for agent in hosts.cluster.agents.values():
             pids += [agent.process.pid, *child_pids(agent.process.pid)]
         leaver = hosts.agent("h2")
         leaver.process.terminate()
         assert leaver.process.wait(60) == 0
-        until(lambda: client.usage().mesh.missing != "")
-    until(lambda: not any(map(alive, pids)))
+        wait_for(lambda: client.usage().mesh.missing != "")
+    wait_for(lambda: not any(map(alive, pids)))

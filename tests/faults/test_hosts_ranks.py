@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from clusters import Cluster, child_pids, running_cluster
 from end_to_end.messages import token_of
-from end_to_end.processes import X, alive, until
+from end_to_end.processes import X, alive, wait_for
 from faults.host_faults import proxied_cluster
 from faults.scripted_agent import ScriptedAgent, hello
 
@@ -40,9 +40,9 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
         pids = [cluster.agents["h1"].process.pid, *cluster.agents["h1"].worker_pids()]
         cluster.agents["h1"].process.send_signal(signal.SIGTERM)
         assert cluster.agents["h1"].process.wait(60) == 0
-        until(lambda: not any(map(alive, pids)))
+        wait_for(lambda: not any(map(alive, pids)))
 
-        until(lambda: client.usage().mesh.missing.startswith("h1 (gone for "))
+        wait_for(lambda: client.usage().mesh.missing.startswith("h1 (gone for "))
         host = client.usage().mesh.hosts[0]
         assert (host.name, host.present, host.device_count) == ("h1", False, 1)
         info = client.server_info()  # and at once
@@ -56,7 +56,7 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
         refused.log.wait_for(r"host h1 has 3 devices and had 1 when the mesh was formed; give --devices 1")
         assert refused.process.wait(60) == 2
         other_jax = hello("h2", devices=1, jax="9.9")
-        with ScriptedAgent(cluster.hosts_address, token_of(token_file.own_name()), other_jax) as agent:
+        with ScriptedAgent(cluster.hosts_address, token_of(token_file.user_name()), other_jax) as agent:
             code, details = agent.end()
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert f"has JAX 9.9 (jaxlib {version('jaxlib')}) and the hosts that joined first have" in details
@@ -68,10 +68,10 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
         assert (info.ready, info.missing) == (True, "")
 
         cluster.start_agent("h2", "--devices", "1").log.wait_for('"joined"')
-        until(lambda: len(client.usage().mesh.hosts) == 2)
+        wait_for(lambda: len(client.usage().mesh.hosts) == 2)
         assert [(host.name, host.process_index) for host in client.usage().mesh.hosts] == [("h1", 0), ("h2", -1)]
         cluster.agents["h1"].process.kill()
-        until(lambda: client.usage().mesh.hosts[0].name == "h2")
+        wait_for(lambda: client.usage().mesh.hosts[0].name == "h2")
         _works(client)
         assert client.usage().mesh.missing == ""
 
@@ -86,7 +86,7 @@ def test_agents_outlast_a_front_end_and_join_the_next():
         (worker,) = first.worker_pids()["h1"]
         first.process.kill()
         first.process.wait(60)
-        until(lambda: not alive(worker))
+        wait_for(lambda: not alive(worker))
         assert first.agents["h1"].process.poll() is None
         second = Cluster(1, ports, {})
         try:

@@ -38,7 +38,7 @@ def waiting() -> Iterator[Cluster]:
 
 @pytest.fixture
 def user_token() -> str:
-    return token_of(token_file.own_name())
+    return token_of(token_file.user_name())
 
 
 def test_a_host_is_welcome(waiting, user_token):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess
 from end_to_end.messages import F64, call, check, execute, open_channel, operand, tensor, token_of
-from end_to_end.processes import X, until
+from end_to_end.processes import X, wait_for
 from faults.cutting_proxy import CuttingProxy
 
 import shardcall as sc
@@ -37,7 +37,7 @@ def proxy(server: ServerProcess) -> Iterator[CuttingProxy]:
 def observer(server: ServerProcess) -> Iterator[sc.Client]:
     """A client with a direct connection; no arrays are on the mesh when it connects."""
     with sc.connect(server.address, shared_memory=False) as client:
-        until(lambda: not client.usage().arrays)
+        wait_for(lambda: not client.usage().arrays)
         yield client
 
 
@@ -68,7 +68,7 @@ def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, fi
             connections = proxy.connections
             proxy.lose_answers()
             call = pool.submit(EFFECTS[effect], client)
-            until(lambda: observer.usage().arrays == 1)
+            wait_for(lambda: observer.usage().arrays == 1)
             proxy.cut()
             kept = call.result(120)
             assert proxy.connections > connections
@@ -87,7 +87,7 @@ def test_arrays_deleted_twice_by_one_call_are_reported_as_present(proxy, observe
         kept = client.put(X)
         proxy.lose_answers()
         call = pool.submit(client.delete, kept)
-        until(lambda: observer.usage().arrays == 0)
+        wait_for(lambda: observer.usage().arrays == 0)
         proxy.cut()
         assert call.result(120) == 1
 
@@ -99,11 +99,11 @@ def test_without_retries_a_lost_answer_is_an_error(proxy, observer):
     ):
         proxy.lose_answers()
         call = pool.submit(client.put, X)
-        until(lambda: observer.usage().arrays == 1)
+        wait_for(lambda: observer.usage().arrays == 1)
         proxy.cut()
         with pytest.raises(sc.ServerUnavailableError):
             call.result(120)
-        until(lambda: _lists_one(client))  # it is there, and its client could find it
+        wait_for(lambda: _lists_one(client))  # it is there, and its client could find it
 
 
 def _lists_one(client):
@@ -121,7 +121,7 @@ def test_large_arrays_are_sent_again_from_their_first_byte(proxy, observer):
         client.put(LARGE).delete()
         huge = np.tile(LARGE, (16, 1))  # 128 MiB
         call = pool.submit(client.put, huge)
-        until(lambda: observer.usage().bytes_in_use > 16 << 20)
+        wait_for(lambda: observer.usage().bytes_in_use > 16 << 20)
         proxy.cut()
         kept = call.result(120)
         np.testing.assert_array_equal(kept.get(), huge)

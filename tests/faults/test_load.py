@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import EXHAUSTED, chunk, details, execute, header, open_channel, operand, token_of
-from end_to_end.processes import X, holds_nothing, left_empty, until
+from end_to_end.processes import X, holds_nothing, left_empty, wait_for
 from faults.polite import Outcome, all_at_once
 
 import shardcall as sc
@@ -66,7 +66,7 @@ def small(channel: grpc.Channel) -> Callable[[], grpc.Future]:
 def settles(server: ServerProcess) -> None:
     """True if nothing is left of all those calls."""
     with sc.connect(server.address) as client:
-        until(lambda: is_quiet(client))
+        wait_for(lambda: is_quiet(client))
 
 
 def is_quiet(client: sc.Client) -> bool:
@@ -168,7 +168,7 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
             for one, whose, count in ((channel, "connection", 4), (more, "client", 6)):
                 stub = kernel_service_pb2_grpc.KernelServiceStub(one)
                 held += [stub.ExecuteStream(half(), timeout=60) for _ in range(count - len(held))]
-                until(lambda count=count: client.usage().calls == count)
+                wait_for(lambda count=count: client.usage().calls == count)
                 with pytest.raises(grpc.RpcError) as caught:
                     small(one)().result()
                 reason, subject, pushback = limit_of(caught.value)
@@ -196,7 +196,7 @@ def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow):
             stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
             held += [stub.ExecuteStream(half(), timeout=60) for _ in range(8)]
         stack.callback(ended.set)
-        until(lambda: third.usage().calls == 8)  # all upload slots
+        wait_for(lambda: third.usage().calls == 8)  # all upload slots
         for _ in range(3):
             np.testing.assert_array_equal(third.diff(X, axis=0, timeout=60).array, np.diff(X, axis=0))
         stub = kernel_service_pb2_grpc.KernelServiceStub(
@@ -226,7 +226,7 @@ def test_the_refusal_arrives_while_every_thread_is_busy(narrow):
         os.kill(worker, signal.SIGSTOP)
         try:
             futures = [small(channel)() for _ in range(1500)]
-            until(lambda: sum(future.done() for future in futures) >= 1492)
+            wait_for(lambda: sum(future.done() for future in futures) >= 1492)
         finally:
             os.kill(worker, signal.SIGCONT)
         for future in futures:
@@ -269,7 +269,7 @@ def test_one_greedy_client_does_not_starve_another(server, full, figure):
         quiet = waits(other)
         working = [pool.submit(work, greedy) for _ in range(64)]
         try:
-            until(lambda: other.usage().queued_calls > 20)
+            wait_for(lambda: other.usage().queued_calls > 20)
             crowd = {"another principal": waits(other), "another connection": waits(second)}
         finally:
             done.set()
@@ -288,10 +288,10 @@ def test_calls_that_wait_when_the_mesh_ends_go_to_the_next(narrow):
         (worker,) = narrow.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         launched = small(channel)()
-        until(lambda: client.usage().program_device_bytes > 0)
+        wait_for(lambda: client.usage().program_device_bytes > 0)
         waiting = [small(channel)() for _ in range(3)]  # with the first as many as a connection may have
-        until(lambda: client.usage().queued_calls == 3)
+        wait_for(lambda: client.usage().queued_calls == 3)
         os.kill(worker, signal.SIGKILL)
         assert details(launched.exception())["ErrorInfo"].reason == "MESH_RESTARTED"
         assert all(is_right(one.result()) for one in waiting)
-        until(lambda: is_quiet(client))
+        wait_for(lambda: is_quiet(client))

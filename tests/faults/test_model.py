@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from faults.restarting import RestartingServer
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -87,7 +87,7 @@ class World:
     def kill_worker(self) -> None:
         (worker,) = self.server.children()
         os.kill(worker, signal.SIGKILL)
-        until(lambda: worker not in self.server.children())
+        wait_for(lambda: worker not in self.server.children())
         self.done["worker killed"] += 1
 
     def restart(self) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
 import grpc
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from faults.restarting import RestartingServer
 
 import shardcall as sc
@@ -54,7 +54,7 @@ def test_who_takes_the_port_gets_no_token_that_is_worth_anything(figure):
         server.kill()
         with impostor(server.address) as brought:
             calling += [pool.submit(_ask_repeatedly, end, client) for client in clients[1::2]]
-            until(lambda: brought.total() >= 2 * CLIENTS)
+            wait_for(lambda: brought.total() >= 2 * CLIENTS)
         server.start()
         end.set()
         for ended in calling:

@@ -7,7 +7,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from end_to_end.processes import computing, until
+from end_to_end.processes import computing, wait_for
 from faults import slow_kernel
 from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_worker, works
 
@@ -38,7 +38,7 @@ def test_a_program_that_crashes_its_worker_is_reported_and_quarantined_after_thr
             worker = the_worker(server)
             busy = computing(worker)
             call = pool.submit(convolve, client)
-            until(busy)
+            wait_for(busy)
             os.kill(worker, signal.SIGSEGV)
             with pytest.raises(sc.MeshRestartedError):
                 call.result(300)
@@ -77,7 +77,7 @@ def test_a_kill_from_outside_quarantines_nothing(server_factory, times):
             worker = the_worker(server)
             busy = computing(worker)
             call = pool.submit(convolve, client)
-            until(busy)
+            wait_for(busy)
             os.kill(worker, signal.SIGKILL)
             with pytest.raises(sc.MeshRestartedError):
                 call.result(300)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import holds_nothing, until
+from end_to_end.processes import holds_nothing, wait_for
 from faults.gauges import AllowedGrowth, Gauges, drift_report, growth
 
 import shardcall as sc
@@ -184,7 +184,7 @@ def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
         assert watch.kills
         assert watch.counts.keys() >= {"small", "streamed", "shared", "kept", "planned", "cancelled", "bad input"}
         with sc.connect(server.address, shared_memory=False) as client:
-            until(lambda: holds_nothing(client))
+            wait_for(lambda: holds_nothing(client))
             usage = client.usage()
             assert not usage.queued_calls
             assert not usage.program_device_bytes

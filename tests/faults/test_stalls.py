@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, header, open_channel
-from end_to_end.processes import left_empty, until
+from end_to_end.processes import left_empty, wait_for
 from end_to_end.scraping import log_lines, metrics_url, scrape
 
 import shardcall as sc
@@ -93,7 +93,7 @@ def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, ended, stall)
         "the caller sent nothing for 1 s, the longest that the server waits; repeat the call, or start the server with "
         "a larger --stream-idle-s (STREAM_IDLE)"
     )
-    until(lambda: refusals(log) == before + 1)
+    wait_for(lambda: refusals(log) == before + 1)
 
 
 def test_a_caller_that_reads_nothing_gets_an_error(impatient, log):
@@ -103,7 +103,7 @@ def test_a_caller_that_reads_nothing_gets_an_error(impatient, log):
         get = array_service_pb2.GetArrayRequest(handle=bytes.fromhex(array.handle))
         stream = array_service_pb2_grpc.ArrayServiceStub(channel).GetArray(get, timeout=120)
         next(stream)
-        until(lambda: refusals(log) == before + 1)
+        wait_for(lambda: refusals(log) == before + 1)
         with pytest.raises(grpc.RpcError) as caught:
             list(stream)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

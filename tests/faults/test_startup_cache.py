@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server, start_server
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall import P
@@ -143,7 +143,7 @@ def mesh_restarts(server: ServerProcess, log: Path) -> None:
     """Kills the worker; its successor has compiled frequent calls again when this returns."""
     for pid in server.worker_pids():
         os.kill(pid, signal.SIGKILL)
-    until(lambda: "programs compiled ahead" in log.read_text())
+    wait_for(lambda: "programs compiled ahead" in log.read_text())
 
 
 def is_this_users_alone(cache: Path) -> None:

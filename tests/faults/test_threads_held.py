@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 from end_to_end.messages import open_channel, token_of
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2
@@ -34,7 +34,7 @@ def test_calls_whose_requests_never_come_leave_threads_for_others(server_factory
         begin = it.stream_unary("/shardcall.v1.KernelService/ListKernels").future
         calls = [begin(never(), timeout=120) for _ in range(_BEGUN)]
         try:
-            until(lambda: sum(call.done() for call in calls) > _BEGUN // 2)
+            wait_for(lambda: sum(call.done() for call in calls) > _BEGUN // 2)
             np.testing.assert_array_equal(client.diff(_X, axis=0, timeout=30).array, np.diff(_X, axis=0))
             refused = {call.code() for call in calls if call.done()}
             assert refused == {grpc.StatusCode.RESOURCE_EXHAUSTED}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from typer.testing import CliRunner
 
 import shardcall as sc
@@ -46,7 +46,7 @@ class TokenServer:
 def serving(tmp_path_factory) -> Iterator[TokenServer]:
     folder = tmp_path_factory.mktemp("served")
     path, log = folder / "state" / "token", folder / "log"
-    token_file.create(str(path), [(user := token_file.Entry.make(token_file.own_name(), token_file.SCOPES))])
+    token_file.create(str(path), [(user := token_file.Entry.make(token_file.user_name(), token_file.SCOPES))])
     with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
         yield TokenServer(server, path, log)
         server.process.terminate()
@@ -58,9 +58,9 @@ def serving(tmp_path_factory) -> Iterator[TokenServer]:
 @pytest.fixture
 def served(serving) -> TokenServer:
     """A server with one token, its owner's."""
-    user = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    user = token_file.Entry.make(token_file.user_name(), token_file.SCOPES)
     token_file.replace(str(serving.path), [user])
-    until(lambda: is_accepted(serving.server, user.token))
+    wait_for(lambda: is_accepted(serving.server, user.token))
     return serving
 
 
@@ -87,7 +87,7 @@ def test_a_token_is_added_and_removed_without_a_restart(served):
     server, path = served.server, served.path
     shardcall_token(path, "add", "bob", "--scopes", "run")
     token = shardcall_token(path, "show", "bob").strip()
-    until(lambda: is_accepted(server, token))
+    wait_for(lambda: is_accepted(server, token))
     with (
         sc.connect(server.address, token=token) as client,
         sc.connect(server.address, token=token, call_stream=False) as unary,
@@ -97,7 +97,7 @@ def test_a_token_is_added_and_removed_without_a_restart(served):
         assert "bob: run" in shardcall_token(path)
         assert token not in shardcall_token(path)
         assert shardcall_token(path, "remove", "bob") == "removed bob\n"
-        until(lambda: not is_accepted(server, token))
+        wait_for(lambda: not is_accepted(server, token))
         for one in (client, unary):
             with pytest.raises(sc.AccessDeniedError, match="was removed"):
                 one.diff([1.0, 4.0])
@@ -108,12 +108,12 @@ def test_a_principal_whose_token_is_new_has_its_arrays_still(served):
     server, path = served.server, served.path
     old, entries = token_file.Entry.make("bob", ["run", "arrays"]), token_file.read(str(path))
     token_file.replace(str(path), [*entries, old])
-    until(lambda: is_accepted(server, old.token))
+    wait_for(lambda: is_accepted(server, old.token))
     new = token_file.Entry.make("bob", ["run", "arrays"])
     with sc.connect(server.address, token=old.token) as before:
         kept = before.put(np.arange(4.0))
         token_file.replace(str(path), [*entries, new])
-        until(lambda: is_accepted(server, new.token) and not is_accepted(server, old.token))
+        wait_for(lambda: is_accepted(server, new.token) and not is_accepted(server, old.token))
         with sc.connect(server.address, token=new.token) as after:
             np.testing.assert_array_equal(after.get(kept.handle), np.arange(4.0))
 
@@ -132,12 +132,12 @@ def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, harm
     server, path = served.server, served.path
     kept, before = token_file.read(str(path)), len(served.refusals())
     harm(path)
-    until(lambda: len(served.refusals()) > before)
+    wait_for(lambda: len(served.refusals()) > before)
     assert is_accepted(server, kept[0].token)
     path.unlink(missing_ok=True)
     new = token_file.Entry.make("carol", ["run"])
     token_file.create(str(path), [new])
-    until(lambda: is_accepted(server, new.token))
+    wait_for(lambda: is_accepted(server, new.token))
     assert not is_accepted(server, kept[0].token)
     (refusal,) = served.refusals()[before:]
     assert kept[0].token not in str(refusal)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess
 from end_to_end.messages import open_channel
-from end_to_end.processes import X, alive, computing, until
+from end_to_end.processes import X, alive, computing, wait_for
 from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_worker, works
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -59,9 +59,9 @@ def test_a_program_beyond_the_limit_ends_and_calls_that_wait_are_served(server_f
         busy = computing(the_worker(server))
         began = time.monotonic()
         first = pool.submit(convolve, client)
-        until(busy)
+        wait_for(busy)
         second = pool.submit(convolve, plain)
-        until(lambda: client.usage().calls == 2)
+        wait_for(lambda: client.usage().calls == 2)
         small = [pool.submit(client.diff, X, axis=0, timeout=300) for _ in range(4)]
         with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows") as caught:
             first.result(300)
@@ -81,7 +81,7 @@ def leave(server: ServerProcess) -> None:
         busy = computing(the_worker(server))
         async with aio.connect(server.address) as client:
             call = asyncio.create_task(client.convolve(SIGNAL, WINDOW))
-            await asyncio.to_thread(until, busy)
+            await asyncio.to_thread(wait_for, busy)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
@@ -103,11 +103,11 @@ def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(serv
     with sc.connect(server.address) as client:
         compile_long(client)
         for restarts, go in enumerate([run_out_of_time, leave, leave, leave], 1):  # three may be held against it
-            until(lambda: client.usage().mesh.ready)
+            wait_for(lambda: client.usage().mesh.ready)
             compile_long(client)
             go(server)
             gone = time.monotonic()
-            until(lambda restarts=restarts: client.usage().mesh.restarts >= restarts)
+            wait_for(lambda restarts=restarts: client.usage().mesh.restarts >= restarts)
             took.append(time.monotonic() - gone)
             reason = "running kernel convolve continued for 0.5 s after its caller had gone"
             assert client.usage().mesh.last_exit_reason == reason
@@ -123,9 +123,9 @@ def test_a_call_that_left_while_another_runs_ends_nothing_before_its_launch(serv
         client.compile("convolve", sc.Array(SIGNAL.shape, "float32"), sc.Array(SHORTER.shape, "float32"))
         busy = computing(the_worker(server))
         running = pool.submit(client.convolve, SIGNAL, SHORTER, timeout=300)
-        until(busy)
+        wait_for(busy)
         with pytest.raises(sc.DeadlineExceededError):
             convolve(client, timeout=0.5)
         np.testing.assert_array_equal(running.result(300).array[:3], [1, 2, 3])
-        until(lambda: client.usage().mesh.restarts >= 1)
+        wait_for(lambda: client.usage().mesh.restarts >= 1)
         works(client)

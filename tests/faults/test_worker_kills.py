@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ServerProcess, start_server
-from end_to_end.processes import X, alive, holds_nothing, until
+from end_to_end.processes import X, alive, holds_nothing, wait_for
 
 import shardcall as sc
 
@@ -38,7 +38,7 @@ def works(client: sc.Client) -> None:
 
 def worker_and_spare(server: ServerProcess, client: sc.Client) -> tuple[int, int]:
     """The worker and the spare, once it is ready; the spare has no memory of calls and no threads of XLA's."""
-    until(lambda: client.usage().mesh.spare_ready and len(server.worker_pids()) == 2)
+    wait_for(lambda: client.usage().mesh.spare_ready and len(server.worker_pids()) == 2)
     by_threads = sorted(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
     return by_threads[1], by_threads[0]
 
@@ -52,7 +52,7 @@ def pss_mib(pid: int) -> float:
 def ends_cleanly_during_a_restart(server: ServerProcess, client: sc.Client) -> None:
     for pid in server.worker_pids():  # the spare too, so that the restart takes a while
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not client.usage().mesh.ready)
+    wait_for(lambda: not client.usage().mesh.ready)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(120) == 0
 
@@ -80,7 +80,7 @@ def test_a_spare_that_died_first_has_no_effect(server_factory, full):
         works(client)
         worker, spare = worker_and_spare(server, client)
         os.kill(spare, signal.SIGKILL)
-        until(lambda: spare not in server.worker_pids())
+        wait_for(lambda: spare not in server.worker_pids())
         assert worker_and_spare(server, client)[0] == worker
         assert client.usage().mesh.restarts == 0
         for _ in range(ends):
@@ -118,7 +118,7 @@ def test_spares_end_with_their_front_end(server_factory):
         else:
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(60) == 0
-        until(lambda pids=pids: not any(map(alive, pids)))
+        wait_for(lambda pids=pids: not any(map(alive, pids)))
 
 
 def test_a_server_set_to_keep_none_has_no_spare_and_a_signal_ends_it(server_factory):
@@ -183,11 +183,11 @@ def test_workers_killed_under_load_cost_no_right_answer(server_factory, full, fi
         worker, spare = worker_and_spare(server, client)
         calls = [pool.submit(callers.call_repeatedly, number) for number in range(clients)]
         stack.callback(callers.stopping.set)
-        until(lambda: len(callers.right) > clients)
+        wait_for(lambda: len(callers.right) > clients)
         for number in range(kills):
             killed.append((time.monotonic(), worker))
             os.kill(worker, signal.SIGKILL)
-            until(lambda: callers.next_right(killed[-1][0]) is not None)
+            wait_for(lambda: callers.next_right(killed[-1][0]) is not None)
             successor = spare
             if number == kills - 1:
                 callers.stopping.set()  # the next spare starts sooner without them
@@ -197,13 +197,13 @@ def test_workers_killed_under_load_cost_no_right_answer(server_factory, full, fi
             call.result(TIMEOUT_S + 60)
         assert callers.wrong == []
         assert client.usage().mesh.restarts >= len(killed)
-        until(lambda: holds_nothing(client))
+        wait_for(lambda: holds_nothing(client))
         pids = {*server.worker_pids(), *(pid for _, pid in killed)}
         # Ended processes that were not waited for would still be among the children.
         assert not {pid for _, pid in killed} & set(server.worker_pids())
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(120) == 0
-    until(lambda: not any(map(alive, pids)))
+    wait_for(lambda: not any(map(alive, pids)))
     assert {name for name in set(os.listdir("/dev/shm")) - before if "shardcall" in name} == set()
     figure(_summary(callers, [moment for moment, _ in killed]))
 
@@ -232,11 +232,11 @@ def test_restarts_with_and_without_a_spare(server_factory, times, figure):
         with sc.connect(server.address) as client:
             works(client)
             for _ in range(times(10) + 2):
-                until(lambda: ready(client))
+                wait_for(lambda: ready(client))
                 oldest = min(server.worker_pids(), key=lambda pid: -len(os.listdir(f"/proc/{pid}/task")))
                 began = time.monotonic()
                 os.kill(oldest, signal.SIGKILL)
-                until(lambda oldest=oldest: not alive(oldest))
+                wait_for(lambda oldest=oldest: not alive(oldest))
                 works(client)
                 took.append(time.monotonic() - began)
         return took
@@ -255,10 +255,10 @@ def test_a_second_signal_during_a_restart_ends_at_once(tmp_path):
         pids = server.worker_pids()
         os.kill(pids[0], signal.SIGKILL)
         process.send_signal(signal.SIGTERM)
-        until(lambda: "draining" in (tmp_path / "log").read_text() or process.poll() is not None)
+        wait_for(lambda: "draining" in (tmp_path / "log").read_text() or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) in (0, 128 + signal.SIGTERM)
-        until(lambda: not any(map(alive, pids)))
+        wait_for(lambda: not any(map(alive, pids)))
     finally:
         process.kill()
         process.communicate()

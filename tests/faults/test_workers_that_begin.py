@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from end_to_end.processes import alive, until
+from end_to_end.processes import alive, wait_for
 
 _JAX_THAT_TAKES_LONG = """
 import os, pathlib, time
@@ -33,9 +33,9 @@ def test_a_worker_that_imports_ends_with_its_front_end(tmp_path: Path):
         assert front_end.stdout is not None
         worker = int(front_end.stdout.readline())
         try:
-            until(reached.exists)
+            wait_for(reached.exists)
             front_end.kill()
-            until(lambda: not alive(worker))
+            wait_for(lambda: not alive(worker))
         finally:
             if alive(worker):
                 os.kill(worker, signal.SIGKILL)

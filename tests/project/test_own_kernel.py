@@ -28,7 +28,7 @@ with sc.local(devices=8) as client:
     assert "row_lengths" in [kernel.name for kernel in client.kernels()]
     result = client.call("row_lengths", x, mesh=sc.Mesh(a=2, b=4), in_specs=[sc.P("a", "b")])
     np.testing.assert_allclose(result.array, np.linalg.norm(x, axis=1), rtol=1e-12)
-    assert [c.kind for c in result.plan.collectives] == ["all-reduce"]
+    assert [c.opcode for c in result.plan.collectives] == ["all-reduce"]
     try:
         client.call("row_lengths", x[0])
     except sc.InvalidOperandError as error:

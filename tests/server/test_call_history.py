@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 from rows import rows
 from structlog.testing import capture_logs
 
@@ -181,7 +181,7 @@ def test_a_file_that_this_server_wrote_is_not_read_again(folder, monkeypatch):
     other.close()
     history = opened(folder)
     use(history, "diff")
-    until(lambda: b"diff" in (folder / "call_history.json").read_bytes())
+    wait_for(lambda: b"diff" in (folder / "call_history.json").read_bytes())
     with monkeypatch.context() as patch:
         patch.setattr(private_files, "read_file", lambda *_, **__: pytest.fail("the file was read"))
         use(history, "roll")

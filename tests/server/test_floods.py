@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 from shardcall_server.frontend.access.floods import FloodGuard
 
@@ -176,7 +176,7 @@ def test_it_looks_by_itself(port, closed):
         guard.watch([port.number])
         client, accepted, name = port.connect()
         bring(client, accepted, 3 * BURST)
-        until(lambda: closed == [name])
+        wait_for(lambda: closed == [name])
         assert not is_open(client)
 
 

@@ -11,7 +11,7 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from end_to_end.processes import until
+from end_to_end.processes import wait_for
 
 from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import link_pb2
@@ -40,7 +40,7 @@ def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work()
         assert next(heartbeats).late_seconds == 0.0
         before = next(heartbeats)
         os.kill(process.pid, signal.SIGSTOP)
-        until(lambda: _state(process.pid) == "T")  # till then SIGCONT would have it never stop
+        wait_for(lambda: _state(process.pid) == "T")  # till then SIGCONT would have it never stop
         stopped = time.monotonic()
         time.sleep(0.5)
         stopped_s = time.monotonic() - stopped

@@ -94,7 +94,7 @@ def test_the_token_of_the_environment_comes_before_the_file(tmp_path, monkeypatc
     monkeypatch.setenv("SHARDCALL_TOKEN", BOB.token)
     settings = load_settings({"token_file": str(tmp_path / "token")})
     tokens = open_tokens(settings)
-    assert tokens.find(BOB.token).name == token_file.own_name()
+    assert tokens.find(BOB.token).name == token_file.user_name()
     assert tokens.find(BOB.token).scopes == set(Scope)
     assert not (tmp_path / "token").exists()
     assert BOB.token not in f"{settings!r}{settings}{settings.model_dump()}"

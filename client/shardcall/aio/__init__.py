@@ -11,7 +11,7 @@ calls are cancelled. A task that is cancelled, by ``asyncio.timeout`` for one, c
 
 from shardcall.aio.client import AsyncClient
 from shardcall.aio.compiled import AsyncCompiledKernel
-from shardcall.aio.connecting import Connecting, connect, local
+from shardcall.aio.connecting import PendingConnection, connect, local
 from shardcall.aio.remote_array import AsyncRemoteArray
 from shardcall.aio.traced import AsyncTracedFunction
 
@@ -20,7 +20,7 @@ __all__ = [
     "AsyncCompiledKernel",
     "AsyncRemoteArray",
     "AsyncTracedFunction",
-    "Connecting",
+    "PendingConnection",
     "connect",
     "local",
 ]

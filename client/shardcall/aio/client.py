@@ -29,16 +29,16 @@ def _find_unseen(client: Client) -> None:
         client.list()  # whose objects are dropped immediately
 
 
-def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteArray]:
+def _wrapped_arrays(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteArray]:
     return [AsyncRemoteArray(array, threads) for array in arrays]
 
 
 class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]):
     """A `shardcall.Client` whose methods are awaited, `profile` by ``async with``; made by `connect` or `local`.
 
-    `submit` is not awaited; where that of `shardcall.Client` waits, it blocks the event loop. Nor are `jit` and the
-    transformations of functions, but the calls of what they return; `xp` is for these functions. Any number of tasks
-    may use a client at once, in several event loops.
+    `submit` is not awaited; it blocks the event loop where that of `shardcall.Client` waits. `jit` and the
+    transformations of functions are not awaited either, but calls of the functions that they return are; `xp` is for
+    use in such functions. Any number of tasks may use a client at once, in several event loops.
     """
 
     def __init__(self, wrapped: Client, threads: Threads) -> None:
@@ -55,7 +55,7 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
     get = awaited(Client.get)
     describe = awaited_as(AsyncRemoteArray, Client.describe)
     delete = awaited(Client.delete)
-    list = awaited_as(_each, Client.list)
+    list = awaited_as(_wrapped_arrays, Client.list)
     empty = awaited(Client.empty)
     kernels = awaited(Client.kernels)
     kernel = awaited(Client.kernel)
@@ -96,7 +96,7 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             if error is None and not self._threads.is_closed:

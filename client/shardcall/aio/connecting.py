@@ -18,7 +18,7 @@ _Arguments = ParamSpec("_Arguments")
 _INSTEAD = "write `async with aio.connect(…) as client:`, or `client = await aio.connect(…)`"
 
 
-class Connecting:
+class PendingConnection:
     """A connection that is not open yet: ``await`` it for the client, or use ``async with``, which also closes it."""
 
     def __init__(self, connect: Callable[[], Client]) -> None:
@@ -31,7 +31,7 @@ class Connecting:
     def __enter__(self) -> NoReturn:
         raise TypeError(f"a connection to be made is entered by async with; {_INSTEAD}")
 
-    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+    def __exit__(self, error_type: object, error: object, trace: object, /) -> None:
         """Required by the ``with`` statement, which looks it up before it calls `__enter__`."""
 
     if not TYPE_CHECKING:  # a type checker that saw it would accept every misspelt name
@@ -44,7 +44,7 @@ class Connecting:
         return self._client
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._client is not None
         await self._client.close()
@@ -59,10 +59,10 @@ class Connecting:
             raise
 
 
-def _connecting(connect: Callable[_Arguments, Client]) -> Callable[_Arguments, Connecting]:
+def _connecting(connect: Callable[_Arguments, Client]) -> Callable[_Arguments, PendingConnection]:
     @functools.wraps(connect)
-    def begin(*args: _Arguments.args, **keywords: _Arguments.kwargs) -> Connecting:
-        return Connecting(functools.partial(connect, *args, **keywords))
+    def begin(*args: _Arguments.args, **keywords: _Arguments.kwargs) -> PendingConnection:
+        return PendingConnection(functools.partial(connect, *args, **keywords))
 
     return begin
 

@@ -31,9 +31,9 @@ class AsyncProfile(AsyncWrapper[Profile]):
 
     @shortened
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._threads.run(functools.partial(self._wrapped.__exit__, kind, error, trace))
+        await self._threads.run(functools.partial(self._wrapped.__exit__, error_type, error, trace))
 
 
 @functools.wraps(Client.profile)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeAlias, TypeVar
 
 from shardcall._src.calls.result import Result
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall.aio.threads import Threads
 from shardcall.aio.wrapper import AsyncWrapper, awaited, awaited_as
@@ -24,7 +24,7 @@ Running: TypeAlias = Coroutine[Any, Any, Result[_Item]]
 """A call that is awaited."""
 
 
-class AsyncRemoteArray(AsyncWrapper[RemoteArray], Described):
+class AsyncRemoteArray(AsyncWrapper[RemoteArray], ArrayProperties):
     """A `shardcall.RemoteArray` whose `get` and `delete` are awaited; ``async with`` deletes it at the block's end.
 
     It has no operators, since they could not be awaited; `AsyncClient.submit` computes with it. Two objects of the same
@@ -46,7 +46,7 @@ class AsyncRemoteArray(AsyncWrapper[RemoteArray], Described):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: object, error: object, trace: object, /) -> None:
+    async def __aexit__(self, error_type: object, error: object, trace: object, /) -> None:
         with contextlib.suppress(ShardcallError):  # as for a `RemoteArray`
             await self._threads.run(self._wrapped.delete)  # after any number of calls
 

@@ -26,11 +26,11 @@ class Threads:
     """The threads in which the calls of a client run, and others that drop values of cancelled tasks.
 
     Args:
-        most_threads: the most calls that run at once.
+        max_threads: the most calls that run at once.
     """
 
-    def __init__(self, most_threads: int = _MAX_THREADS) -> None:
-        self._most_threads = most_threads
+    def __init__(self, max_threads: int = _MAX_THREADS) -> None:
+        self._max_threads = max_threads
         self._find_dropped: Callable[[], object] | None = None
         self._closed = False
         self.begin_anew()
@@ -46,7 +46,7 @@ class Threads:
 
     def begin_anew(self) -> None:
         """Resets the object in a forked child, which has threads of its own."""
-        self._pool = ThreadPoolExecutor(self._most_threads, thread_name_prefix="shardcall-aio")
+        self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="shardcall-aio")
         self._dropping = ThreadPoolExecutor(_DROPPING_THREADS, thread_name_prefix="shardcall-aio-drop")
         self._is_to_find = False
         if self._closed:
@@ -90,8 +90,8 @@ class Threads:
             await asyncio.wait([value], timeout=patience_s)
             if not value.done() and submitted.cancel():
                 raise DeadlineExceededError(
-                    f"the call's {patience_s:g} s passed before one of this client's {self._most_threads} threads took "
-                    f"it; give it a longer timeout, or make {self._most_threads} calls at once at most",
+                    f"the call's {patience_s:g} s passed before one of this client's {self._max_threads} threads took "
+                    f"it; give it a longer timeout, or make {self._max_threads} calls at once at most",
                     field="timeout",
                 )
             await asyncio.wait([value])

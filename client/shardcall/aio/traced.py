@@ -30,7 +30,7 @@ def _delete_arrays(tree: Any) -> None:
 
 
 def _awaited_alone(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a form of a method that is awaited, except in a traced function, of which the call becomes a part."""
+    """Returns a form of a method that is awaited, except in a traced function, where the call becomes a part of it."""
     run = awaited_as(_asynchronous, method, _delete_arrays)
 
     @functools.wraps(method)
@@ -70,11 +70,11 @@ def tracing(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def make(self: AsyncWrapper[Client], /, *args: Any, **kwargs: Any) -> Any:
-        own = (each._wrapped if isinstance(each, AsyncTracedFunction) else each for each in args)
-        made = method(self._wrapped, *own, **kwargs)
-        if isinstance(made, TracedFunction):
-            return AsyncTracedFunction(made, self._threads)
-        return lambda function: AsyncTracedFunction(made(function), self._threads)
+        arguments = (item._wrapped if isinstance(item, AsyncTracedFunction) else item for item in args)
+        result = method(self._wrapped, *arguments, **kwargs)
+        if isinstance(result, TracedFunction):
+            return AsyncTracedFunction(result, self._threads)
+        return lambda function: AsyncTracedFunction(result(function), self._threads)
 
     return make
 

@@ -92,8 +92,8 @@ def _refusal(name: str, missing: str) -> Callable[[], None]:
     return refuse
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"shardcall {shardcall.__version__}")
         raise typer.Exit
 

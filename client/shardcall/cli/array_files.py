@@ -28,11 +28,11 @@ _NPY = b"\x93NUMPY"
 class OperandParser(Protocol):
     """Reads the operands of a call from arguments."""
 
-    def read(self, text: str, most: int | None = None) -> list[Any]:
+    def read(self, text: str, max_count: int | None = None) -> list[Any]:
         """Returns the operands of an argument: one, or those of an npz file.
 
         Args:
-            most: the largest number of them that the caller accepts.
+            max_count: the largest number of them that the caller accepts.
 
         Raises:
             CommandError: if there is no such file, or it holds something else.
@@ -45,7 +45,7 @@ class ArraySource:
     def __init__(self) -> None:
         self._has_read_stream = False
 
-    def read(self, text: str, most: int | None = None) -> list[Any]:
+    def read(self, text: str, max_count: int | None = None) -> list[Any]:
         """As `OperandParser`."""
         value = texts.parse_value(text)
         if value is None:
@@ -53,7 +53,7 @@ class ArraySource:
         if texts.is_number(value):
             return [value]
         values = self._arrays(text)
-        if most is not None and len(values) > most:
+        if max_count is not None and len(values) > max_count:
             raise usage_error(f"{text} holds {len(values)} arrays, and one is needed; name it: {text}[NAME]")
         return values
 
@@ -78,16 +78,16 @@ class ArraySource:
 class TypeSource(ArraySource):
     """Operands by their types; also files, of which only the types are used."""
 
-    def read(self, text: str, most: int | None = None) -> list[Any]:
+    def read(self, text: str, max_count: int | None = None) -> list[Any]:
         """As `OperandParser`."""
-        if (kind := texts.parse_type(text)) is not None:
-            return [kind]
+        if (array_type := texts.parse_type(text)) is not None:
+            return [array_type]
         if text != STREAM and not os.path.exists(_path(text)) and isinstance(texts.parse_value(text), str):
             raise usage_error(
                 f"{text!r} is no file, and no operand; give a type such as float64[4096,4096], a number, or an npy or "
                 "npz file that exists"
             )
-        return super().read(text, most)
+        return super().read(text, max_count)
 
 
 def load(file: BinaryIO, name: str, entry_name: str | None) -> list[NDArray]:
@@ -103,8 +103,8 @@ def load(file: BinaryIO, name: str, entry_name: str | None) -> list[NDArray]:
     head = file.read(len(_NPY))
     file.seek(0)
     if head != _NPY and not head.startswith(_ZIP):
-        kind = "is empty" if not head else "is neither an npy nor an npz file"
-        raise usage_error(f"{name} {kind}; write one by numpy.save or numpy.savez")
+        fault = "is empty" if not head else "is neither an npy nor an npz file"
+        raise usage_error(f"{name} {fault}; write one by numpy.save or numpy.savez")
     try:
         loaded = np.load(file)
         if isinstance(loaded, np.ndarray):
@@ -113,7 +113,7 @@ def load(file: BinaryIO, name: str, entry_name: str | None) -> list[NDArray]:
             if entry_name is not None and entry_name not in loaded.files:
                 raise usage_error(f"{name} has no array {entry_name!r}; there are: {', '.join(loaded.files) or 'none'}")
             names = loaded.files if entry_name is None else [entry_name]
-            return [_checked(loaded[each], f"{name}[{each}]") for each in names]
+            return [_checked(loaded[entry], f"{name}[{entry}]") for entry in names]
     except (ValueError, EOFError, OSError, KeyError) as error:
         raise usage_error(f"{name} cannot be read as arrays: {error}") from None
 

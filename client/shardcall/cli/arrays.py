@@ -46,11 +46,11 @@ def _put(
     It stays until --keep-for is over, it is removed, or the mesh restarts. Calls take it as @HANDLE: shardcall call sum
     @3f2a91
     """
-    (value,) = ArraySource().read(file, most=1)
-    over = None if mesh is None else texts.parse_mesh(mesh)
+    (value,) = ArraySource().read(file, max_count=1)
+    target_mesh = None if mesh is None else texts.parse_mesh(mesh)
     sharding = None if spec is None else texts.parse_spec(spec)
     with connection.open() as client:
-        show_kept([client.put(value, mesh=over, spec=sharding, keep_for=keep_for)], as_json=as_json)
+        show_kept([client.put(value, mesh=target_mesh, spec=sharding, keep_for=keep_for)], as_json=as_json)
 
 
 def show_kept(kept: Sequence[RemoteArray], *, as_json: bool) -> None:

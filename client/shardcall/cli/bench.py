@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Measurement:
-    """The times of one thing.
+    """The times of one operation.
 
     Attributes:
         name: what was timed.

@@ -79,7 +79,7 @@ def _call(
             show_kept(kept, as_json=as_json)
             return
         result = client.call(kernel, *request.operands, **request.options, **request.keywords)
-    values = [np.asarray(each) for each in result.arrays]
+    values = [np.asarray(array) for array in result.arrays]
     to_stream = str(out) == STREAM or (out is None and not as_json and not sys.stdout.isatty())
     if to_stream or out is not None:
         save(values, out)

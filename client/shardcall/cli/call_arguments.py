@@ -1,4 +1,4 @@
-"""A call as the arguments of a command: a kernel, its operands, and what it runs on."""
+"""A call as the arguments of a command: a kernel, its operands, and its mesh and specs."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class CallArguments:
                 raise usage_error(f"{pair[0]}= is given twice; give it once")
             else:
                 keywords[pair[0]] = _keyword(kernel, *pair, source)
-        over: Mesh | None = None if mesh is None else texts.parse_mesh(mesh)
+        target_mesh: Mesh | None = None if mesh is None else texts.parse_mesh(mesh)
         options = {
-            "mesh": over,
+            "mesh": target_mesh,
             "in_specs": [texts.parse_spec(text) for text in specs] if specs else None,
             "out_specs": [texts.parse_spec(text, "--out-spec") for text in out_specs] if out_specs else None,
             "strategy": strategy,
@@ -114,8 +114,8 @@ class CallArguments:
         return replace(self, operands=operands, keywords={k: _resolved(client, v) for k, v in self.keywords.items()})
 
 
-def _operands(text: str, source: OperandParser, most: int | None = None) -> list[Any]:
-    return [HandleText(text)] if text.startswith("@") else source.read(text, most)
+def _operands(text: str, source: OperandParser, max_count: int | None = None) -> list[Any]:
+    return [HandleText(text)] if text.startswith("@") else source.read(text, max_count)
 
 
 def _keyword(kernel: str, name: str, text: str, source: OperandParser) -> Any:
@@ -123,7 +123,7 @@ def _keyword(kernel: str, name: str, text: str, source: OperandParser) -> Any:
     if function is not None and name in (*function.in_specs, *function.out_specs):
         return texts.parse_spec(text, f"{name}=")
     if function is not None and name in function.named_operands:
-        (operand,) = _operands(text, source, most=1)
+        (operand,) = _operands(text, source, max_count=1)
         return operand
     return texts.parse_value(text)
 

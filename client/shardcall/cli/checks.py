@@ -1,4 +1,4 @@
-"""Checks of a client, a server and the way between them."""
+"""Checks of a client, a server and the connection between them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Check:
 
     Attributes:
         name: what was checked.
-        state: ``"failed"`` if calls fail or results may be wrong, ``"warning"`` if something is worse than it need be.
-        detail: what there is, or what is wrong and why.
+        state: ``"failed"`` if calls fail or results may be wrong, ``"warning"`` if something could be better.
+        detail: the state, or the fault and its cause.
         fix: how to fix it; empty if there is nothing to fix.
     """
 
@@ -35,7 +35,7 @@ def ok(name: str, detail: str) -> Check:
 
 
 def warning(name: str, detail: str, fix: str) -> Check:
-    """Returns a check of something that is worse than it need be."""
+    """Returns a check of something that could be better."""
     return Check(name, "warning", detail, fix)
 
 
@@ -50,16 +50,16 @@ def skipped(name: str, why: str) -> Check:
 
 
 def guarded(name: str, make: Callable[[], Iterator[Check]]) -> list[Check]:
-    """Returns checks; an exception among them is a failed one, so that the others are still made."""
-    made: list[Check] = []
+    """Returns the checks that a function yields; an exception becomes a failed check, and others still run."""
+    checks: list[Check] = []
     try:
         for check in make():
-            made.append(check)  # noqa: PERF402  # those before an exception count
+            checks.append(check)  # noqa: PERF402  # those before an exception count
     except Exception as error:  # noqa: BLE001  # the doctor reports it, and looks further
         message = as_options(str(error)) or type(error).__name__
         detail, _, fix = message.partition("; ")
-        made.append(failed(name, detail, fix))
-    return made
+        checks.append(failed(name, detail, fix))
+    return checks
 
 
 def version(package: str) -> str:

@@ -66,5 +66,5 @@ def _token(principal: str | None) -> str:
         raise token_file.TokenFileError(
             f"there is no token file {path}; start the server first, or name its file by {token_file.FILE_VARIABLE}"
         ) from None
-    entry = token_file.own_entry(entries) if principal is None else token_file.entry_of(entries, principal)
+    entry = token_file.user_entry(entries) if principal is None else token_file.entry_of(entries, principal)
     return entry.token

@@ -88,10 +88,10 @@ def connecting(command: Command, *, argument: bool = False) -> Command:
         command: takes a `Connection` first.
         argument: accept the address also as an argument.
     """
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    first = [inspect.Parameter("server", kind, default=None, annotation=_Argument)] if argument else []
-    last = [inspect.Parameter(n, kind, default=value, annotation=about) for n, (about, value) in _OPTIONS.items()]
+    parameters_of_command = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    first = [inspect.Parameter("server", by_name, default=None, annotation=_Argument)] if argument else []
+    last = [inspect.Parameter(n, by_name, default=value, annotation=about) for n, (about, value) in _OPTIONS.items()]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -103,7 +103,7 @@ def connecting(command: Command, *, argument: bool = False) -> Command:
             options = {name: values.pop(name) for name in _OPTIONS if name != "address"}
             command(Connection(chosen, **options), **values)
 
-    parameters = [*first, *(p.replace(kind=kind) for p in own), *last]
+    parameters = [*first, *(p.replace(kind=by_name) for p in parameters_of_command), *last]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run

@@ -58,7 +58,7 @@ def usage_error(message: str) -> CommandError:
 
 def status_of(error: ShardcallError) -> int:
     """Returns the exit status for an error of the client."""
-    return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), FAILED)
+    return next((status for classes, status in _STATUSES if isinstance(error, classes)), FAILED)
 
 
 def fail(message: str, status: int = FAILED) -> NoReturn:

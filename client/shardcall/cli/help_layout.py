@@ -1,4 +1,4 @@
-"""The layout of help: commands and options in named groups, whole within 80 columns."""
+"""The layout of help: commands and options in named groups, within 80 columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GroupedCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Returns the parts of the usage line: ``KERNEL [OPERAND]...``."""
-        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
         return ["[OPTIONS]", *map(_usage, arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

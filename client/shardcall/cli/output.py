@@ -37,7 +37,7 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as what JSON has: types as ``"float64[2,3]"``, meshes as their axes, NaN as null."""
+    """Returns a value in the types of JSON: array types as ``"float64[2,3]"``, meshes as their axes, NaN as null."""
     if isinstance(value, Array | Path):
         return str(value)
     if isinstance(value, Mesh):

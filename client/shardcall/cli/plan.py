@@ -43,13 +43,13 @@ def _plan(
     request = CallArguments.parse(kernel, operands or [], mesh, spec, out_spec, strategy, TypeSource())
     with connection.open() as client:
         request = request.resolved(client)
-        made = client.plan(kernel, *request.operands, **request.options, **request.keywords)
+        plan = client.plan(kernel, *request.operands, **request.options, **request.keywords)
     if as_json:
-        print_json(_entry(made))
+        print_json(_entry(plan))
         return
     shown = console()
-    shown.print(str(made), markup=False, soft_wrap=True)
-    for drawing in _drawings(made) if picture else ():
+    shown.print(str(plan), markup=False, soft_wrap=True)
+    for drawing in _drawings(plan) if picture else ():
         shown.print()
         shown.print(drawing, markup=False, soft_wrap=True)
 

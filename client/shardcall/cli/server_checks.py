@@ -44,8 +44,8 @@ def devices(info: ServerInfo) -> Iterator[Check]:
         waits = f" and waits for {info.missing}" if info.missing else ""
         yield failed("mesh", f"it restarts{waits}", "wait, and see: shardcall status")
     count = len(info.devices)
-    kinds = ", ".join(sorted({device.kind for device in info.devices}))
-    text = f"{count} {info.platform} device{'s' * (count != 1)} ({kinds}), default {info.default_mesh.short}"
+    device_kinds = ", ".join(sorted({device.device_kind for device in info.devices}))
+    text = f"{count} {info.platform} device{'s' * (count != 1)} ({device_kinds}), default {info.default_mesh.short}"
     if count == 1 and info.platform == "cpu":
         yield warning(
             "devices", f"{text}: nothing can be sharded", "start it with virtual devices: shardcall serve --devices 8"

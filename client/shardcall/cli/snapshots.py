@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from shardcall._src.display.meters import Meters
-from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.rpc.transport import Transport
 from shardcall.cli.connecting import Connection
 from shardcall.client import ask_server_info
@@ -51,11 +51,13 @@ class Snapshots:
         Raises:
             ShardcallError: of the class that fits.
         """
-        until, request = deadline(self._timeout_s, 0), server_info_service_pb2.GetUsageRequest()
+        deadline, request = deadline_after(self._timeout_s, 0), server_info_service_pb2.GetUsageRequest()
         transport = self._transport
         try:
-            held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, retryable=False))
-            return Snapshot(held, ask_server_info(transport, until) if held.mesh.ready else None)
+            held = usage.from_proto(
+                transport.unary(transport.stubs.server.GetUsage, request, deadline, retryable=False)
+            )
+            return Snapshot(held, ask_server_info(transport, deadline) if held.mesh.ready else None)
         except AccessDeniedError as error:
             if error.reason == "SCOPE_MISSING":
                 raise with_message(
@@ -69,6 +71,6 @@ class Snapshots:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._transport.close()

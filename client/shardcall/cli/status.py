@@ -112,7 +112,7 @@ def _mesh_rows(snapshot: Snapshot) -> dict[str, str]:
 
 
 def held_rows(snapshot: Snapshot) -> dict[str, str]:
-    """Returns the text of each row about what the server holds, by its label."""
+    """Returns the rows about the resources that the server holds, as texts by label."""
     held, limits = snapshot.usage, snapshot.info.limits if snapshot.info else None
     at_once = f" of {limits.max_concurrent_calls}" if limits else ""
     programs = f" of {limits.max_cached_programs}" if limits else ""

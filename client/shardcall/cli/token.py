@@ -11,7 +11,7 @@ import typer
 
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 from shardcall_core.access.addresses import ADDRESS_VARIABLE, default_address
-from shardcall_core.access.session import own_addresses
+from shardcall_core.access.session import user_addresses
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.wire import token_file
 from shardcall_core.wire.token_file import Entry, TokenFileError
@@ -35,7 +35,7 @@ def overview(context: typer.Context, file: _File = "") -> None:
     if context.invoked_subcommand is None:
         with _plain_errors():
             path, entries = _read(file)
-            _show_token(path, token_file.own_entry(entries))
+            _show_token(path, token_file.user_entry(entries))
             for entry in entries:
                 typer.echo(f"{entry.name}: {', '.join(entry.scopes)}")
 
@@ -53,7 +53,7 @@ def show(
         path, entries = _read(file)
         if admin:
             entries = _read_file(token_file.admin_path(path))
-        entry = token_file.entry_of(entries, name) if name else token_file.own_entry(entries)
+        entry = token_file.entry_of(entries, name) if name else token_file.user_entry(entries)
         typer.echo(entry.token)
 
 
@@ -85,9 +85,9 @@ def add(
         path, entries = _read(file)
         if any(entry.name == name for entry in entries):
             raise TokenFileError(f"there is a principal {name} already; choose another name, or remove it first")
-        made = Entry.make(name, scope_names)
-        token_file.replace(path, [*entries, made])
-        _show_token(path, made)
+        entry = Entry.make(name, scope_names)
+        token_file.replace(path, [*entries, entry])
+        _show_token(path, entry)
 
 
 @token.command(cls=GroupedCommand)
@@ -111,7 +111,7 @@ def _read(file: str) -> tuple[str, Sequence[Entry]]:
     path = file or token_file.usual_path()
     if not path:
         raise TokenFileError("this user has no home for a token file; name a file by --token-file")
-    token_file.make_own(path)
+    token_file.create_missing(path)
     return path, _read_file(path)
 
 
@@ -136,7 +136,7 @@ def _show_token(path: str, entry: Entry) -> None:
 
 def _show_use(path: str, entry: Entry) -> None:
     """Prints how to connect with a token, for each server of this user that runs."""
-    running = own_addresses()
+    running = user_addresses()
     typer.echo(f"{path} holds the token of {entry.name}; connect with:")
     for address in running or [default_address()]:
         typer.echo(f'shardcall.connect("{address}", token="{entry.token}")')

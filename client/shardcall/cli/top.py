@@ -158,12 +158,12 @@ def _state(address: str, snapshot: Snapshot) -> Table:
     return table
 
 
-def _table(title: str, entries: Mapping[str, Rates], most_rows: int) -> Table:
+def _table(title: str, entries: Mapping[str, Rates], max_rows: int) -> Table:
     table = Table()
     table.add_column(title)
     for name in ("calls/s", "failed/s", "device time", "bytes/s", "calls so far"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, item in list(entries.items())[:most_rows]:
+    for name, item in list(entries.items())[:max_rows]:
         table.add_row(
             Text(name, no_wrap=True, overflow="ellipsis"),
             f"{item.calls_per_s:,.1f}",

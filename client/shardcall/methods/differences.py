@@ -123,7 +123,7 @@ def laplacian(
 def _within_64_bits(shift: int | Sequence[int], x: OperandLike) -> int | Sequence[int]:
     """Returns shifts with those beyond 64 bits taken modulo the number of elements, a multiple of every axis's size."""
     if isinstance(shift, list | tuple):
-        return [_within_64_bits(each, x) for each in shift]  # type: ignore[misc]  # of single shifts
+        return [_within_64_bits(single, x) for single in shift]  # type: ignore[misc]  # of single shifts
     if not isinstance(shift, int | np.integer) or -(2**63) <= shift < 2**63:
         return shift
     shape = getattr(x, "shape", None) or np.shape(x)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from shardcall.methods.kernel_method import (
     KernelCaller,
     Outcome,
     Outcome_co,
-    Submitted,
+    SubmittedArray,
     kernel_method,
 )
 from shardcall_core.types.specs import SpecLike
@@ -56,7 +56,7 @@ class ClipOptions(ArrayOptions, total=False):
     max_spec: SpecLike | None
 
 
-class _UnaryCall(Protocol[Outcome_co, Kept_co]):
+class _BoundUnaryMethod(Protocol[Outcome_co, Kept_co]):
     @overload
     def __call__(self, x: OperandLike, **options: Unpack[ArrayOptions]) -> Outcome_co: ...
     @overload
@@ -65,7 +65,7 @@ class _UnaryCall(Protocol[Outcome_co, Kept_co]):
     def __call__(self, x: OperandLike, *, keep: bool, **options: Any) -> Outcome_co | Kept_co: ...
 
 
-class _BinaryCall(Protocol[Outcome_co, Kept_co]):
+class _BoundBinaryMethod(Protocol[Outcome_co, Kept_co]):
     @overload
     def __call__(self, x: OperandLike, y: OperandLike, **options: Unpack[BinaryOptions]) -> Outcome_co: ...
     @overload
@@ -80,13 +80,13 @@ class UnaryMethod(Protocol):
     @overload
     def __get__(self, instance: None, owner: Any) -> Any: ...
     @overload
-    def __get__(self, instance: KernelCaller[Submitted], owner: Any) -> Any: ...
+    def __get__(self, instance: KernelCaller[SubmittedArray], owner: Any) -> Any: ...
     @overload
-    def __get__(self, instance: KernelCaller[Computed], owner: Any) -> _UnaryCall[HereResult, KeptResult]: ...
+    def __get__(self, instance: KernelCaller[Computed], owner: Any) -> _BoundUnaryMethod[HereResult, KeptResult]: ...
     @overload
     def __get__(
         self, instance: KernelCaller[Awaitable[Item]], owner: Any
-    ) -> _UnaryCall[Awaitable[NDArray], Awaitable[Item]]: ...
+    ) -> _BoundUnaryMethod[Awaitable[NDArray], Awaitable[Item]]: ...
 
 
 class BinaryMethod(Protocol):
@@ -95,13 +95,13 @@ class BinaryMethod(Protocol):
     @overload
     def __get__(self, instance: None, owner: Any) -> Any: ...
     @overload
-    def __get__(self, instance: KernelCaller[Submitted], owner: Any) -> Any: ...
+    def __get__(self, instance: KernelCaller[SubmittedArray], owner: Any) -> Any: ...
     @overload
-    def __get__(self, instance: KernelCaller[Computed], owner: Any) -> _BinaryCall[HereResult, KeptResult]: ...
+    def __get__(self, instance: KernelCaller[Computed], owner: Any) -> _BoundBinaryMethod[HereResult, KeptResult]: ...
     @overload
     def __get__(
         self, instance: KernelCaller[Awaitable[Item]], owner: Any
-    ) -> _BinaryCall[Awaitable[NDArray], Awaitable[Item]]: ...
+    ) -> _BoundBinaryMethod[Awaitable[NDArray], Awaitable[Item]]: ...
 
 
 _X = "x: an array or a scalar; beside ``y``, a Python number takes y's element type, as in NumPy."

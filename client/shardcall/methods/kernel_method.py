@@ -89,7 +89,7 @@ class ProductOptions(Options, total=False):
     rhs_spec: SpecLike | None
 
 
-class Submitted:
+class SubmittedArray:
     """The type that a method of a namespace returns, for type checkers: an array on the mesh, or one of a bucket."""
 
 
@@ -114,7 +114,7 @@ class KernelMethod(Protocol[Arguments]):
     @overload
     def __get__(self, instance: None, owner: Any) -> Callable[Concatenate[Any, Arguments], Any]: ...
     @overload
-    def __get__(self, instance: KernelCaller[Submitted], owner: Any) -> Any: ...
+    def __get__(self, instance: KernelCaller[SubmittedArray], owner: Any) -> Any: ...
     @overload
     def __get__(
         self, instance: KernelCaller[Computed], owner: Any
@@ -174,7 +174,9 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
         def __getattr__(self, name):
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_"):
-                message += _hint(name, [each for each in dir(self) if not each.startswith("_")], self._kernel_names())
+                message += _hint(
+                    name, [attribute for attribute in dir(self) if not attribute.startswith("_")], self._kernel_names()
+                )
             raise AttributeError(message, name=name, obj=self)
 
 

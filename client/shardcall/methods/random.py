@@ -132,12 +132,12 @@ def randint(
         InvalidOperandError: if a bound is beyond the type, or high is not above low. A bound on the mesh is
             replaced by the nearest allowed one; where no value is left, all are ``low``.
     """
-    kind = parse_dtype(dtype)
+    parsed = parse_dtype(dtype)
     _check_order(low, high, shape, may_be_equal=False)
-    if kind.kind in "iu":
-        _check_bound("low", low, kind, 0)
-        _check_bound("high", high, kind, 1)
-    return self._named("randint", seed, low, high, shape=shape, dtype=kind.name, options=options)
+    if parsed.kind in "iu":
+        _check_bound("low", low, parsed, 0)
+        _check_bound("high", high, parsed, 1)
+    return self._named("randint", seed, low, high, shape=shape, dtype=parsed.name, options=options)
 
 
 @kernel_method
@@ -156,14 +156,14 @@ def permutation(
 
 
 def _check_order(low: OperandLike, high: OperandLike, shape: Shape, *, may_be_equal: bool) -> None:
-    least, beyond = _scalar(low), _scalar(high)
-    if not all(isinstance(bound, int | float | np.integer | np.floating) for bound in (least, beyond)):
+    lower, upper = _scalar(low), _scalar(high)
+    if not all(isinstance(bound, int | float | np.integer | np.floating) for bound in (lower, upper)):
         return
-    if (beyond < least or (beyond == least and not may_be_equal)) and 0 not in (
+    if (upper < lower or (upper == lower and not may_be_equal)) and 0 not in (
         shape if isinstance(shape, Sequence) else (shape,)
     ):
         raise InvalidOperandError(
-            f"low={least} and high={beyond}; give a high {'of at least' if may_be_equal else 'above'} low", field="high"
+            f"low={lower} and high={upper}; give a high {'of at least' if may_be_equal else 'above'} low", field="high"
         )
 
 
@@ -173,10 +173,10 @@ def _scalar(bound: OperandLike) -> Any:
 
 def _check_bound(name: str, bound: OperandLike, dtype: DType, beyond: int) -> None:
     value = _scalar(bound)
-    least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max) + beyond, _MAX)
-    if isinstance(value, int | np.integer) and not least <= value <= most:
+    min_value, max_value = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max) + beyond, _MAX)
+    if isinstance(value, int | np.integer) and not min_value <= value <= max_value:
         wider = ", or a wider dtype" if dtype.itemsize < 8 else ""
         raise InvalidOperandError(
-            f"{name}={value} and the values are {dtype.name}; give a {name} from {least} to {most}{wider}",
+            f"{name}={value} and the values are {dtype.name}; give a {name} from {min_value} to {max_value}{wider}",
             field=name,
         )

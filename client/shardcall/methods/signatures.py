@@ -58,11 +58,11 @@ def _complete(method: FunctionType, function: Function) -> None:
     base, text = inspect.signature(method), method.__doc__
     if hasattr(method, "__signature__"):
         return
-    this, *own, _options = base.parameters.values()
+    this, *parameters, _options = base.parameters.values()
     this = this.replace(annotation=Parameter.empty)  # a class of this package
     mesh, *others = (_keyword(name, annotation, default) for name, (annotation, default, _) in _OPTIONS.items())
     specs = (_keyword(name, "SpecLike | None", None) for name in function.spec_keywords)
-    method.__signature__ = base.replace(parameters=[this, *own, mesh, *specs, *others])  # type: ignore[attr-defined]
+    method.__signature__ = base.replace(parameters=[this, *parameters, mesh, *specs, *others])  # type: ignore[attr-defined]
     if text is None:  # python -OO
         return
     options = _meanings(function)

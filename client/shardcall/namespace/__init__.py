@@ -286,8 +286,8 @@ class Namespace(NamespaceBase):
 
 
 def _function_names() -> frozenset[str]:
-    own = {name for name, value in vars(Namespace).items() if callable(value) and not isinstance(value, type)}
-    return frozenset(name for name in own | (FUNCTIONS.keys() & dir(Namespace)) if not name.startswith("_"))
+    defined = {name for name, value in vars(Namespace).items() if callable(value) and not isinstance(value, type)}
+    return frozenset(name for name in defined | (FUNCTIONS.keys() & dir(Namespace)) if not name.startswith("_"))
 
 
 _NAMES = _function_names() | {"fft", "linalg"}

@@ -8,14 +8,14 @@ from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
-from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, finish_write, view_of
 from shardcall.methods import KernelMethods
-from shardcall.methods.kernel_method import Submitted
+from shardcall.methods.kernel_method import SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 from shardcall_core.functions.element_types import DType
@@ -26,7 +26,7 @@ from shardcall_core.types.specs import SpecLike
 from shardcall_core.types.tracebacks import shortened
 
 
-class Submits(Protocol):
+class NamespaceClient(Protocol):
     """A client."""
 
     def submit(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
@@ -36,14 +36,14 @@ class Submits(Protocol):
         """Puts an array of this process on the mesh."""
 
 
-class NamespaceBase(KernelMethods[Submitted]):
+class NamespaceBase(KernelMethods[SubmittedArray]):
     """Submits the calls of a namespace."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         shortened(cls)
 
-    def __init__(self, client: Submits) -> None:
+    def __init__(self, client: NamespaceClient) -> None:
         self._client = client
 
     # Libraries distinguish namespaces as they do modules: by their names, and in sets.
@@ -65,20 +65,20 @@ class NamespaceBase(KernelMethods[Submitted]):
         if arguments.get("axis", 0) is None and is_flattened(name, operands, arguments):
             return call_flattened(self, name, operands, arguments)
         finish_write()
-        made = self._client.submit(name, *operands, **arguments)
+        result = self._client.submit(name, *operands, **arguments)
         if name in VIEWS:
             x = find_remote_array(operands[0])
             contiguous = None if x is None or x._is_scalar else view_of(name, x, operands[1:], arguments)
             if contiguous is not None:
-                made._become_view(x, is_contiguous=contiguous)
+                result._become_view(x, is_contiguous=contiguous)
         elif name in ARRAYS:
-            made._is_ndarray = True
-        return made
+            result._is_ndarray = True
+        return result
 
 
 def namespace_of(xp: NamespaceBase, a: OperandLike) -> Any:
     """Returns the functions of an array: these for one on the mesh, else NumPy's, whose results move silently."""
-    return xp if isinstance(a, Described) else np
+    return xp if isinstance(a, ArrayProperties) else np
 
 
 def converted(xp: NamespaceBase, a: OperandLike, dtype: DType) -> Any:
@@ -91,9 +91,9 @@ def converted(xp: NamespaceBase, a: OperandLike, dtype: DType) -> Any:
 
 def copied(array: Any) -> Any:
     """Returns another object of an array, which is a view of none."""
-    made = copy.copy(array)
-    made._is_ndarray = True
-    return made
+    result = copy.copy(array)
+    result._is_ndarray = True
+    return result
 
 
 def with_axis(xp: NamespaceBase, a: OperandLike, axis: SupportsIndex | None) -> Any:
@@ -106,7 +106,7 @@ def with_axis(xp: NamespaceBase, a: OperandLike, axis: SupportsIndex | None) -> 
 
 def array_of(a: OperandLike) -> Any:
     """Returns an operand as an array, on the mesh or of this process; a Python number in the type that it has alone."""
-    if isinstance(a, Described):
+    if isinstance(a, ArrayProperties):
         return a
     here = find_remote_array(a)
     return np.asarray(a) if here is None else here
@@ -115,7 +115,7 @@ def array_of(a: OperandLike) -> Any:
 def type_of(a: OperandLike) -> Array:
     """Returns the shape and element type of an array on the mesh, an array of this process or a number."""
     array = array_of(a)
-    return array.type if isinstance(array, Described) else arrays.type_of(array)
+    return array.type if isinstance(array, ArrayProperties) else arrays.type_of(array)
 
 
 def is_number(a: object) -> bool:

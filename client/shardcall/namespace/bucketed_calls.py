@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray, bucket_size
-from shardcall._src.device_arrays.described import Described
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.elementwise import BINARY, UNARY
@@ -29,14 +29,14 @@ def call_bucketed(xp: Any, name: str, operands: Sequence[Any], arguments: Mappin
     Returns:
         A `BucketedArray` if the result has the axis and the padding stays, else a `RemoteArray`.
     """
-    call = _Call(xp, name, tuple(operands), arguments)
+    call = _BucketedCall(xp, name, tuple(operands), arguments)
     rule = _RULES.get(name)
     result = None if rule is None else rule(call)
     return call.run(*map(_exact, operands)) if result is None else result
 
 
 @dataclass(frozen=True)
-class _Call:
+class _BucketedCall:
     """A call, as of `call_bucketed`."""
 
     xp: Any
@@ -66,7 +66,7 @@ class _Call:
         return np.pad(np.asarray(x), widths) if here is None else self.xp.pad(here, widths)
 
 
-Rule = Callable[[_Call], Any]
+Rule = Callable[[_BucketedCall], Any]
 """Returns the result of a call; None if it is to run without padding."""
 
 
@@ -75,17 +75,17 @@ def _exact(operand: Any) -> Any:
 
 
 def _shape(operand: Any) -> tuple[int, ...]:
-    return operand.shape if isinstance(operand, Described) else arrays.type_of(np.asarray(operand)).shape
+    return operand.shape if isinstance(operand, ArrayProperties) else arrays.type_of(np.asarray(operand)).shape
 
 
-def _elementwise(call: _Call) -> Any:
-    shapes = [() if each is None else _shape(each) for each in call.operands]
-    bucketed = [each for each in call.operands if isinstance(each, BucketedArray)]
+def _elementwise(call: _BucketedCall) -> Any:
+    shapes = [() if operand is None else _shape(operand) for operand in call.operands]
+    bucketed = [operand for operand in call.operands if isinstance(operand, BucketedArray)]
     try:
         result = np.broadcast_shapes(*shapes)
     except ValueError:
         return None  # the call without padding raises the error
-    axes = {(each.bucket.axis - each.ndim, each.bucket.length) for each in bucketed}
+    axes = {(operand.bucket.axis - operand.ndim, operand.bucket.length) for operand in bucketed}
     (axis, length), *others = axes
     if others or result[axis] != length:
         return None
@@ -104,9 +104,9 @@ def _elementwise(call: _Call) -> Any:
     return BucketedArray(call.run(*operands), bucket)
 
 
-def _reduction(call: _Call) -> Any:
+def _reduction(call: _BucketedCall) -> Any:
     x, *others = call.operands
-    others_present = [each for each in others if each is not None]
+    others_present = [other for other in others if other is not None]
     if not isinstance(x, BucketedArray) or any(map(_shape, others_present)) or not x.bucket.length:
         return None  # with a mask of the caller, and of no elements, which NumPy may refuse
     axes = _axes(call.arguments.get("axis"), x.ndim)
@@ -123,14 +123,14 @@ def _reduction(call: _Call) -> Any:
     return call.run(x.padded, call.mask(x), *others[1:])
 
 
-def _running(call: _Call) -> Any:
+def _running(call: _BucketedCall) -> Any:
     (x,) = call.operands
     if call.arguments.get("axis") is None and x.ndim != 1:
         return None
     return BucketedArray(call.run(x.padded), x.bucket)
 
 
-def _sort(call: _Call) -> Any:
+def _sort(call: _BucketedCall) -> Any:
     (x,) = call.operands
     axis = call.arguments.get("axis", -1)
     if axis is None:
@@ -141,12 +141,12 @@ def _sort(call: _Call) -> Any:
     return None if last is None else BucketedArray(call.run(call.filled(x, last)), x.bucket)
 
 
-def _like_x(call: _Call) -> Any:
+def _like_x(call: _BucketedCall) -> Any:
     (x,) = call.operands
     return BucketedArray(call.run(x.padded), x.bucket)
 
 
-def _transpose(call: _Call) -> Any:
+def _transpose(call: _BucketedCall) -> Any:
     (x,) = call.operands
     axes = call.arguments.get("axes")
     axes = [*range(x.ndim)][::-1] if axes is None else _axes(axes, x.ndim)
@@ -155,7 +155,7 @@ def _transpose(call: _Call) -> Any:
     return BucketedArray(call.run(x.padded), Bucket([*axes].index(x.bucket.axis), x.bucket.length))
 
 
-def _getitem(call: _Call) -> Any:
+def _getitem(call: _BucketedCall) -> Any:
     x, starts = call.operands
     sizes, steps, dropped, inserted = (call.arguments[name] for name in ("sizes", "steps", "dropped", "inserted"))
     axis, size = x.bucket.axis, sizes[x.bucket.axis]
@@ -163,23 +163,23 @@ def _getitem(call: _Call) -> Any:
         return call.run(x.padded, starts)
     if steps[axis] != 1 or not size:
         return None
-    padded, wanted = x.padded, bucket_size(size)
-    if starts[axis] + wanted > padded.shape[axis]:
-        widths = [(0, wanted if i == axis else 0) for i in range(x.ndim)]
+    padded, requested = x.padded, bucket_size(size)
+    if starts[axis] + requested > padded.shape[axis]:
+        widths = [(0, requested if i == axis else 0) for i in range(x.ndim)]
         padded = call.xp.pad(padded, widths)
-    made = call.run(padded, starts, sizes=(*sizes[:axis], wanted, *sizes[axis + 1 :]))
-    kept = [i for i in range(made.ndim) if i not in inserted]
-    return BucketedArray(made, Bucket(kept[axis - sum(each < axis for each in dropped)], size))
+    result = call.run(padded, starts, sizes=(*sizes[:axis], requested, *sizes[axis + 1 :]))
+    kept = [i for i in range(result.ndim) if i not in inserted]
+    return BucketedArray(result, Bucket(kept[axis - sum(axis_dropped < axis for axis_dropped in dropped)], size))
 
 
-def _setitem(call: _Call) -> Any:
+def _setitem(call: _BucketedCall) -> Any:
     x, values, starts = call.operands
     if not isinstance(x, BucketedArray):
         return None
     return BucketedArray(call.run(x.padded, _exact(values), starts), x.bucket)
 
 
-def _matmul(call: _Call) -> Any:
+def _matmul(call: _BucketedCall) -> Any:
     lhs, rhs = call.operands
     if call.arguments.get("transpose_lhs") or call.arguments.get("transpose_rhs"):
         return None
@@ -196,35 +196,37 @@ def _matmul(call: _Call) -> Any:
         pairs = zip((lhs, rhs), buckets, strict=True)
         return call.run(*(call.filled(x, 0) if isinstance(x, BucketedArray) else call.padded(x, b) for x, b in pairs))
     if axes == [-2, None]:
-        made, axis = call.run(lhs.padded, rhs), -1 if ndims[1] == 1 else -2
-        return BucketedArray(made, Bucket(made.ndim + axis, lhs.bucket.length))
+        result, axis = call.run(lhs.padded, rhs), -1 if ndims[1] == 1 else -2
+        return BucketedArray(result, Bucket(result.ndim + axis, lhs.bucket.length))
     if axes == [None, -1]:
-        made = call.run(lhs, rhs.padded)
-        return BucketedArray(made, Bucket(made.ndim - 1, rhs.bucket.length))
+        result = call.run(lhs, rhs.padded)
+        return BucketedArray(result, Bucket(result.ndim - 1, rhs.bucket.length))
     return None
 
 
-def _concatenate(call: _Call) -> Any:
+def _concatenate(call: _BucketedCall) -> Any:
     first, *others = call.operands
     axis = call.arguments.get("axis", 0)
     if not isinstance(first, BucketedArray) or axis is None or axis % first.ndim != first.bucket.axis:
         return None
-    axis, shapes = first.bucket.axis, [_shape(each) for each in others]
+    axis, shapes = first.bucket.axis, [_shape(other) for other in others]
     alike = all(len(shape) == first.ndim for shape in shapes)
     if not alike or any(shape[:axis] + shape[axis + 1 :] != _without(first.shape, axis) for shape in shapes):
         return None
-    if any((each if isinstance(each, Described) else np.asarray(each)).dtype != first.dtype for each in others):
+    if any(
+        (other if isinstance(other, ArrayProperties) else np.asarray(other)).dtype != first.dtype for other in others
+    ):
         return None
-    made, end = first.padded, first.bucket.length
+    result, end = first.padded, first.bucket.length
     bucket = Bucket(axis, end + sum(shape[axis] for shape in shapes))
-    if (more := bucket.size - made.shape[axis]) > 0:
-        made = call.xp.pad(made, [(0, more if i == axis else 0) for i in range(first.ndim)])
+    if (more := bucket.size - result.shape[axis]) > 0:
+        result = call.xp.pad(result, [(0, more if i == axis else 0) for i in range(first.ndim)])
     for other, shape in zip(others, shapes, strict=True):
         starts = np.asarray([end if i == axis else 0 for i in range(first.ndim)])
         if shape[axis]:
-            made = call.xp.call("setitem", made, _exact(other), starts, sizes=shape, steps=(1,) * first.ndim)
+            result = call.xp.call("setitem", result, _exact(other), starts, sizes=shape, steps=(1,) * first.ndim)
         end += shape[axis]
-    return BucketedArray(made, bucket)
+    return BucketedArray(result, bucket)
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

@@ -37,11 +37,11 @@ def einsum(  # with NumPy's second form
     if not isinstance(subscripts, str):
         subscripts, operands = from_labels([subscripts, *operands])
     if dtype is not None:
-        wanted = parse_dtype(dtype)
-        for each in operands:
-            if not np.can_cast(own := type_of(each).dtype, wanted, "safe"):
-                raise TypeError(f"an array is of {own.name}, which dtype={wanted.name} does not hold")
-        options["preferred_element_type"] = wanted
+        requested = parse_dtype(dtype)
+        for operand in operands:
+            if not np.can_cast(operand_dtype := type_of(operand).dtype, requested, "safe"):
+                raise TypeError(f"an array is of {operand_dtype.name}, which dtype={requested.name} does not hold")
+        options["preferred_element_type"] = requested
     return KernelMethods.einsum(xp, subscripts, *operands, **options)
 
 
@@ -166,8 +166,8 @@ def _contracted(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list
             )
         pair: Sequence[Sequence[SupportsIndex]] = (range(len(a) - count, len(a)), range(count))
     else:
-        pair = tuple((each,) if isinstance(each, SupportsIndex) else tuple(each) for each in axes)
-    of_a, of_b = ([counted_axis(i, len(shape)) for i in each] for shape, each in zip((a, b), pair, strict=True))
+        pair = tuple((item,) if isinstance(item, SupportsIndex) else tuple(item) for item in axes)
+    of_a, of_b = ([counted_axis(i, len(shape)) for i in item] for shape, item in zip((a, b), pair, strict=True))
     if [a[i] for i in of_a] != [b[j] for j in of_b]:
         raise ValueError(f"the arrays are of shapes {a} and {b}, and axes={axes}; give axes of the same sizes")
     return of_a, of_b

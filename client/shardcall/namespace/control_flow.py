@@ -66,8 +66,8 @@ def scan(
     Raises:
         TracingError: if f returns a carry of another structure, shape or element type.
     """
-    made: tuple[Any, Any] = _control_flow(xp).scan(f, init, xs, length, reverse=reverse)
-    return made
+    result: tuple[Any, Any] = _control_flow(xp).scan(f, init, xs, length, reverse=reverse)
+    return result
 
 
 def cond(
@@ -100,8 +100,8 @@ def with_spec(xp: NamespaceBase, x: OperandLike, spec: SpecLike, /) -> RemoteArr
     Raises:
         ShardcallError: for mesh axes that there are not, and more entries than axes of ``x``.
     """
-    made: RemoteArray = xp.call("reshard", x, out_specs=[spec])
-    return made
+    result: RemoteArray = xp.call("reshard", x, out_specs=[spec])
+    return result
 
 
 def _control_flow(xp: NamespaceBase) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, converted, namespace_of, part_of, type_of
 from shardcall.namespace.statistics import can_be_nan
@@ -37,11 +37,13 @@ def searchsorted(  # with NumPy's fourth argument
         ValueError: for a sorter of another length than ``a``.
     """
     if sorter is not None:
-        kind = type_of(sorter)
-        if kind.dtype.kind not in "iu" or kind.ndim != 1:
-            raise TypeError(f"sorter is {kind}; give integers of one axis")
-        if kind.shape != type_of(a).shape:
-            raise ValueError(f"sorter is {kind} and a of shape {type_of(a).shape}; give an index for each element")
+        sorter_type = type_of(sorter)
+        if sorter_type.dtype.kind not in "iu" or sorter_type.ndim != 1:
+            raise TypeError(f"sorter is {sorter_type}; give integers of one axis")
+        if sorter_type.shape != type_of(a).shape:
+            raise ValueError(
+                f"sorter is {sorter_type} and a of shape {type_of(a).shape}; give an index for each element"
+            )
         a = xp.take(a, sorter)
     return xp.call("searchsorted", a, v, side=side, **options)
 
@@ -88,10 +90,10 @@ def bincount(xp: NamespaceBase, x: OperandLike, /, weights: OperandLike | None =
         raise ValueError(f"minlength={minlength}; give 0 or more")
     length = minlength
     if type_of(x).dtype.kind in "biu" and 0 not in type_of(x).shape:
-        least, most = (int(i) for i in xp.stack([xp.min(x), xp.max(x)]).get())
-        if least < 0:
-            raise ValueError(f"x has the negative integer {least}; give integers of 0 or more")
-        length = max(minlength, most + 1)
+        min_value, max_value = (int(i) for i in xp.stack([xp.min(x), xp.max(x)]).get())
+        if min_value < 0:
+            raise ValueError(f"x has the negative integer {min_value}; give integers of 0 or more")
+        length = max(minlength, max_value + 1)
     return xp.call("bincount", x, weights, length=length)
 
 
@@ -107,7 +109,7 @@ def histogram_bin_edges(
         TypeError: for the name of an estimator in place of a number of bins, and edges on the mesh.
     """
     del weights
-    if isinstance(bins, str | Described):
+    if isinstance(bins, str | ArrayProperties):
         raise TypeError(
             f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges of this process. For "
             "estimators call numpy.histogram_bin_edges(a.get(), bins)"
@@ -173,10 +175,10 @@ def histogram2d(
     if len(shape) != 1 or type_of(y).shape != shape:
         raise ValueError(f"x is of shape {shape} and y of {type_of(y).shape}; give as many numbers, of one axis")
     is_for_both = not isinstance(bins, Sequence | np.ndarray) or len(bins) != len((x, y))
-    each = [bins, bins] if is_for_both else [*bins]
+    bins_of_axes = [bins, bins] if is_for_both else [*bins]
     ranges = [None, None] if range is None else range
     points = (x, y)
-    edges = [histogram_bin_edges(xp, *of_axis) for of_axis in zip(points, each, ranges, strict=True)]
+    edges = [histogram_bin_edges(xp, *of_axis) for of_axis in zip(points, bins_of_axes, ranges, strict=True)]
     first, second = (_bins(xp, at, of_axis) for at, of_axis in zip(points, edges, strict=True))
     sizes = [len(of_axis) - 1 for of_axis in edges]
     is_inside = [

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.namespace.base import NamespaceBase, copied, type_of
-from shardcall.namespace.destinations import Destination, Likeness, Shape, check_device, created, creating
+from shardcall.namespace.destinations import Destination, LikeOptions, Shape, check_device, created, creating
 from shardcall.namespace.ranges import arange
 from shardcall_core.types.element_types import parse_dtype
 
@@ -83,29 +83,35 @@ def full_like(
         shape: the shape; None for that of x.
         to: see `Destination`.
     """
-    kind = type_of(x)
-    dtype = kind.dtype if dtype is None else dtype
+    array_type = type_of(x)
+    dtype = array_type.dtype if dtype is None else dtype
     here = find_remote_array(x)
     is_scalar = find_remote_array(fill_value) is None and not np.ndim(fill_value)  # type: ignore[arg-type]
     if here is None or not is_scalar or shape is not None:
-        return full(xp, kind.shape if shape is None else shape, fill_value, dtype, **to)
+        return full(xp, array_type.shape if shape is None else shape, fill_value, dtype, **to)
     return created(xp, "full_like", here, _filled(fill_value, dtype), to=to)
 
 
 @creating
-def zeros_like(xp: NamespaceBase, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[Likeness]) -> Any:
+def zeros_like(
+    xp: NamespaceBase, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[LikeOptions]
+) -> Any:
     """Returns an array of zeros like another, as ``numpy.zeros_like``; see `full_like`."""
     return full_like(xp, x, 0, dtype, **to)
 
 
 @creating
-def ones_like(xp: NamespaceBase, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[Likeness]) -> Any:
+def ones_like(
+    xp: NamespaceBase, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[LikeOptions]
+) -> Any:
     """Returns an array of ones like another, as ``numpy.ones_like``; see `full_like`."""
     return full_like(xp, x, 1, dtype, **to)
 
 
 @creating
-def empty_like(xp: NamespaceBase, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[Likeness]) -> Any:
+def empty_like(
+    xp: NamespaceBase, x: OperandLike, /, dtype: npt.DTypeLike | None = None, **to: Unpack[LikeOptions]
+) -> Any:
     """Returns an array of zeros like another, which ``numpy.empty_like`` leaves open; see `full_like`."""
     return full_like(xp, x, 0, dtype, **to)
 
@@ -175,23 +181,23 @@ def asarray(
         ValueError: if there must be a copy and it is not allowed.
     """
     check_device(to)
-    wanted = None if dtype is None else parse_dtype(dtype)
+    requested = None if dtype is None else parse_dtype(dtype)
     here = find_remote_array(obj)
     if here is None:
         if copy is False:
             raise ValueError("an array of this process cannot be on the mesh without a copy; leave out copy=False")
         array = as_operand(obj, "obj")
-        array = array if wanted is None else array.astype(wanted)
+        array = array if requested is None else array.astype(requested)
         return xp._client._put_array(array, to.get("mesh"), to.get("spec"))
     moves = to.get("mesh") is not None or to.get("spec") is not None
     # Not `in (None, …)`: NumPy takes None for float64, which equals it.
-    has_type = wanted is None or wanted == here.dtype
+    has_type = requested is None or requested == here.dtype
     if has_type and not moves:
         return copied(here) if copy else here
     if copy is False:
         raise ValueError("another element type or placement needs a copy; leave out copy=False")
-    made = here if has_type else xp.astype(here, wanted)
-    return created(xp, "reshard", made, to=to) if moves else made
+    result = here if has_type else xp.astype(here, requested)
+    return created(xp, "reshard", result, to=to) if moves else result
 
 
 @creating
@@ -235,13 +241,13 @@ def meshgrid(
     if indexing == "xy" and len(xi) > 1:
         axes[:2] = 1, 0
     sizes = [0] * len(xi)
-    for axis, each in zip(axes, xi, strict=True):
-        sizes[axis] = math.prod(type_of(each).shape)
-    made = []
-    for axis, each in zip(axes, xi, strict=True):
-        column = xp.reshape(each, [-1 if i == axis else 1 for i in range(len(xi))])
-        made.append(column if sparse else xp.broadcast_to(column, sizes))
-    return made
+    for axis, coordinates in zip(axes, xi, strict=True):
+        sizes[axis] = math.prod(type_of(coordinates).shape)
+    grids = []
+    for axis, coordinates in zip(axes, xi, strict=True):
+        column = xp.reshape(coordinates, [-1 if i == axis else 1 for i in range(len(xi))])
+        grids.append(column if sparse else xp.broadcast_to(column, sizes))
+    return grids
 
 
 def fromfunction(
@@ -270,7 +276,7 @@ def _filled(value: OperandLike, dtype: npt.DTypeLike | None) -> Any:
     array = np.asarray(value)
     if dtype is None:
         return as_operand(array, "fill_value")
-    kind = parse_dtype(dtype)
-    made = np.empty(array.shape, kind)
-    np.copyto(made, value, casting="unsafe")  # type: ignore[arg-type]  # refuses Python integers that do not fit
-    return made
+    parsed = parse_dtype(dtype)
+    result = np.empty(array.shape, parsed)
+    np.copyto(result, value, casting="unsafe")  # type: ignore[arg-type]  # refuses Python integers that do not fit
+    return result

@@ -29,7 +29,7 @@ class Destination(TypedDict, total=False):
     spec: SpecLike | None
 
 
-class Likeness(Destination, total=False):
+class LikeOptions(Destination, total=False):
     """The keywords of functions that create arrays like others.
 
     Attributes:
@@ -41,13 +41,15 @@ class Likeness(Destination, total=False):
 
 def creating(function: _Function) -> _Function:
     """Shows the keywords of `Destination` in the signature of a function that creates arrays."""
-    *own, to = (signature := inspect.signature(function)).parameters.values()
-    names = ("shape",) if to.annotation == "Unpack[Likeness]" else ()
+    *others, to = (signature := inspect.signature(function)).parameters.values()
+    names = ("shape",) if to.annotation == "Unpack[LikeOptions]" else ()
     named = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Likeness.__annotations__[name])
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LikeOptions.__annotations__[name]
+        )
         for name in (*names, *Destination.__annotations__)
     ]
-    function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    function.__signature__ = signature.replace(parameters=[*others, *named])  # type: ignore[attr-defined]
     return function
 
 

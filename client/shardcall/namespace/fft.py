@@ -63,24 +63,24 @@ class FftNamespace:
 
     def fftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None, **options: Any) -> Any:
         """Returns the discrete Fourier transform along axes, all by default, as ``numpy.fft.fftn``."""
-        steps = [("fft", *each) for each in reversed(_points(a, s, axes))]
+        steps = [("fft", *points) for points in reversed(_points(a, s, axes))]
         return self._along_all(a, steps, norm, options)
 
     def ifftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse discrete Fourier transform along axes, all by default, as ``numpy.fft.ifftn``."""
-        steps = [("ifft", *each) for each in reversed(_points(a, s, axes))]
+        steps = [("ifft", *points) for points in reversed(_points(a, s, axes))]
         return self._along_all(a, steps, norm, options)
 
     def rfftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None, **options: Any) -> Any:
         """Returns the transform of real numbers, halved along the last of some axes, as ``numpy.fft.rfftn``."""
         *others, last = _points(a, s, axes)
-        steps = [("rfft", *last), *(("fft", *each) for each in reversed(others))]
+        steps = [("rfft", *last), *(("fft", *points) for points in reversed(others))]
         return self._along_all(a, steps, norm, options)
 
     def irfftn(self, a: OperandLike, s: Sizes = None, axes: Axes = None, norm: Norm = None, **options: Any) -> Any:
         """Returns the inverse of `rfftn`, as ``numpy.fft.irfftn``."""
         *others, last = _points(a, s, axes, halved=True)
-        steps = [*(("ifft", *each) for each in others), ("irfft", *last)]
+        steps = [*(("ifft", *points) for points in others), ("irfft", *last)]
         return self._along_all(a, steps, norm, options)
 
     def fft2(self, a: OperandLike, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None, **options: Any) -> Any:
@@ -109,13 +109,21 @@ class FftNamespace:
 
     def fftshift(self, x: OperandLike, axes: int | Axes = None) -> Any:
         """Returns the frequencies with zero in the middle of axes, all by default, as ``numpy.fft.fftshift``."""
-        over = _named_axes(x, axes)
-        return self._xp.roll(x, tuple(type_of(x).shape[i] // 2 for i in over), over) if over else self._xp.copy(x)
+        shifted_axes = _named_axes(x, axes)
+        return (
+            self._xp.roll(x, tuple(type_of(x).shape[i] // 2 for i in shifted_axes), shifted_axes)
+            if shifted_axes
+            else self._xp.copy(x)
+        )
 
     def ifftshift(self, x: OperandLike, axes: int | Axes = None) -> Any:
         """Returns the inverse of `fftshift`, as ``numpy.fft.ifftshift``."""
-        over = _named_axes(x, axes)
-        return self._xp.roll(x, tuple(-(type_of(x).shape[i] // 2) for i in over), over) if over else self._xp.copy(x)
+        shifted_axes = _named_axes(x, axes)
+        return (
+            self._xp.roll(x, tuple(-(type_of(x).shape[i] // 2) for i in shifted_axes), shifted_axes)
+            if shifted_axes
+            else self._xp.copy(x)
+        )
 
     def _along(
         self, name: str, a: OperandLike, n: int | None, axis: int, norm: Norm, options: Mapping[str, Any]
@@ -128,9 +136,9 @@ class FftNamespace:
             return self._xp.copy(a, **options)
         ends = {"spec": 0, "out_spec": len(steps) - 1}
         for i, step in enumerate(steps):
-            own = {name: value for name, value in options.items() if ends.get(name, i) == i}
+            step_options = {name: value for name, value in options.items() if ends.get(name, i) == i}
             name, points, axis = step
-            a = self._along(name, a, points, axis, norm, own)
+            a = self._along(name, a, points, axis, norm, step_options)
         return a
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 
 # The kernels flatten arrays, too, but with all elements on every device.
 _PARAMETERS = {
@@ -23,11 +23,11 @@ def is_flattened(name: str, operands: Sequence[Any], arguments: Mapping[str, Any
         return False
     others = arguments.keys() - {"axis"}
     is_plain = others <= _PARAMETERS[name] and isinstance(arguments.get("shift", 0), int)
-    return is_plain and all(isinstance(x, Described) for x in operands) and any(x.ndim > 1 for x in operands)
+    return is_plain and all(isinstance(x, ArrayProperties) for x in operands) and any(x.ndim > 1 for x in operands)
 
 
 def call_flattened(xp: Any, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
     """Runs a call for which `is_flattened` is true, by the functions of a namespace."""
     flat = [x if x.ndim == 1 else xp.reshape(x, -1) for x in operands]
-    made = xp.call(name, *flat, **{**arguments, "axis": 0})
-    return xp.reshape(made, operands[0].shape) if name == "roll" else made
+    result = xp.call(name, *flat, **{**arguments, "axis": 0})
+    return xp.reshape(result, operands[0].shape) if name == "roll" else result

@@ -61,14 +61,14 @@ class NamespaceInfo:
 
 def finfo(_: NamespaceBase, dtype: Any, /) -> Any:
     """Returns the limits of a floating-point or complex type, or of that of an array, as ``numpy.finfo``."""
-    kind = _dtype_of(dtype)
-    return np.finfo(kind) if kind.isbuiltin == 1 else ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]
+    parsed = _dtype_of(dtype)
+    return np.finfo(parsed) if parsed.isbuiltin == 1 else ml_dtypes.finfo(parsed)  # type: ignore[no-untyped-call]
 
 
 def iinfo(_: NamespaceBase, dtype: Any, /) -> Any:
     """Returns the limits of an integer type, or of that of an array, as ``numpy.iinfo``."""
-    kind = _dtype_of(dtype)
-    return np.iinfo(kind) if kind.isbuiltin == 1 else ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
+    parsed = _dtype_of(dtype)
+    return np.iinfo(parsed) if parsed.isbuiltin == 1 else ml_dtypes.iinfo(parsed)  # type: ignore[no-untyped-call]
 
 
 def can_cast(_: NamespaceBase, from_: Any, to: npt.DTypeLike, /, casting: Any = "safe") -> bool:
@@ -78,14 +78,14 @@ def can_cast(_: NamespaceBase, from_: Any, to: npt.DTypeLike, /, casting: Any = 
 
 def isdtype(_: NamespaceBase, dtype: npt.DTypeLike, kind: Any) -> bool:
     """Returns whether a type is another one, or of a kind such as ``"integral"``, as ``numpy.isdtype``."""
-    own = parse_dtype(dtype)
-    if own.isbuiltin == 1:
-        return np.isdtype(own, kind)
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    integral = "unsigned integer" if own.name.startswith("u") else "signed integer"
-    its = ("real floating", "numeric") if is_float(own) else (integral, "integral", "numeric")
-    return any(isinstance(each, str) and each in its for each in kinds) or any(
-        not isinstance(each, str) and own == np.dtype(each) for each in kinds
+    parsed = parse_dtype(dtype)
+    if parsed.isbuiltin == 1:
+        return np.isdtype(parsed, kind)
+    categories = kind if isinstance(kind, tuple) else (kind,)
+    integral = "unsigned integer" if parsed.name.startswith("u") else "signed integer"
+    its = ("real floating", "numeric") if is_float(parsed) else (integral, "integral", "numeric")
+    return any(isinstance(item, str) and item in its for item in categories) or any(
+        not isinstance(item, str) and parsed == np.dtype(item) for item in categories
     )
 
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, namespace_of, part_of, type_of
 
 
 def atleast_1d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
     """Returns arrays with one axis or more, as ``numpy.atleast_1d``; several as a tuple."""
-    return _each(xp, arrays, lambda _, ndim: (1,) if not ndim else None)
+    return _reshaped(xp, arrays, lambda _, ndim: (1,) if not ndim else None)
 
 
 def atleast_2d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
     """Returns arrays with two axes or more, as ``numpy.atleast_2d``; several as a tuple."""
-    return _each(xp, arrays, lambda _, ndim: (1, -1) if ndim < 2 else None)
+    return _reshaped(xp, arrays, lambda _, ndim: (1, -1) if ndim < 2 else None)
 
 
 def atleast_3d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
@@ -30,7 +30,7 @@ def atleast_3d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
     def shape(x: OperandLike, ndim: int) -> tuple[int, ...] | None:
         return (1, -1, 1) if ndim < 2 else (*type_of(x).shape, 1) if ndim == 2 else None
 
-    return _each(xp, arrays, shape)
+    return _reshaped(xp, arrays, shape)
 
 
 def hstack(xp: NamespaceBase, tup: Sequence[OperandLike]) -> Any:
@@ -131,13 +131,13 @@ def rot90(xp: NamespaceBase, m: OperandLike, k: int = 1, axes: Sequence[int] = (
     return xp.flip(xp.transpose(m, exchanged), second)
 
 
-def _each(xp: NamespaceBase, arrays: Sequence[OperandLike], shape: Any) -> Any:
-    made = []
+def _reshaped(xp: NamespaceBase, arrays: Sequence[OperandLike], shape: Any) -> Any:
+    results = []
     for array in arrays:
         sizes = shape(array, type_of(array).ndim)
-        as_it_is = array if isinstance(array, Described) else np.asarray(array)
-        made.append(as_it_is if sizes is None else namespace_of(xp, array).reshape(as_it_is, sizes))
-    return made[0] if len(made) == 1 else tuple(made)
+        as_it_is = array if isinstance(array, ArrayProperties) else np.asarray(array)
+        results.append(as_it_is if sizes is None else namespace_of(xp, array).reshape(as_it_is, sizes))
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _bounds(size: int, indices_or_sections: Any) -> list[int]:
@@ -147,12 +147,12 @@ def _bounds(size: int, indices_or_sections: Any) -> list[int]:
     count = int(indices_or_sections)
     if count <= 0:
         raise ValueError(f"{count} parts; give 1 or more")
-    each, larger = divmod(size, count)
-    return [i * each + min(i, larger) for i in range(count + 1)]
+    size_of_section, larger = divmod(size, count)
+    return [i * size_of_section + min(i, larger) for i in range(count + 1)]
 
 
-def _ndim(x: OperandLike, least: int, name: str) -> int:
+def _ndim(x: OperandLike, min_ndim: int, name: str) -> int:
     ndim = type_of(x).ndim
-    if ndim < least:
-        raise ValueError(f"an array of {ndim} axes; {name} takes {least} or more")
+    if ndim < min_ndim:
+        raise ValueError(f"an array of {ndim} axes; {name} takes {min_ndim} or more")
     return ndim

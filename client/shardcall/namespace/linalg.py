@@ -150,10 +150,10 @@ class LinalgNamespace:
         if tol is None:
             eps = float(np.finfo(type_of(values).dtype).eps)
             share = max(shape[-2:]) * eps if rtol is None else _with_axis(rtol)
-            least = xp.multiply(xp.max(values, -1, keepdims=True, initial=0), share)
+            threshold = xp.multiply(xp.max(values, -1, keepdims=True, initial=0), share)
         else:
-            least = _with_axis(tol)
-        return xp.sum(xp.greater(values, least), -1)
+            threshold = _with_axis(tol)
+        return xp.sum(xp.greater(values, threshold), -1)
 
     def cond(self, x: OperandLike, p: Any = None) -> Any:
         """Returns the condition numbers of matrices, as ``numpy.linalg.cond``; those of a norm ``p`` by an inverse."""
@@ -247,13 +247,13 @@ class LinalgNamespace:
         ndim = type_of(x).ndim
         if axis is None and (ord is None or (ndim == 2 and ord in ("f", "fro")) or (ndim == 1 and ord == 2)):
             return self._root_of_squares(x, None, keepdims)
-        over = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (_integer(axis),)
-        over = normalize_axis_tuple(over, ndim)
-        if len(over) == 1:
-            return self._vector_norm(x, 2 if ord is None else ord, over[0], keepdims)
-        if len(over) != 2:
-            raise ValueError(f"a norm of {len(over)} axes; name one axis of vectors or two of matrices")
-        return self._matrix_norm(x, "fro" if ord is None else ord, over, keepdims)
+        axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (_integer(axis),)
+        axes = normalize_axis_tuple(axes, ndim)
+        if len(axes) == 1:
+            return self._vector_norm(x, 2 if ord is None else ord, axes[0], keepdims)
+        if len(axes) != 2:
+            raise ValueError(f"a norm of {len(axes)} axes; name one axis of vectors or two of matrices")
+        return self._matrix_norm(x, "fro" if ord is None else ord, axes, keepdims)
 
     def vector_norm(self, x: OperandLike, /, *, axis: Any = None, ord: Any = 2, keepdims: bool = False) -> Any:  # noqa: A002
         """Returns the norm of vectors along axes, all by default, as ``numpy.linalg.vector_norm``."""
@@ -334,13 +334,13 @@ class LinalgNamespace:
                 return self._root_of_squares(x, axis, keepdims)
         return xp.power(xp.sum(xp.power(sizes, ord), axis, keepdims=keepdims), 1 / ord)
 
-    def _matrix_norm(self, x: Any, ord: Any, over: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002
+    def _matrix_norm(self, x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002
         xp, ndim = self._xp, type_of(x).ndim
-        rows, columns = (i % ndim for i in over)
+        rows, columns = (i % ndim for i in axes)
         if rows == columns:
-            raise ValueError(f"axis={over} names one axis twice; name two")
+            raise ValueError(f"axis={axes} names one axis twice; name two")
         if ord in ("fro", "f"):
-            return self._root_of_squares(x, over, keepdims)
+            return self._root_of_squares(x, axes, keepdims)
         if ord in (1, -1, math.inf, -math.inf):
             summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
             extreme = xp.max if ord > 0 else xp.min

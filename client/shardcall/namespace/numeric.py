@@ -38,7 +38,7 @@ def fix(xp: NamespaceBase, x: OperandLike) -> Any:
 def heaviside(xp: NamespaceBase, x1: OperandLike, x2: OperandLike) -> Any:
     """Returns 0 for negative numbers, 1 for positive ones and ``x2`` for zero, as ``numpy.heaviside``."""
     x1, x2 = typed("heaviside", (x1, x2))  # type: ignore[assignment]  # both are there
-    dtype = np.heaviside(*(np.zeros(0, type_of(each).dtype) for each in (x1, x2))).dtype
+    dtype = np.heaviside(*(np.zeros(0, type_of(operand).dtype) for operand in (x1, x2))).dtype
     x, at_zero = converted(xp, x1, dtype), converted(xp, x2, dtype)
     step = xp.where(xp.less(x, 0), 0, xp.where(xp.greater(x, 0), 1, x))
     return xp.where(xp.equal(x, 0), at_zero, step)
@@ -68,17 +68,17 @@ def nan_to_num(
     Raises:
         TypeError: for an array in place of NaN that is of complex numbers, and others to replace.
     """
-    own = type_of(x).dtype
-    if own.kind == "f" and type_of(nan).dtype.kind == "c":
-        raise TypeError(f"nan is of {type_of(nan).dtype.name} and x of {own.name}; give real numbers")
+    dtype = type_of(x).dtype
+    if dtype.kind == "f" and type_of(nan).dtype.kind == "c":
+        raise TypeError(f"nan is of {type_of(nan).dtype.name} and x of {dtype.name}; give real numbers")
     if not can_be_nan(x):
         return xp.copy(x)
     if type_of(x).dtype.kind == "c":
         parts = [nan_to_num(xp, part(x), nan=nan, posinf=posinf, neginf=neginf) for part in (xp.real, xp.imag)]
         return xp.add(parts[0], xp.multiply(parts[1], 1j))
-    most = float(ml_dtypes.finfo(type_of(x).dtype).max)  # type: ignore[no-untyped-call]
-    high = xp.where(xp.equal(x, math.inf), most if posinf is None else posinf, x)
-    low = xp.where(xp.equal(x, -math.inf), -most if neginf is None else neginf, high)
+    max_value = float(ml_dtypes.finfo(type_of(x).dtype).max)  # type: ignore[no-untyped-call]
+    high = xp.where(xp.equal(x, math.inf), max_value if posinf is None else posinf, x)
+    low = xp.where(xp.equal(x, -math.inf), -max_value if neginf is None else neginf, high)
     return converted(xp, xp.where(xp.isnan(x), nan, low), type_of(x).dtype)
 
 
@@ -158,12 +158,12 @@ def ediff1d(
     if dtype.kind == "b":
         raise TypeError("ary is of bool, which cannot be subtracted; convert it, or use diff")
     ends = [to_begin, to_end]
-    for name, each in zip(("to_begin", "to_end"), ends, strict=True):
-        if each is not None and not np.can_cast(type_of(each).dtype, dtype, "same_kind"):
-            raise TypeError(f"{name} is of {type_of(each).dtype.name} and ary of {dtype.name}; convert one of them")
+    for name, item in zip(("to_begin", "to_end"), ends, strict=True):
+        if item is not None and not np.can_cast(type_of(item).dtype, dtype, "same_kind"):
+            raise TypeError(f"{name} is of {type_of(item).dtype.name} and ary of {dtype.name}; convert one of them")
     parts = [
-        None if each is None else namespace_of(xp, each).astype(namespace_of(xp, each).reshape(each, -1), dtype)
-        for each in ends
+        None if item is None else namespace_of(xp, item).astype(namespace_of(xp, item).reshape(item, -1), dtype)
+        for item in ends
     ]
     present = [part for part in (parts[0], steps, parts[1]) if part is not None]
     return xp.concatenate(present) if len(present) > 1 else steps

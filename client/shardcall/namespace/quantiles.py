@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, type_of
 from shardcall.namespace.statistics import can_be_nan, nanmean
@@ -126,18 +126,18 @@ def _nanquantiles(
     inner = xp.sort(rows, -1)
     count = xp.sum(xp.logical_not(xp.isnan(rows)), -1, np.int64, keepdims=True)
     indices, dtype = _INDICES[method](count, at.ravel()), type_of(x).dtype
-    most, below = xp.maximum(xp.subtract(count, 1), 0), xp.floor(indices)
-    before = xp.clip(xp.astype(below, np.int64), 0, most)
-    made = xp.take_along_axis(inner, before, -1)
+    last_index, below = xp.maximum(xp.subtract(count, 1), 0), xp.floor(indices)
+    before = xp.clip(xp.astype(below, np.int64), 0, last_index)
+    result = xp.take_along_axis(inner, before, -1)
     if indices.dtype.kind == "f":
-        is_inside = xp.logical_and(xp.greater_equal(indices, 0), xp.less(indices, most))
+        is_inside = xp.logical_and(xp.greater_equal(indices, 0), xp.less(indices, last_index))
         after = xp.take_along_axis(inner, xp.add(before, is_inside), -1)
         share = xp.where(is_inside, _share(xp.subtract(indices, below), method, xp.where), 0)
-        made = _mixed(xp, made, after, share, xp.subtract(1, share))
+        result = _mixed(xp, result, after, share, xp.subtract(1, share))
         dtype = dtype if type(q) in (int, float) else np.result_type(dtype, np.asarray(q).dtype)
-    last = type_of(made).ndim - 1
-    made = xp.reshape(xp.transpose(made, (last, *range(last))), (*at.shape, *shape))
-    return made if made.dtype == dtype else xp.astype(made, dtype)
+    last = type_of(result).ndim - 1
+    result = xp.reshape(xp.transpose(result, (last, *range(last))), (*at.shape, *shape))
+    return result if result.dtype == dtype else xp.astype(result, dtype)
 
 
 def _quantiles(xp: NamespaceBase, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool) -> Any:
@@ -154,8 +154,8 @@ def _quantiles(xp: NamespaceBase, x: OperandLike, q: Any, at: NDArray, axis: Any
     flat = xp.take(inner, np.clip(np.floor(indices), 0, count - 1).astype(np.int64).ravel(), -1)
     if indices.dtype.kind == "f":
         flat = _interpolated(xp, inner, flat, indices, method, weak)
-    made = xp.transpose(_with_nan(xp, inner, flat), (type_of(flat).ndim - 1, *range(type_of(flat).ndim - 1)))
-    return xp.reshape(made, (*indices.shape, *shape))
+    result = xp.transpose(_with_nan(xp, inner, flat), (type_of(flat).ndim - 1, *range(type_of(flat).ndim - 1)))
+    return xp.reshape(result, (*indices.shape, *shape))
 
 
 def _interpolated(xp: NamespaceBase, inner: Any, before: Any, indices: NDArray, method: str, weak: bool) -> Any:
@@ -173,10 +173,12 @@ def _rows(xp: NamespaceBase, x: OperandLike, axis: Any, keepdims: bool) -> tuple
     """Returns an array with the reduced axes as its last one, and the shape of what is reduced."""
     shape = type_of(x).shape
     axes = axis if isinstance(axis, tuple | list) else (axis,)
-    over = [*range(len(shape))] if axis is None else [*map(operator.index, axes)]
-    if any(not -len(shape) <= i < len(shape) for i in over) or len({i % max(len(shape), 1) for i in over}) < len(over):
+    requested_axes = [*range(len(shape))] if axis is None else [*map(operator.index, axes)]
+    if any(not -len(shape) <= i < len(shape) for i in requested_axes) or len(
+        {i % max(len(shape), 1) for i in requested_axes}
+    ) < len(requested_axes):
         raise np.exceptions.AxisError(f"axis={axis} and x has {len(shape)} axes; name axes of x, each once")
-    reduced = [i % len(shape) for i in over]
+    reduced = [i % len(shape) for i in requested_axes]
     kept = [i for i in range(len(shape)) if i not in reduced]
     left = tuple(1 if i in reduced else size for i, size in enumerate(shape) if keepdims or i not in reduced)
     if len(reduced) == 1:
@@ -221,12 +223,12 @@ def _check_method(x: OperandLike, method: str) -> None:
         raise ValueError(f"method={method!r} is not one of: {', '.join(_INDICES)}")
 
 
-def _checked(q: Any, most: int) -> NDArray:
-    if isinstance(q, Described):
+def _checked(q: Any, max_value: int) -> NDArray:
+    if isinstance(q, ArrayProperties):
         raise TypeError("q is on the mesh, and it decides which elements are taken; pass q.get()")
-    at = np.true_divide(q, most) if most != 1 else np.asarray(q)
+    at = np.true_divide(q, max_value) if max_value != 1 else np.asarray(q)
     if at.dtype.kind not in "biuf":
         raise TypeError(f"q is of {at.dtype.name}; give real numbers")
     if not np.all((at >= 0) & (at <= 1)):
-        raise ValueError(f"q must be from 0 to {most}")
+        raise ValueError(f"q must be from 0 to {max_value}")
     return at if at.dtype.kind == "f" else at.astype(np.int64)  # of integers "linear" takes elements as they are

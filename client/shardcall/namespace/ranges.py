@@ -39,9 +39,11 @@ def arange(
     first, end, step = map(_number, (0, start, step) if stop is None else (start, stop, step))
     if not step:
         raise ZeroDivisionError("step is 0; give another")
-    kind = np.result_type(np.int64, *map(np.asarray, (first, end, step))) if dtype is None else parse_dtype(dtype)
+    result_type = (
+        np.result_type(np.int64, *map(np.asarray, (first, end, step))) if dtype is None else parse_dtype(dtype)
+    )
     count = _count(first, end, step)
-    ends = np.empty(2, kind)
+    ends = np.empty(2, result_type)
     with np.errstate(all="ignore"):
         ends[:] = first
         if count > 1:
@@ -76,27 +78,27 @@ def linspace(
     count = operator.index(num)
     if count < 0:
         raise ValueError(f"num={count}; give 0 or more")
-    kind = np.result_type(weak_type(start), weak_type(stop), 1.0)
-    first, last = (_values(each).astype(kind) for each in (start, stop))
+    computed_type = np.result_type(weak_type(start), weak_type(stop), 1.0)
+    first, last = (_values(bound).astype(computed_type) for bound in (start, stop))
     steps = count - 1 if endpoint else count
     with np.errstate(all="ignore"):
-        delta = np.subtract(last, first, dtype=kind)
+        delta = np.subtract(last, first, dtype=computed_type)
         step = np.asarray(delta / steps if steps > 0 else delta * np.nan)
     if first.ndim or last.ndim:
-        made = _lines(xp, first, delta, step, count, steps, axis, to)
+        result = _lines(xp, first, delta, step, count, steps, axis, to)
         if endpoint and count > 1:
             index = xp.reshape(arange(xp, count), [-1] + [1] * delta.ndim)
-            made = moveaxis(xp, made, axis, 0)
-            made = moveaxis(xp, xp.where(xp.equal(index, count - 1), last, made), 0, axis)
+            result = moveaxis(xp, result, axis, 0)
+            result = moveaxis(xp, xp.where(xp.equal(index, count - 1), last, result), 0, axis)
     else:
         counted_axis(axis, 1)
-        operands = [np.asarray(each, kind) for each in (first, step if steps > 0 else 0)]
-        operands += [np.asarray(last, kind)] * (endpoint and count > 1)
-        made = created(xp, "linspace", *operands, to=to, size=count)
+        operands = [np.asarray(bound, computed_type) for bound in (first, step if steps > 0 else 0)]
+        operands += [np.asarray(last, computed_type)] * (endpoint and count > 1)
+        result = created(xp, "linspace", *operands, to=to, size=count)
     if dtype is not None:
-        wanted = parse_dtype(dtype)
-        made = xp.astype(xp.floor(made) if wanted.kind in "iu" else made, wanted)
-    return (made, step[()]) if retstep else made
+        requested = parse_dtype(dtype)
+        result = xp.astype(xp.floor(result) if requested.kind in "iu" else result, requested)
+    return (result, step[()]) if retstep else result
 
 
 def _lines(
@@ -124,8 +126,8 @@ def logspace(
     **to: Unpack[Destination],
 ) -> Any:
     """Returns numbers whose logarithms are evenly spaced, as ``numpy.logspace``."""
-    made = xp.power(base, linspace(xp, start, stop, num, endpoint, **to))
-    return made if dtype is None else xp.astype(made, dtype)
+    result = xp.power(base, linspace(xp, start, stop, num, endpoint, **to))
+    return result if dtype is None else xp.astype(result, dtype)
 
 
 @creating
@@ -156,18 +158,18 @@ def geomspace(
     count, first, last = operator.index(num), _values(start), _values(stop)
     if np.any(first == 0) or np.any(last == 0):
         raise ValueError("start or stop is 0, which has no ratio to another number; give other ones")
-    kind = np.result_type(first, last, float(count), np.zeros((), dtype))
-    first, last = np.broadcast_arrays(first.astype(kind), last.astype(kind))
+    computed_type = np.result_type(first, last, float(count), np.zeros((), dtype))
+    first, last = np.broadcast_arrays(first.astype(computed_type), last.astype(computed_type))
     sign = np.sign(first)
-    ends = [np.log10(each / sign) for each in (first, last)]
-    made = xp.astype(logspace(xp, ends[0], ends[1], num, endpoint, **to), kind)
+    ends = [np.log10(bound / sign) for bound in (first, last)]
+    result = xp.astype(logspace(xp, ends[0], ends[1], num, endpoint, **to), computed_type)
     index = xp.reshape(arange(xp, count, **to), [-1] + [1] * first.ndim)
     if endpoint and count > 1:
-        made = xp.where(xp.equal(index, count - 1), last / sign, made)
-    made = xp.multiply(xp.where(xp.equal(index, 0), first / sign, made), sign)
-    made = made if made.dtype == kind else xp.astype(made, kind)
-    made = moveaxis(xp, made, 0, axis) if axis else made
-    return made if dtype is None else xp.astype(made, dtype)
+        result = xp.where(xp.equal(index, count - 1), last / sign, result)
+    result = xp.multiply(xp.where(xp.equal(index, 0), first / sign, result), sign)
+    result = result if result.dtype == computed_type else xp.astype(result, computed_type)
+    result = moveaxis(xp, result, 0, axis) if axis else result
+    return result if dtype is None else xp.astype(result, dtype)
 
 
 def _number(value: Any) -> Any:

@@ -40,7 +40,7 @@ def nonzero(xp: NamespaceBase, a: OperandLike) -> tuple[Any, ...]:
     for size in reversed(shape[1:]):
         indices.append(xp.remainder(rest, max(size, 1)))
         rest = xp.floor_divide(rest, max(size, 1))
-    return tuple(_first(each, count) for each in (rest, *reversed(indices)))
+    return tuple(_first(indices_of_axis, count) for indices_of_axis in (rest, *reversed(indices)))
 
 
 def argwhere(xp: NamespaceBase, a: OperandLike) -> Any:
@@ -105,8 +105,8 @@ def _padded_indices(xp: NamespaceBase, condition: OperandLike) -> tuple[Any, int
     The programs that find and take many elements are compiled once for all numbers that are rounded up to one
     length; that of the slice of the result, which every number needs, is compiled in a fraction of the time.
     """
-    count, most = int(count_nonzero(xp, condition)), math.prod(type_of(condition).shape)
-    return xp.call("flatnonzero", condition, size=_rounded(count, most)), count
+    count, max_count = int(count_nonzero(xp, condition)), math.prod(type_of(condition).shape)
+    return xp.call("flatnonzero", condition, size=_rounded(count, max_count)), count
 
 
 def unique(
@@ -185,10 +185,10 @@ def _is_first(xp: NamespaceBase, ascending: Any, *, equal_nan: bool) -> Any:
     return xp.concatenate([np.ones(1, np.bool_), differs])
 
 
-def _rounded(count: int, most: int) -> int:
-    """Returns a number rounded up to one of 8 lengths a doubling, 64 at least unless ``most`` is less; 0 for 0."""
+def _rounded(count: int, max_count: int) -> int:
+    """Returns a number rounded up to one of 8 lengths a doubling, 64 at least unless ``max_count`` is less; 0 for 0."""
     step = max(_MIN, 1 << max(count - 1, 0).bit_length() >> 4)
-    return min(-(-count // step) * step, most)
+    return min(-(-count // step) * step, max_count)
 
 
 def _first(array: Any, count: int, axis: int = 0) -> Any:

@@ -73,8 +73,10 @@ def select(
             raise TypeError(f"condlist[{i}] is of {type_of(condition).dtype.name}; give conditions of bool")
     dtype = np.result_type(*map(weak_type, (*choicelist, default)))
     for i, array in enumerate(choicelist):  # numbers, which NumPy does not convert to unsigned integers
-        if not np.can_cast(own := type_of(array).dtype, dtype, "same_kind"):
-            raise TypeError(f"choicelist[{i}] is of {own.name} and the result of {dtype.name}; convert one of them")
+        if not np.can_cast(array_dtype := type_of(array).dtype, dtype, "same_kind"):
+            raise TypeError(
+                f"choicelist[{i}] is of {array_dtype.name} and the result of {dtype.name}; convert one of them"
+            )
     result = converted(xp, default, dtype)
     for condition, array in zip(reversed(condlist), reversed(choicelist), strict=True):
         result = xp.where(condition, converted(xp, array, dtype), result)
@@ -106,14 +108,14 @@ def put_along_axis(
         here = np.asarray(indices)
         if (wrong := here[(here < -size) | (here >= size)]).size:
             raise IndexError(f"index {wrong[0]} is out of bounds for axis {along} with size {size}")
-    made = xp.call("put_along_axis", x, as_values(values, x.dtype), here, axis=along)
-    array._assign(made if made.shape == array.shape else xp.reshape(made, array.shape))
+    result = xp.call("put_along_axis", x, as_values(values, x.dtype), here, axis=along)
+    array._assign(result if result.shape == array.shape else xp.reshape(result, array.shape))
 
 
 def lexsort(xp: NamespaceBase, keys: Any, axis: SupportsIndex = -1) -> Any:
     """Returns the indices that sort by several keys, of which the last counts most, as ``numpy.lexsort``."""
     if isinstance(keys, list | tuple) and len({type_of(key).dtype for key in keys}) > 1:
-        return _sorted_by_each(xp, keys, operator.index(axis))
+        return _sorted_by_keys(xp, keys, operator.index(axis))
     x = xp.stack(keys) if isinstance(keys, list | tuple) else array_of(keys)
     if (ndim := type_of(x).ndim) == 1:  # keys of no axes
         counted_axis(axis, 1)
@@ -121,7 +123,7 @@ def lexsort(xp: NamespaceBase, keys: Any, axis: SupportsIndex = -1) -> Any:
     return xp.call("lexsort", x, axis=counted_axis(axis, ndim - 1))
 
 
-def _sorted_by_each(xp: NamespaceBase, keys: Sequence[OperandLike], axis: int) -> Any:
+def _sorted_by_keys(xp: NamespaceBase, keys: Sequence[OperandLike], axis: int) -> Any:
     """Returns the indices that sort by keys of several types, whose elements may become equal in a common type."""
     if len(shapes := {type_of(key).shape for key in keys}) > 1:
         raise ValueError(f"the keys are of shapes {', '.join(map(str, shapes))}; give keys of one shape")
@@ -246,7 +248,11 @@ def unravel_index(
     for size in reversed(sizes[1:]):
         others.append(xp.remainder(rest, max(size, 1)))
         rest = xp.floor_divide(rest, max(size, 1))
-    return (xp.astype(rest, np.int64), *(xp.astype(each, np.int64) for each in reversed(others))) if sizes else ()
+    return (
+        (xp.astype(rest, np.int64), *(xp.astype(coordinates, np.int64) for coordinates in reversed(others)))
+        if sizes
+        else ()
+    )
 
 
 def partition(xp: NamespaceBase, a: OperandLike, kth: Any, axis: int | None = -1) -> Any:
@@ -276,9 +282,9 @@ def _check_kth(a: OperandLike, kth: Any, axis: int | None) -> None:
     indices = np.asarray(_of_this_process(kth))
     if indices.dtype.kind == "b":
         raise ValueError("kth is of bool; give integers")
-    for each in map(operator.index, indices.ravel().tolist()):
-        if 0 not in shape and not -size <= each < size:
-            raise ValueError(f"kth(={each}) out of bounds ({size}); give {-size} to {size - 1}")
+    for index in map(operator.index, indices.ravel().tolist()):
+        if 0 not in shape and not -size <= index < size:
+            raise ValueError(f"kth(={index}) out of bounds ({size}); give {-size} to {size - 1}")
 
 
 def _flat_without(xp: NamespaceBase, x: OperandLike, axis: SupportsIndex | None) -> tuple[Any, int]:

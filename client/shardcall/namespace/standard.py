@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.device_arrays.scalars import typed
@@ -52,7 +52,7 @@ def astype(  # with the standard's keywords
     """
     check_device({"device": device})
     dtype = np.float64 if dtype is None else dtype  # as numpy.dtype(None) is
-    if not copy and isinstance(x, Described) and x.dtype == parse_dtype(dtype):
+    if not copy and isinstance(x, ArrayProperties) and x.dtype == parse_dtype(dtype):
         return x
     return KernelMethods.astype(xp, x, dtype, **options)
 
@@ -74,8 +74,8 @@ def reshape(
         copy: True for a result that is no view of x in NumPy.
         options: those of `Client.reshape`.
     """
-    made = KernelMethods.reshape(xp, x, shape, **options)
-    return copied(made) if copy else made
+    result = KernelMethods.reshape(xp, x, shape, **options)
+    return copied(result) if copy else result
 
 
 def sort(
@@ -92,8 +92,8 @@ def sort(
         options: those of `Client.sort`.
     """
     del stable
-    made = KernelMethods.sort(xp, x, axis, **options)
-    return xp.flip(made, -1 if axis is None else axis) if descending else made
+    result = KernelMethods.sort(xp, x, axis, **options)
+    return xp.flip(result, -1 if axis is None else axis) if descending else result
 
 
 def argsort(
@@ -147,10 +147,12 @@ def _in_type(
     """Runs a function with its result in a floating-point type, in which it computes if it is the wider one."""
     if dtype is None:
         return function(xp, x, axis, **how)
-    own, wanted = type_of(x).dtype, parse_dtype(dtype)
-    if own.kind == "c" or not is_float(wanted):
-        raise TypeError(f"dtype={wanted.name} and x is of {own.name}; give a floating-point type, for real numbers")
-    return xp.astype(function(xp, xp.astype(x, np.result_type(own, wanted)), axis, **how), wanted)
+    array_dtype, requested = type_of(x).dtype, parse_dtype(dtype)
+    if array_dtype.kind == "c" or not is_float(requested):
+        raise TypeError(
+            f"dtype={requested.name} and x is of {array_dtype.name}; give a floating-point type, for real numbers"
+        )
+    return xp.astype(function(xp, xp.astype(x, np.result_type(array_dtype, requested)), axis, **how), requested)
 
 
 def nextafter(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /, **options: Any) -> Any:
@@ -200,7 +202,7 @@ def take(
 ) -> Any:
     """Returns the elements at indices along an axis, as ``numpy.take``; options are those of `Client.take`."""
     here = array_of(np.int64(int(indices)) if isinstance(indices, float | complex) else indices)  # type: ignore[call-overload]
-    if here.dtype.kind == "b" or not isinstance(indices, Described | np.ndarray | np.generic):
+    if here.dtype.kind == "b" or not isinstance(indices, ArrayProperties | np.ndarray | np.generic):
         here = converted(xp, here, np.dtype(np.int64))  # an empty list, too, as NumPy does
     x = with_axis(xp, x, axis)
     shape = type_of(x).shape

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, converted, namespace_of, type_of
 from shardcall_core.functions.element_types import is_float, is_inexact
@@ -83,7 +83,7 @@ def nanmean(
     if not can_be_nan(x):
         return xp.mean(x, axis, dtype, keepdims=keepdims, where=where)
     total = xp.sum(_filled(xp, x, 0), axis, dtype, keepdims=keepdims, where=where)
-    return _over_count(xp, total, _count(xp, x, axis, keepdims, where))
+    return _divided_by_count(xp, total, _count(xp, x, axis, keepdims, where))
 
 
 def nanvar(
@@ -92,10 +92,10 @@ def nanvar(
 ) -> Any:  # fmt: skip
     """Returns the variance over axes without NaN, as ``numpy.nanvar``; NaN for no more elements than ``ddof``."""
     if dtype is not None:
-        wanted = parse_dtype(dtype)
-        if not is_inexact(wanted) or (type_of(x).dtype.kind == "c" and wanted.kind != "c"):
-            raise TypeError(f"dtype={wanted.name} does not hold a variance of {type_of(x).dtype.name}")
-        x = xp.astype(x, wanted)
+        requested = parse_dtype(dtype)
+        if not is_inexact(requested) or (type_of(x).dtype.kind == "c" and requested.kind != "c"):
+            raise TypeError(f"dtype={requested.name} does not hold a variance of {type_of(x).dtype.name}")
+        x = xp.astype(x, requested)
     if not can_be_nan(x):
         return xp.var(x, axis, ddof=ddof, keepdims=keepdims, where=where)
     mean = nanmean(xp, x, axis, keepdims=True, where=where)
@@ -105,7 +105,7 @@ def nanvar(
         squares = xp.add(xp.square(xp.real(apart)), xp.square(xp.imag(apart)))
     total = xp.sum(squares, axis, keepdims=keepdims, where=where)
     freedom = xp.subtract(_count(xp, x, axis, keepdims, where), ddof)
-    return xp.where(xp.less_equal(freedom, 0), math.nan, _over_count(xp, total, freedom))
+    return xp.where(xp.less_equal(freedom, 0), math.nan, _divided_by_count(xp, total, freedom))
 
 
 def nanstd(
@@ -154,7 +154,7 @@ def average(
     types = type_of(a).dtype, type_of(factors).dtype
     dtype = np.result_type(*types, np.float64) if types[0].kind in "biu" else loop("multiply", *types).result
     scale = namespace_of(xp, factors).sum(factors, axis, dtype, keepdims=keepdims)
-    if not isinstance(scale, Described) and np.any(scale == 0):
+    if not isinstance(scale, ArrayProperties) and np.any(scale == 0):
         raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
     product = xp.multiply(converted(xp, a, dtype), converted(xp, factors, dtype))
     mean = xp.divide(xp.sum(product, axis, keepdims=keepdims), scale)
@@ -265,7 +265,7 @@ def _count(xp: NamespaceBase, x: OperandLike, axis: Any, keepdims: bool, where: 
     return xp.sum(xp.logical_not(xp.isnan(x)), axis, np.int64, keepdims=keepdims, where=where)
 
 
-def _over_count(xp: NamespaceBase, total: Any, count: Any) -> Any:
+def _divided_by_count(xp: NamespaceBase, total: Any, count: Any) -> Any:
     """Returns a quotient in the type of its dividend, divided in float64 as NumPy divides by integers."""
     return xp.astype(xp.divide(total, count), type_of(total).dtype)
 
@@ -291,14 +291,18 @@ def _comparable(xp: NamespaceBase, x: OperandLike, axis: int | None, lowest: flo
 
 def _weights(xp: NamespaceBase, a: OperandLike, axis: Any, weights: OperandLike) -> Any:
     """Returns weights that broadcast with the array."""
-    shape, own = type_of(a).shape, type_of(weights).shape
-    if own == shape:
-        return weights if isinstance(weights, Described) else np.asarray(weights)
+    shape, weights_shape = type_of(a).shape, type_of(weights).shape
+    if weights_shape == shape:
+        return weights if isinstance(weights, ArrayProperties) else np.asarray(weights)
     if axis is None:
-        raise TypeError(f"weights is of shape {own} and a of {shape}; name their axis, or give one for each element")
+        raise TypeError(
+            f"weights is of shape {weights_shape} and a of {shape}; name their axis, or give one for each element"
+        )
     axes = _axes(axis, len(shape))
-    if own != tuple(shape[i] for i in axes):
-        raise ValueError(f"weights is of shape {own} and a of {shape}; give one for each element along axis={axis}")
+    if weights_shape != tuple(shape[i] for i in axes):
+        raise ValueError(
+            f"weights is of shape {weights_shape} and a of {shape}; give one for each element along axis={axis}"
+        )
     by_axis = [axes.index(i) for i in sorted(axes)]
     sizes = [size if i in axes else 1 for i, size in enumerate(shape)]
     of_weights = namespace_of(xp, weights)
@@ -330,7 +334,7 @@ def _weighing(
         raise ValueError(f"ddof={ddof} is not an integer")
     if fweights is None and aweights is None:
         return None, max(count - freedom, 0)
-    parts = [None if each is None else np.asarray(each, float) for each in (fweights, aweights)]
+    parts = [None if weights is None else np.asarray(weights, float) for weights in (fweights, aweights)]
     if parts[0] is not None and (parts[0] != np.around(parts[0])).any():
         raise TypeError("fweights counts observations; give integers")
     for name, part in zip(("fweights", "aweights"), parts, strict=True):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from shardcall_core.types.errors import InvalidRequestError
 
 ADDRESS_VARIABLE = "SHARDCALL_ADDRESS"
+# TCP, since streams over a Unix socket are 15 to 25 % slower: Linux gives such a socket a send buffer of 208 KiB and
+# TCP one of up to 4 MiB, and gRPC does not set its size.
 USUAL_ADDRESS = "localhost:8470"
 """The address of a server that was started without an address and a port."""
 

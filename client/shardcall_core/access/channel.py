@@ -11,6 +11,7 @@ DEFAULT_MESSAGE_BYTES = 16 * 2**20
 """The largest message until the server has reported its own limit."""
 
 _LARGEST_FRAME_BYTES = 2**24 - 1
+# A client has one connection. A server starts with smaller buffers: those of 200 idle connections would take 514 MiB.
 _READ_CHUNK_BYTES = 4 * 2**20
 
 # Larger frames and reads, which double the throughput of large arrays.

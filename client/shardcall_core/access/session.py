@@ -16,7 +16,7 @@ import socket
 import sys
 
 from shardcall_core.access.addresses import Address
-from shardcall_core.wire.private_sockets import own_folders, peer_of
+from shardcall_core.wire.private_sockets import peer_of, user_folders
 
 UNKNOWN = b"unknown"
 """The answer to a token that the server does not know; a session token is longer."""
@@ -50,10 +50,10 @@ def open_session(address: Address, token: str, timeout_s: float) -> str | None:
         The session token; empty if the server does not know the token, None if no server of this user listens at the
         address.
     """
-    if sys.platform != "linux":  # as servers are
+    if sys.platform != "linux":  # servers run on Linux only
         return None
     name = socket_name(address)
-    for folder in own_folders():
+    for folder in user_folders():
         try:
             return _exchange(os.path.join(folder, name), token, timeout_s)
         except OSError:  # a server of another address, or one that was killed
@@ -61,15 +61,15 @@ def open_session(address: Address, token: str, timeout_s: float) -> str | None:
     return None
 
 
-def own_addresses() -> list[str]:
-    """Returns the addresses on this machine at which servers of this user listen, those of the newest first.
+def user_addresses() -> list[str]:
+    """Returns the addresses on this machine at which servers of this user listen, those of the newest server first.
 
-    Of a server at several addresses the shortest to write is returned: ``"localhost:8470"``.
+    For a server at several addresses, the shortest one is returned, such as ``"localhost:8470"``.
     """
     if sys.platform != "linux":
         return []
     addresses: list[str] = []
-    for folder in own_folders():
+    for folder in user_folders():
         with contextlib.suppress(OSError):
             names = [name for name in os.listdir(folder) if _PORT.search(name) and _listens(os.path.join(folder, name))]
             ports = {name.rpartition(":")[2]: name for name in sorted(names, key=_rank, reverse=True)}

@@ -47,7 +47,7 @@ class Token:
         return f"this client showed {self._origin}" if self._value else f"this client found none: {self._origin}"
 
 
-class OwnToken(Token):
+class UserToken(Token):
     """The token of this user's file, sent to a server's private socket only (`session`).
 
     Args:
@@ -87,14 +87,14 @@ class OwnToken(Token):
     def _exchange(self, timeout_s: float) -> tuple[str, str]:
         """Returns the session token and its origin."""
         try:
-            own = token_file.own_entry(token_file.read(self._path))
+            entry = token_file.user_entry(token_file.read(self._path))
         except FileNotFoundError:
             return "", f"{self._nothing}, and there is no token file {self._path}"
         except token_file.TokenFileError as error:
             return "", f"{self._nothing}, and {error}"
-        issued = session.open_session(self._address, own.token, timeout_s)
+        issued = session.open_session(self._address, entry.token, timeout_s)
         if issued:
-            return issued, f"a session token, for the one of {own.name} in the token file {self._path}"
+            return issued, f"a session token, for the one of {entry.name} in the token file {self._path}"
         at = self._address.target
         if issued is None:
             return "", (
@@ -138,7 +138,7 @@ def find_token(address: Address, token: str | None, *, encrypted: bool, admin: b
         return Token(origin=f"{nothing}, and this user has no home for a token file")
     if admin and os.path.lexists(token_file.admin_path(path)):
         path = token_file.admin_path(path)
-    return OwnToken(address, path, nothing)
+    return UserToken(address, path, nothing)
 
 
 def _checked(token: str, field: str) -> str:

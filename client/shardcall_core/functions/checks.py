@@ -93,11 +93,11 @@ def one_of(parameters: Mapping[str, Any], name: str, allowed: Sequence[str]) -> 
     return value
 
 
-def sizes(parameters: Mapping[str, Any], name: str, *, least: int = 0) -> tuple[int, ...]:
-    """Returns a parameter that must be a shape: one size or several, each at least ``least``."""
+def sizes(parameters: Mapping[str, Any], name: str, *, minimum: int = 0) -> tuple[int, ...]:
+    """Returns a parameter that must be a shape: one size or several, each at least ``minimum``."""
     result = integers(parameters, name)
-    if len(result) > MAX_RANK or any(size < least for size in result):
-        raise invalid(name, parameters[name], f"give at most {MAX_RANK} sizes, each {least} or more")
+    if len(result) > MAX_RANK or any(size < minimum for size in result):
+        raise invalid(name, parameters[name], f"give at most {MAX_RANK} sizes, each {minimum} or more")
     return result
 
 

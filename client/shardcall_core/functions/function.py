@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ It gets an item for each operand, None for an optional one left out, and all par
 """
 
 
-EachType: TypeAlias = Callable[[DTypes, Parameters], tuple[DType, ...]]
+ResultTypes: TypeAlias = Callable[[DTypes, Parameters], tuple[DType, ...]]
 """Returns the element type of each result of a call."""
 
 
@@ -108,7 +108,7 @@ class Function:
         shapes: ShapeRule,
         result_spec: str = "",
         *,
-        each_type: EachType | None = None,
+        result_types: ResultTypes | None = None,
         **others: Any,
     ) -> Function:
         """Returns the function whose check consists of rules.
@@ -120,20 +120,19 @@ class Function:
             types: the element type of the results.
             shapes: the shapes of the results.
             result_spec: as of `Function`.
-            each_type: the element type of each result, where they differ; ``types`` has that of the first one then.
+            result_types: the element type of each result, where they differ; ``types`` has that of the first one then.
             others: as of `Function`.
         """
         parameters = tuple(ParameterInfo(parameter, "", default) for parameter, default in defaults.items())
-        return Function(name, operands, parameters, _by_rules(types, shapes, each_type), result_spec, **others)
+        return Function(name, operands, parameters, _by_rules(types, shapes, result_types), result_spec, **others)
 
 
-def _by_rules(types: TypeRule, shapes: ShapeRule, each_type: EachType | None) -> Check:
+def _by_rules(types: TypeRule, shapes: ShapeRule, result_types: ResultTypes | None) -> Check:
     def check(operands: OperandTypes, parameters: ParameterValues) -> Signature:
         dtypes = [None if operand is None else operand.dtype for operand in operands]
         dtype = types(dtypes, parameters)
-        made = shapes([None if operand is None else operand.shape for operand in operands], parameters)
-        result_types: Sequence[DType] = [dtype] * len(made) if each_type is None else each_type(dtypes, parameters)
-        results = (ArrayType(shape, result_type) for shape, result_type in zip(made, result_types, strict=True))
-        return Signature(parameters, tuple(results))
+        result_shapes = shapes([None if operand is None else operand.shape for operand in operands], parameters)
+        dtypes_of_results = [dtype] * len(result_shapes) if result_types is None else result_types(dtypes, parameters)
+        return Signature(parameters, tuple(map(ArrayType, result_shapes, dtypes_of_results)))
 
     return check

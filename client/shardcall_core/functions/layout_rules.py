@@ -29,7 +29,7 @@ def setitem(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     _check_starts(x, starts)
     target = slice_shape(x, parameters)
     pairs = zip(values[::-1], target[::-1], strict=False)
-    if len(values) > len(target) or any(size not in (1, wanted) for size, wanted in pairs):
+    if len(values) > len(target) or any(size not in (1, target_size) for size, target_size in pairs):
         raise checks.operand("values", f"values is of shape {values}, which does not broadcast to the slice, {target}")
     return (x,)
 
@@ -72,7 +72,7 @@ def inserted(shape: Sequence[int], positions: Sequence[int], name: str) -> Shape
 def reshape(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the shape requested, with the size of -1 filled in."""
     (x,) = present(shapes)
-    shape, count = checks.sizes(parameters, "shape", least=-1), math.prod(x)
+    shape, count = checks.sizes(parameters, "shape", minimum=-1), math.prod(x)
     if shape.count(-1) > 1:
         raise invalid("shape", shape, "leave at most one size open as -1")
     others = math.prod(size for size in shape if size != -1)
@@ -205,7 +205,7 @@ def trace(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
 def margins(x: Shape, parameters: Parameters) -> tuple[tuple[int, int], ...]:
     """Returns the rows that `pad` adds before and behind each axis."""
     width = checks.integers(parameters, "pad_width")
-    if any(each < 0 for each in width):
+    if any(side < 0 for side in width):
         raise invalid("pad_width", parameters["pad_width"], "give numbers of rows, each 0 or more")
     if len(width) == 1:
         width *= 2

@@ -28,7 +28,9 @@ def reals(dtypes: DTypes, parameters: Parameters) -> DType:
     return np.empty(0, numbers(dtypes, parameters)).real.dtype
 
 
-def each(*rules: Callable[[DTypes, Parameters], DType]) -> Callable[[DTypes, Parameters], tuple[DType, ...]]:
+def types_by_result(
+    *rules: Callable[[DTypes, Parameters], DType],
+) -> Callable[[DTypes, Parameters], tuple[DType, ...]]:
     """Returns the types of several results."""
     return lambda dtypes, parameters: tuple(rule(dtypes, parameters) for rule in rules)
 
@@ -72,8 +74,8 @@ def svdvals(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
 def svd(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the shapes of U, of the singular values and of Vh."""
     (*leading, rows, columns), (values,) = present(shapes)[0], svdvals(shapes, parameters)
-    is_full, least = checks.flag(parameters, "full_matrices"), values[-1]
-    left, right = (rows, columns) if is_full else (least, least)
+    is_full, min_size = checks.flag(parameters, "full_matrices"), values[-1]
+    left, right = (rows, columns) if is_full else (min_size, min_size)
     return (*leading, rows, left), values, (*leading, right, columns)
 
 

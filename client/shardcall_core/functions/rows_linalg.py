@@ -25,11 +25,13 @@ def rows() -> Iterator[Function]:
     yield Function.by_rules("eigvalsh", x, triangle, real, rules.eigvalsh, _OF_BATCH)
     yield Function.by_rules("svdvals", x, {}, real, rules.svdvals, _OF_BATCH)
     several: dict[str, Any] = {"result_spec": _OF_BATCH, "out_specs": ()}
-    signs = rules.each(number, real)
-    yield Function.by_rules("slogdet", x, {}, number, rules.batch(2), each_type=signs, **several)
-    yield Function.by_rules("eigh", x, triangle, real, rules.eigh, each_type=rules.each(real, number), **several)
+    signs = rules.types_by_result(number, real)
+    yield Function.by_rules("slogdet", x, {}, number, rules.batch(2), result_types=signs, **several)
+    yield Function.by_rules(
+        "eigh", x, triangle, real, rules.eigh, result_types=rules.types_by_result(real, number), **several
+    )
     parameters = {"full_matrices": True}
     yield Function.by_rules(
-        "svd", x, parameters, number, rules.svd, each_type=rules.each(number, real, number), **several
+        "svd", x, parameters, number, rules.svd, result_types=rules.types_by_result(number, real, number), **several
     )
     yield Function.by_rules("qr", x, {"mode": "reduced"}, number, rules.qr, **several)

@@ -43,8 +43,8 @@ def as_operand(index: int) -> ShapeRule:
 def reduction(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of x without the axes that are reduced, or with 1 for each if ``keepdims``."""
     x, keepdims = present(shapes)[0], parameters["keepdims"]
-    over = _axes(parameters["axis"], len(x))
-    return (tuple(1 if i in over else size for i, size in enumerate(x) if keepdims or i not in over),)
+    axes = _axes(parameters["axis"], len(x))
+    return (tuple(1 if i in axes else size for i, size in enumerate(x) if keepdims or i not in axes),)
 
 
 def diff(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:

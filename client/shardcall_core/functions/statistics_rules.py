@@ -20,10 +20,10 @@ def products(dtypes: DTypes, parameters: Parameters) -> DType:
     """Returns the type of ``numpy.cumprod``."""
     x = dtypes[0]
     assert x is not None
-    wanted = None if parameters["dtype"] is None else checks.element_type(parameters, "dtype")
-    if wanted is not None and x.kind == "c" and wanted.kind != "c":
-        raise checks.operand("x", f"x is of {x.name}, and {wanted.name} loses its imaginary part", _TYPE)
-    return wanted or np.cumprod(np.empty(0, x)).dtype
+    requested = None if parameters["dtype"] is None else checks.element_type(parameters, "dtype")
+    if requested is not None and x.kind == "c" and requested.kind != "c":
+        raise checks.operand("x", f"x is of {x.name}, and {requested.name} loses its imaginary part", _TYPE)
+    return requested or np.cumprod(np.empty(0, x)).dtype
 
 
 def running(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:

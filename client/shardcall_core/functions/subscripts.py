@@ -54,7 +54,7 @@ def from_labels(arguments: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
         TypeError: for labels that are no list of integers.
     """
     count = len(arguments) // 2
-    operands, terms = tuple(arguments[: 2 * count : 2]), [_term(each) for each in arguments[1 : 2 * count : 2]]
+    operands, terms = tuple(arguments[: 2 * count : 2]), [_term(labels) for labels in arguments[1 : 2 * count : 2]]
     result = f"->{_term(arguments[-1])}" if len(arguments) % 2 else ""
     return ",".join(terms) + result, operands
 

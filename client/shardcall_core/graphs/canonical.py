@@ -65,7 +65,7 @@ class CanonicalForm:
     def _add(self, index: int) -> None:
         """Numbers a node whose operands are numbered."""
         node = self._graph.nodes[index]
-        new = node._replace(operands=tuple(None if each is None else self._renamed(each) for each in node.operands))
+        new = node._replace(operands=tuple(None if value is None else self._renamed(value) for value in node.operands))
         key = repr(new)  # 1, True and 1.0 are equal
         if key not in self._equal:
             self._equal[key] = len(self.nodes)

@@ -57,7 +57,7 @@ class Node(NamedTuple):
 
     Attributes:
         kernel: the name of the kernel.
-        operands: what the operands are; None for one left out.
+        operands: the source of each operand; None for one left out.
         parameters: the static parameters by name, in alphabetical order.
         strategy: the strategy; empty for the kernel's rule.
         in_specs: the spec of each operand; None, or a shorter tuple, for its own.
@@ -92,7 +92,7 @@ class Graph:
 
 
 def bodies_of(node: Node) -> list[str]:
-    """Returns the texts of the graphs that a node runs, of branches that of a false condition first."""
+    """Returns the texts of the graphs that a node runs; of branches, the one for a false condition comes first."""
     names = BODIES.get(node.kernel, ())
     return [value for name, value in node.parameters if name in names and isinstance(value, str)]
 
@@ -122,7 +122,7 @@ def node_count(graph: Graph) -> int:
     """Returns the number of nodes of a graph, those of the graphs in it included.
 
     Raises:
-        ValueError: if a text in it is none of a graph.
+        ValueError: if a text in it is not that of a graph.
     """
     return len(graph.nodes) + sum(node_count(from_text(body)) for node in graph.nodes for body in bodies_of(node))
 
@@ -182,9 +182,9 @@ def _reference(value: Value) -> int | list[int]:
     return [value.node, value.number] if value.number else value.node
 
 
-def _items(value: Any, what: str, most: int) -> list[Any]:
-    if type(value) is not list or len(value) > most:
-        raise ValueError(f"has {what} that are no list of at most {most}")
+def _items(value: Any, what: str, max_count: int) -> list[Any]:
+    if type(value) is not list or len(value) > max_count:
+        raise ValueError(f"has {what} that are no list of at most {max_count}")
     return value
 
 
@@ -211,7 +211,7 @@ def _node(index: int, item: Any) -> Node:
 def _value(before: int, item: Any) -> Value:
     """Returns the value of a reference in a node, or behind all of ``before`` nodes."""
     pair = item if type(item) is list and len(item) == 2 else [item, 0]
-    if any(type(each) is not int for each in pair) or not (0 <= pair[1] < MAX_ITEMS):
+    if any(type(number) is not int for number in pair) or not (0 <= pair[1] < MAX_ITEMS):
         raise ValueError("has a reference that is neither an integer nor a node and the index of its result")
     if not -MAX_ITEMS <= pair[0] < before:
         raise ValueError(f"refers to {pair[0]} where there are {before} nodes before")

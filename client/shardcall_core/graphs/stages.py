@@ -15,9 +15,10 @@ class Stage:
 
     Attributes:
         parameters: its parameters.
-        operands: its operands: inputs of the whole graph, and results of earlier stages by the indices of these.
-        results: the values of the whole graph that are its results.
-        nodes: the node of the whole graph that each of its nodes is; none for a loop, whose graph is another.
+        operands: its operands: inputs of the complete graph, and results of earlier stages by the indices of these.
+        results: the values of the complete graph that are its results.
+        nodes: for each of its nodes, the index of that node in the complete graph; empty for a loop, whose graph is
+            its body.
     """
 
     parameters: Mapping[str, NodeParameter]
@@ -40,7 +41,7 @@ def is_stage(node: Node) -> bool:
 def stages_of(graph: Graph) -> list[Stage]:
     """Returns the stages of a graph in its canonical form.
 
-    Every result of the graph is one of a stage, inputs among them of the first.
+    Every result of the graph is a result of one stage; inputs that are results belong to the first stage.
     """
     groups: dict[tuple[int, int], list[int]] = {}
     levels = _levels(graph)
@@ -58,7 +59,7 @@ def stages_of(graph: Graph) -> list[Stage]:
 
 
 def result_of(value: Value, stages: Sequence[Stage]) -> Value:
-    """Returns the stage that has a value as a result, and its index there; of an input that of no stage."""
+    """Returns a value as a result of a stage: the indices of both; an input that no stage returns is unchanged."""
     for i, stage in enumerate(stages):
         if value in stage.results:
             return Value(i, stage.results.index(value))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, format_spec, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, format_spec, row_sharding
 
 _MESH_AXIS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MAX_MESH_AXES = 16
@@ -139,4 +139,4 @@ def check_put(
         CallError: as `check_mesh` and `check_spec`.
     """
     ids = check_mesh(mesh, device_ids, existing_ids)
-    return ids, check_spec("spec", "the array", rows_over_all(array.ndim, mesh) if spec is None else spec, array, mesh)
+    return ids, check_spec("spec", "the array", row_sharding(array.ndim, mesh) if spec is None else spec, array, mesh)

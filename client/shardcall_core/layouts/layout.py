@@ -102,7 +102,7 @@ def sharded(ndim: int, axis: int, axis_names: Sequence[str]) -> Spec:
     return tuple(tuple(axis_names) if i == axis else () for i in range(ndim))
 
 
-def rows_over_all(ndim: int, mesh: MeshAxes) -> Spec:
+def row_sharding(ndim: int, mesh: MeshAxes) -> Spec:
     """Returns the default spec of an array: its first axis sharded over all mesh axes, a scalar replicated."""
     return sharded(ndim, 0, mesh.names)
 

@@ -84,7 +84,7 @@ def bar(seconds: Mapping[str, float], total_s: float) -> Element:
 
     Args:
         seconds: the seconds of each phase; those that took none are left out.
-        total_s: the seconds of all, of which the bar is a picture; phases that overlap make it as long as their sum.
+        total_s: the seconds that the bar represents; phases that overlap make it as long as their sum.
     """
     chart, full_s = Element("div"), max(total_s, sum(seconds.values())) or 1.0
     line = SubElement(chart, "div", {"class": "sc-bar"})

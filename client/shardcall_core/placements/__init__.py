@@ -1,1 +1,1 @@
-"""Placements of arrays on a mesh, and what moves between two of them."""
+"""Placements of arrays on a mesh, and transfers between two of them."""

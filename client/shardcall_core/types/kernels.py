@@ -22,7 +22,7 @@ class OperandDescription:
     name: str
     documentation: str
     optional: bool
-    repeated: bool = False  # a call may have any number of it
+    repeated: bool = False  # a call may pass any number of arrays for it
 
 
 @dataclass(frozen=True)

@@ -56,12 +56,12 @@ def to_protos(values: Mapping[str, ParameterLike]) -> dict[str, kernel_pb2.Param
 
 def from_proto(message: kernel_pb2.ParameterValue) -> Parameter:
     """Returns the value in a message."""
-    kind = message.WhichOneof("kind")
-    if kind is None:
+    field = message.WhichOneof("kind")
+    if field is None:
         return None
-    if kind == "int_list":
+    if field == "int_list":
         return tuple(message.int_list.values)
-    value: bool | int | float | str = getattr(message, kind)
+    value: bool | int | float | str = getattr(message, field)
     return value
 
 

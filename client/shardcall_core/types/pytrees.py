@@ -14,19 +14,19 @@ class Structure:
     """The structure of a tree: everything but its leaves.
 
     Attributes:
-        kind: the class of a node; None for a leaf.
+        node_type: the class of a node; None for a leaf.
         keys: the keys of its children: those of a dict, the fields of a dataclass, else indices.
         children: the structures of its children.
     """
 
-    kind: type | None
+    node_type: type | None
     keys: tuple[Hashable, ...] = ()
     children: tuple[Structure, ...] = ()
 
     @property
     def leaf_count(self) -> int:
         """The number of leaves."""
-        return 1 if self.kind is None else sum(child.leaf_count for child in self.children)
+        return 1 if self.node_type is None else sum(child.leaf_count for child in self.children)
 
     def with_leaves(self, leaves: Iterable[Any]) -> Any:
         """Returns a tree of this structure."""
@@ -34,29 +34,30 @@ class Structure:
 
     def paths(self, prefix: str = "") -> Iterator[str]:
         """Yields the names of the leaves, such as ``params['w'][0]``."""
-        if self.kind is None:
+        if self.node_type is None:
             yield prefix
         for key, child in zip(self.keys, self.children, strict=True):
-            is_field = dataclasses.is_dataclass(self.kind)
+            is_field = dataclasses.is_dataclass(self.node_type)
             yield from child.paths(f"{prefix}.{key}" if is_field else f"{prefix}[{key!r}]")
 
     def _filled(self, leaves: Iterator[Any]) -> Any:
-        kind = self.kind
-        if kind is None:
+        node_type = self.node_type
+        if node_type is None:
             return next(leaves)
-        if kind is type(None):
+        if node_type is type(None):
             return None
         values = [child._filled(leaves) for child in self.children]
-        if kind is dict:
+        if node_type is dict:
             return dict(zip(self.keys, values, strict=True))
-        if kind in (tuple, list):
-            return kind(values)
-        if issubclass(kind, tuple):  # a named tuple
-            return kind(*values)
-        made = object.__new__(kind)  # and no call of it, which could check or convert leaves that stand for others
+        if node_type in (tuple, list):
+            return node_type(values)
+        if issubclass(node_type, tuple):  # a named tuple
+            return node_type(*values)
+        # The class is not called: it could check or convert leaves that stand for others.
+        instance = object.__new__(node_type)
         for key, value in zip(self.keys, values, strict=True):
-            object.__setattr__(made, str(key), value)
-        return made
+            object.__setattr__(instance, str(key), value)
+        return instance
 
 
 _LEAF = Structure(None)
@@ -73,16 +74,16 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
 
 
 def _flattened(tree: Any, leaves: list[Any]) -> Structure:
-    kind = type(tree)
+    node_type = type(tree)
     if tree is None:
         return _NONE
-    if kind in (tuple, list) or (isinstance(tree, tuple) and hasattr(kind, "_fields")):
-        return Structure(kind, tuple(range(len(tree))), tuple(_flattened(item, leaves) for item in tree))
-    if kind is dict:
+    if node_type in (tuple, list) or (isinstance(tree, tuple) and hasattr(node_type, "_fields")):
+        return Structure(node_type, tuple(range(len(tree))), tuple(_flattened(item, leaves) for item in tree))
+    if node_type is dict:
         keys = sorted(tree, key=lambda key: (type(key).__name__, key))
         return Structure(dict, tuple(keys), tuple(_flattened(tree[key], leaves) for key in keys))
-    if dataclasses.is_dataclass(kind) and kind is not Array and not hasattr(kind, "__remote_array__"):
-        names = [field.name for field in dataclasses.fields(kind)]
-        return Structure(kind, tuple(names), tuple(_flattened(getattr(tree, name), leaves) for name in names))
+    if dataclasses.is_dataclass(node_type) and node_type is not Array and not hasattr(node_type, "__remote_array__"):
+        names = [field.name for field in dataclasses.fields(node_type)]
+        return Structure(node_type, tuple(names), tuple(_flattened(getattr(tree, name), leaves) for name in names))
     leaves.append(tree)
     return _LEAF

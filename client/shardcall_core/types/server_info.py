@@ -15,10 +15,10 @@ from shardcall_core.types.sizes import exact, human
 
 @dataclass(frozen=True)
 class Device:
-    """A device of the mesh: its id as a mesh names it, its kind, and the mesh process that owns it."""
+    """A device of the mesh: its id as a mesh names it, its model as JAX names it, and the mesh process that owns it."""
 
     id: int
-    kind: str
+    device_kind: str
     process_index: int
 
 
@@ -186,11 +186,11 @@ class ServerInfo:
     @property
     def summary(self) -> Mapping[str, str]:
         """The most important facts, as texts by label."""
-        kinds = Counter(device.kind for device in self.devices)
+        device_kinds = Counter(device.device_kind for device in self.devices)
         limits, versions = self.limits, self.versions
         call_bytes = exact(limits.max_call_bytes)
         return {
-            "devices": ", ".join(f"{count} × {kind}" for kind, count in kinds.items()),
+            "devices": ", ".join(f"{count} × {device_kind}" for device_kind, count in device_kinds.items()),
             **({"hosts": ", ".join(map(str, self.hosts))} if self.hosts else {}),
             **({} if self.ready else {"mesh": "NOT READY" + (f", waits for {self.missing}" if self.missing else "")}),
             "platform": self.platform,

@@ -11,7 +11,7 @@ from shardcall_core.types.server_info import HostState, KnownAnswers, hosts_from
 from shardcall_core.types.sizes import human
 
 _ENDLESS = 1 << 62  # the number of iterations of a loop that ends by its condition
-_OWN = {"mesh", "known_answers", "kernels", "principals", "loops"}  # fields that are messages
+_MESSAGE_FIELDS = {"mesh", "known_answers", "kernels", "principals", "loops"}  # fields that are messages
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
     state = MeshState(
         **{name: getattr(message.mesh, name) for name in alike}, hosts=hosts_from_proto(message.mesh.hosts)
     )
-    values = {item.name: getattr(message, item.name) for item in fields(Usage) if item.name not in _OWN}
+    values = {item.name: getattr(message, item.name) for item in fields(Usage) if item.name not in _MESSAGE_FIELDS}
     return Usage(
         **values,
         mesh=state,

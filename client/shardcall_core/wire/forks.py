@@ -18,21 +18,21 @@ _MAX_PAUSE_S, _STEP_S = 0.3, 1e-3
 _MAX_WAIT_S = 1.0  # for a fork: other fork handlers may wait for the thread that waits here
 
 
-class BeginsAnew(Protocol):
+class ForkHandler(Protocol):
     """An object that a forked child must reset."""
 
     def begin_anew(self) -> None:
         """Resets the object in the child, which has one thread."""
 
 
-class Ends(Protocol):
+class RpcOwner(Protocol):
     """An object with RPCs that are in flight for longer than their calls."""
 
     def end_rpcs(self, timeout_s: float) -> None:
         """Makes the RPCs end after their calls; takes at most the timeout."""
 
 
-class Watchable(Protocol):
+class SupportsCallbacks(Protocol):
     """A call of gRPC that one of gRPC's threads serves."""
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
@@ -40,11 +40,11 @@ class Watchable(Protocol):
 
 
 class _ForkHandlers:
-    """The objects of the client that forks concern, and the forks of now."""
+    """The objects and RPCs that forks reset or wait for, and the threads that fork now."""
 
     def __init__(self) -> None:
-        self.objects: weakref.WeakValueDictionary[int, BeginsAnew] = weakref.WeakValueDictionary()
-        self.ending: weakref.WeakValueDictionary[int, Ends] = weakref.WeakValueDictionary()
+        self.objects: weakref.WeakValueDictionary[int, ForkHandler] = weakref.WeakValueDictionary()
+        self.ending: weakref.WeakValueDictionary[int, RpcOwner] = weakref.WeakValueDictionary()
         self.rpcs: weakref.WeakSet[Rpc] = weakref.WeakSet()
         self.serving: dict[int, threading.Thread] = {}  # gRPC's
         self.forking: list[int] = []  # threads
@@ -52,15 +52,15 @@ class _ForkHandlers:
 
     def pause(self) -> None:
         self.forking.append(threading.get_ident())
-        until = time.monotonic() + _MAX_PAUSE_S
+        deadline = time.monotonic() + _MAX_PAUSE_S
         for reference in self.ending.valuerefs():
             if (one := reference()) is not None:
-                one.end_rpcs(max(until - time.monotonic(), 0.0))
-        while self.rpcs and time.monotonic() < until:
+                one.end_rpcs(max(deadline - time.monotonic(), 0.0))
+        while self.rpcs and time.monotonic() < deadline:
             time.sleep(_STEP_S)
         for thread in list(self.serving.values()):
             if thread is not threading.current_thread():
-                thread.join(max(until - time.monotonic(), 0.0))
+                thread.join(max(deadline - time.monotonic(), 0.0))
         self.is_quiet = not self.rpcs and not any(thread.is_alive() for thread in list(self.serving.values()))
 
     def resume(self) -> None:
@@ -82,12 +82,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_forks.pause, after_in_parent=_forks.resume, after_in_child=_forks.begin_anew)
 
 
-def begin_anew_in_children(one: BeginsAnew) -> None:
+def begin_anew_in_children(one: ForkHandler) -> None:
     """Resets an object in every child that is forked during its lifetime."""
     _forks.objects[id(one)] = one
 
 
-def end_rpcs_at_forks(one: Ends) -> None:
+def end_rpcs_at_forks(one: RpcOwner) -> None:
     """Ends the RPCs of an object before every fork in its lifetime."""
     _forks.ending[id(one)] = one
 
@@ -106,7 +106,7 @@ class Rpc:
     def __init__(self) -> None:
         self._is_watching = False
 
-    def watch(self, call: Watchable) -> None:
+    def watch(self, call: SupportsCallbacks) -> None:
         """Sets the call, unless the block's own thread serves it."""
         self._is_watching = call.add_callback(self._end)
 
@@ -115,11 +115,11 @@ class Rpc:
         _forks.rpcs.discard(self)
 
     def __enter__(self) -> Self:
-        until = None
+        deadline = None
         _forks.rpcs.add(self)
         while _forks.forking:
-            until = until or time.monotonic() + _MAX_WAIT_S
-            if time.monotonic() >= until:
+            deadline = deadline or time.monotonic() + _MAX_WAIT_S
+            if time.monotonic() >= deadline:
                 _forks.is_quiet = False
                 break
             _forks.rpcs.discard(self)
@@ -128,7 +128,7 @@ class Rpc:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._is_watching:
             _forks.rpcs.discard(self)

@@ -26,7 +26,7 @@ StrPath = str | os.PathLike[str]
 
 
 class PrivateFileError(ValueError):
-    """A file or folder that other users may use, or of the wrong kind: what was found, what is allowed, what to do."""
+    """A file or folder of the wrong type, or that other users may use; the message says what to do."""
 
     @property
     def strerror(self) -> str:

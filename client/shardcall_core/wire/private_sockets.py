@@ -34,7 +34,7 @@ def usual_parents() -> Iterator[str]:
     yield "/tmp"  # noqa: S108  # if the temporary directory has too long a path; folders made there are private
 
 
-def own_folders() -> list[str]:
+def user_folders() -> list[str]:
     """Returns the folders of this user's servers, the newest first."""
     folders: dict[str, int] = {}
     for parent in usual_parents():

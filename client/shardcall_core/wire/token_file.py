@@ -91,7 +91,7 @@ def explain_invalid(token: object) -> str:
     return f"it is too {'short' if len(token) < _MIN else 'long'}, {len(token)} characters"
 
 
-def own_name() -> str:
+def user_name() -> str:
     """Returns the name of this user as a principal: the login name, else "owner"."""
     try:
         import pwd  # noqa: PLC0415 - not everywhere
@@ -102,9 +102,9 @@ def own_name() -> str:
     return name if is_name(name) else "owner"
 
 
-def own_entry(entries: Sequence[Entry]) -> Entry:
+def user_entry(entries: Sequence[Entry]) -> Entry:
     """Returns this user's entry of those in a file: the one of its name, else the first."""
-    name = own_name()
+    name = user_name()
     return next((entry for entry in entries if entry.name == name), entries[0])
 
 
@@ -120,8 +120,8 @@ def entry_of(entries: Sequence[Entry], name: str) -> Entry:
     raise TokenFileError(f"there is no principal {name[:80]!r}; there are: {', '.join(e.name for e in entries)}")
 
 
-def make_own(path: str) -> bool:
-    """Creates the missing ones of the two files, with this user as their only principal.
+def create_missing(path: str) -> bool:
+    """Creates those of the two files that are missing, with this user as their only principal.
 
     Returns:
         True if the first was created.
@@ -129,13 +129,13 @@ def make_own(path: str) -> bool:
     Raises:
         TokenFileError: if it cannot be written.
     """
-    made = not os.path.lexists(path) and create(path, [Entry.make(own_name(), DEFAULT_SCOPES)])
+    created = not os.path.lexists(path) and create(path, [Entry.make(user_name(), DEFAULT_SCOPES)])
     if not os.path.lexists(admin_path(path)):
         with (
-            suppress(TokenFileError) if not made else nullcontext()
+            suppress(TokenFileError) if not created else nullcontext()
         ):  # an existing file may be in a folder that is not writable
-            create(admin_path(path), [Entry.make(own_name(), SCOPES)])
-    return made
+            create(admin_path(path), [Entry.make(user_name(), SCOPES)])
+    return created
 
 
 def read(path: str) -> tuple[Entry, ...]:

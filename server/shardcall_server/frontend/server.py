@@ -26,7 +26,7 @@ from shardcall.v1 import (
     server_info_service_pb2_grpc,
 )
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.wire.token_file import own_entry, read
+from shardcall_core.wire.token_file import read, user_entry
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen, session_names
@@ -298,7 +298,7 @@ class FrontEnd:
         """Reports a token that was generated at this start, and shows it on a terminal."""
         if isinstance(self._tokens, FileTokens) and self._tokens.is_created:
             path = self._settings.token_file
-            token = f'"{own_entry(read(path)).token}"' if sys.stdout.isatty() else "…"
+            token = f'"{user_entry(read(path)).token}"' if sys.stdout.isatty() else "…"
             shown = "" if sys.stdout.isatty() else "; shardcall token show prints it"
             print(  # noqa: T201
                 f"shardcall generated a token in {path}; programs of this user on this machine find it by themselves, "

@@ -19,7 +19,7 @@ def delete(
     stream: CallStream | None,
     pending: PendingCalls,
     handles: Sequence[bytes],
-    until: Deadline | None = None,
+    deadline: Deadline | None = None,
 ) -> int:
     """Deletes arrays; those that submitted calls without an answer use, or make, in order with the calls.
 
@@ -30,7 +30,7 @@ def delete(
     if used and stream is not None:
         delete_on_stream(stream, pending, used)
         handles = [handle for handle in handles if handle not in used]
-    return len(used) + _delete_at_once(transport, handles, until or Deadline(SHORT_TIMEOUT_S))
+    return len(used) + _delete_at_once(transport, handles, deadline or Deadline(SHORT_TIMEOUT_S))
 
 
 def delete_on_stream(stream: CallStream, pending: PendingCalls, handles: Sequence[bytes]) -> None:
@@ -40,9 +40,9 @@ def delete_on_stream(stream: CallStream, pending: PendingCalls, handles: Sequenc
     pending.deleted(handles)
 
 
-def _delete_at_once(transport: Transport, handles: Sequence[bytes], until: Deadline) -> int:
+def _delete_at_once(transport: Transport, handles: Sequence[bytes], deadline: Deadline) -> int:
     deleted = 0
     for begin in range(0, len(handles), _MAX_HANDLES):
         request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MAX_HANDLES])
-        deleted += transport.unary(transport.stubs.arrays.DeleteArrays, request, until).deleted_count
+        deleted += transport.unary(transport.stubs.arrays.DeleteArrays, request, deadline).deleted_count
     return deleted

@@ -67,12 +67,12 @@ def arguments_key(kernel: str, keywords: Mapping[str, Any], mesh: object, strate
     Returns:
         The key, which no `call_key` equals; None if equal arguments may have different messages.
     """
-    kinds = tuple(map(type, keywords.values()))
-    if not _PLAIN_ARGUMENTS.issuperset(kinds) or type(kernel) is not str or type(strategy) is not str:
+    types = tuple(map(type, keywords.values()))
+    if not _PLAIN_ARGUMENTS.issuperset(types) or type(kernel) is not str or type(strategy) is not str:
         return None
     if mesh is None:
-        return kernel, strategy, kinds, *keywords.items()
-    return (kernel, strategy, kinds, mesh.axes, mesh.device_ids, *keywords.items()) if type(mesh) is Mesh else None
+        return kernel, strategy, types, *keywords.items()
+    return (kernel, strategy, types, mesh.axes, mesh.device_ids, *keywords.items()) if type(mesh) is Mesh else None
 
 
 def call_key(
@@ -89,9 +89,9 @@ def call_key(
     Returns:
         The key; None if a parameter is of a type whose equal values may differ.
     """
-    kinds = tuple(map(type, parameters.values()))  # for 1 == True
-    if not _PLAIN.issuperset(kinds):
+    types = tuple(map(type, parameters.values()))  # for 1 == True
+    if not _PLAIN.issuperset(types):
         return None
-    over = mesh and (mesh.axes, mesh.device_ids)
-    placing = over, tuple(in_specs or ()), tuple(out_specs or ()), uncommitted
-    return kernel, strategy, placing, kinds, *parameters.items()
+    mesh_key = mesh and (mesh.axes, mesh.device_ids)
+    placing = mesh_key, tuple(in_specs or ()), tuple(out_specs or ()), uncommitted
+    return kernel, strategy, placing, types, *parameters.items()

@@ -74,7 +74,7 @@ class CallRequest:
 
     def type_messages(self) -> list[array_pb2.ArrayType]:
         """Returns the operands' types as messages."""
-        return [arrays.to_proto(kind) for kind in self.types]
+        return [arrays.to_proto(operand_type) for operand_type in self.types]
 
 
 def prepare(
@@ -95,8 +95,8 @@ def prepare(
     """
     # Calls of one kind with arrays of this process differ in their arrays only.
     memo = CallMemo() if memo is None else memo
-    kind = arguments_key(kernel, keywords, mesh, strategy) if in_specs is None and out_specs is None else None
-    if kind is not None and (message := memo.find(kind)) is not None:
+    memo_key = arguments_key(kernel, keywords, mesh, strategy) if in_specs is None and out_specs is None else None
+    if memo_key is not None and (message := memo.find(memo_key)) is not None:
         local = _local_operands(kernel, operands)
         if local is not None:
             return CallRequest(message, local, _names_devices(message))
@@ -106,19 +106,22 @@ def prepare(
     bound = bind(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
     values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(bound.operands))
     named = partial(caller_name, kernel)
-    own, wanted = as_specs(bound.in_specs, "in_specs", named), as_specs(bound.out_specs, "out_specs", named)
-    over, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), own)
+    checked_in, checked_out = (
+        as_specs(bound.in_specs, "in_specs", named),
+        as_specs(bound.out_specs, "out_specs", named),
+    )
+    call_mesh, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), checked_in)
     uncommitted = _uncommitted(values)
-    key = call_key(kernel, bound.parameters, over, specs, wanted, strategy, uncommitted)
+    key = call_key(kernel, bound.parameters, call_mesh, specs, checked_out, strategy, uncommitted)
     if (message := memo.find(key)) is None:
-        message = _message(kernel, bound.parameters, over, specs, wanted, strategy)
+        message = _message(kernel, bound.parameters, call_mesh, specs, checked_out, strategy)
         message.uncommitted.extend(uncommitted)
         memo.add(key, message)
-    commits = mesh is not None or any(spec is not None for spec in (*(own or ()), *(wanted or ())))
+    commits = mesh is not None or any(spec is not None for spec in (*(checked_in or ()), *(checked_out or ())))
     commits = commits or any(isinstance(value, RemoteArray) and value._version.committed for value in values)
     by_position = all(item is value for item, value in zip_longest(bound.operands, operands))
     if by_position and not any(isinstance(value, RemoteArray) for value in values):
-        memo.add(kind, message)
+        memo.add(memo_key, message)
     return CallRequest(message, values, commits)
 
 
@@ -152,7 +155,7 @@ def _local_operands(kernel: str, operands: Sequence[Any]) -> tuple[NDArray | Arr
 def placed(
     kernel: str,
     operands: Sequence[NDArray | RemoteArray | Array | None],
-    over: Mesh | None,
+    call_mesh: Mesh | None,
     in_specs: Sequence[PartitionSpec | None] | None,
 ) -> tuple[Mesh | None, Sequence[PartitionSpec | None] | None]:
     """Returns mesh and specs of a call; those that are unset follow the operands on the mesh.
@@ -161,9 +164,9 @@ def placed(
 
     Args:
         kernel: the name of the kernel.
-        over: the caller's mesh; None for that of the first committed operand, else of the largest on the mesh.
+        call_mesh: the caller's mesh; None for that of the first committed operand, else of the largest on the mesh.
         in_specs: the caller's specs; None for the spec of a committed operand, if the mesh has its axes. Those that
-            are not committed keep theirs if there is no other and ``over`` is None.
+            are not committed keep theirs if there is no other and ``call_mesh`` is None.
 
     Raises:
         ShardingError: if the mesh is unset and two committed operands are on different devices, or in another order on
@@ -171,19 +174,19 @@ def placed(
     """
     on_mesh = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
     if not on_mesh or any(map(is_pending, on_mesh.values())):
-        return over, in_specs  # the server applies the same rule
+        return call_mesh, in_specs  # the server applies the same rule
     kept = {i: operand for i, operand in on_mesh.items() if operand.committed}
-    if over is None:
-        largest = max(on_mesh.values(), key=lambda each: each.nbytes)  # the first of equals, as on the server
-        over = _common_mesh(kernel, kept) if kept else largest.mesh
+    if call_mesh is None:
+        largest = max(on_mesh.values(), key=lambda array: array.nbytes)  # the first of equals, as on the server
+        call_mesh = _common_mesh(kernel, kept) if kept else largest.mesh
         kept = kept or on_mesh
     specs = list(in_specs or ())
     for i, operand in kept.items():
         specs += [None] * (i + 1 - len(specs))
         names = {name for entry in operand.spec for name in axis_names(entry)}
-        if specs[i] is None and names <= set(over.axis_names):
+        if specs[i] is None and names <= set(call_mesh.axis_names):
             specs[i] = operand.spec
-    return over, specs
+    return call_mesh, specs
 
 
 def _common_mesh(kernel: str, on_mesh: Mapping[int, RemoteArray]) -> Mesh:
@@ -211,7 +214,7 @@ def _where(array: RemoteArray) -> str:
 def _message(
     kernel: str,
     values: Mapping[str, Any],
-    over: Mesh | None,
+    call_mesh: Mesh | None,
     in_specs: Sequence[PartitionSpec | None] | None,
     out_specs: Sequence[PartitionSpec | None] | None,
     strategy: str,
@@ -220,7 +223,7 @@ def _message(
         return kernel_pb2.KernelCall(
             kernel=kernel,
             parameters=parameters.to_protos(values),
-            mesh=None if over is None else mesh.to_proto(over),
+            mesh=None if call_mesh is None else mesh.to_proto(call_mesh),
             in_specs=map(specs.to_proto, in_specs or ()),
             out_specs=map(specs.to_proto, out_specs or ()),
             strategy=strategy,

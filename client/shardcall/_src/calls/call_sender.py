@@ -10,12 +10,12 @@ from shardcall._src.calls.array_deletion import delete, delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.pending_calls import PendingCalls
-from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, ServerIdentity
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.remote_array import (
     SHORT_TIMEOUT_S,
     RemoteArray,
-    check_where,
+    check_server,
     pending_result,
     settle_others,
 )
@@ -47,7 +47,7 @@ class CallSender:
     """
 
     def __init__(self, transport: Transport, limits: Limits, epoch: int, stream: CallStream | None) -> None:
-        self.here = Where(transport.address, epoch)
+        self.here = ServerIdentity(transport.address, epoch)
         self.pending = PendingCalls()
         self._limits = limits
         self._stream = stream
@@ -56,11 +56,11 @@ class CallSender:
         """Deletes arrays by their handles."""
         self.lease = Lease(limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
 
-    def can_submit(self, values: Sequence[Value], until: Deadline) -> bool:
+    def can_submit(self, values: Sequence[Value], deadline: Deadline) -> bool:
         """Returns True if operands are small enough for the call stream, and the server does not refuse it."""
-        most_bytes = min(self._limits.max_inline_bytes, self._limits.max_streamed_bytes)
+        max_bytes = min(self._limits.max_inline_bytes, self._limits.max_streamed_bytes)
         stream = self._stream
-        return stream is not None and operand_bytes(values) <= most_bytes and stream.wait_accepted(until)
+        return stream is not None and operand_bytes(values) <= max_bytes and stream.wait_accepted(deadline)
 
     def submit(
         self,
@@ -68,7 +68,7 @@ class CallSender:
         call: CallRequest,
         values: Sequence[Value],
         types: Sequence[Array],
-        until: Deadline,
+        deadline: Deadline,
         mesh: Hashable | None = None,
         name: str = "",
         *,
@@ -85,24 +85,24 @@ class CallSender:
             stops_unread: whether to cancel it when all its results are deleted.
             located: as of `PendingCall`.
         """
-        settle_others(values, owner, until)
-        submitted = PendingCall(self.pending, name or call.message.kernel, call.types, until.timeout_s)
+        settle_others(values, owner, deadline)
+        submitted = PendingCall(self.pending, name or call.message.kernel, call.types, deadline.timeout_s)
         arrays = tuple(
-            self.new_result(owner, kind, SubmittedResult(submitted, index, mesh), committed=call.commits)
-            for index, kind in enumerate(types)
+            self.new_result(owner, result_type, SubmittedResult(submitted, index, mesh), committed=call.commits)
+            for index, result_type in enumerate(types)
         )
         submitted.located = located or submitted.located
         if stops_unread:
             submitted.stops_without = [array._version.handle for array in arrays]
-        self.send(call, arrays, [submitted], until)
+        self.send(call, arrays, [submitted], deadline)
         return arrays
 
     def new_result(
-        self, owner: Owner, kind: Array, pending: PendingResult | None, *, committed: bool = True
+        self, owner: Owner, result_type: Array, pending: PendingResult | None, *, committed: bool = True
     ) -> RemoteArray:
         """Returns the result of a call that is not sent yet; `send` puts it under the lease."""
         handle = self.pending.new_handles(1)[0]
-        return RemoteArray(ArrayVersion(owner, self.here, handle, kind, pending=pending, committed=committed))
+        return RemoteArray(ArrayVersion(owner, self.here, handle, result_type, pending=pending, committed=committed))
 
     def renew(self, arrays: Sequence[RemoteArray]) -> None:
         """Gives new handles to results of a call that failed, which is sent in another form."""
@@ -110,9 +110,9 @@ class CallSender:
         for array in arrays:
             array._version.handle = self.pending.new_handles(1)[0]
 
-    def adopt(self, array: RemoteArray, made: RemoteArray) -> None:
+    def adopt(self, array: RemoteArray, result: RemoteArray) -> None:
         """Makes an array stand for the result of a call, instead of the object that stood for it."""
-        version, other = array._version, made._version
+        version, other = array._version, result._version
         self.lease.release([other.handle])
         version.handle, version.placed, version.pending = other.handle, other.placed, None
         self.lease.hold(version.handle, partial(_same, array))
@@ -120,10 +120,10 @@ class CallSender:
     def is_here(self, array: RemoteArray) -> bool:
         """Returns True for an array on this client's server that was not deleted."""
         version = array._version
-        return not version.lost and (version.where is self.here or version.where.is_same(self.here))
+        return not version.lost and (version.server is self.here or version.server.is_same(self.here))
 
     def send(
-        self, call: CallRequest, arrays: Sequence[RemoteArray], calls: Sequence[PendingCall], until: Deadline
+        self, call: CallRequest, arrays: Sequence[RemoteArray], calls: Sequence[PendingCall], deadline: Deadline
     ) -> None:
         """Sends a call on the call stream.
 
@@ -131,7 +131,7 @@ class CallSender:
             call: the call.
             arrays: its results.
             calls: what waits for them: one call, or one for each result.
-            until: the deadline of the call.
+            deadline: the deadline of the call.
         """
         stream, lease_id, values = self._stream, self.lease.lease_id, call.values
         assert stream is not None
@@ -139,7 +139,7 @@ class CallSender:
             self.lease.delete_dropped(partial(delete_on_stream, stream, self.pending))
         operands = [value for value in values if isinstance(value, RemoteArray)]
         for operand in operands:
-            check_where(operand, self.here, f"an operand of {call.message.kernel}")
+            check_server(operand, self.here, f"an operand of {call.message.kernel}")
             if (result := pending_result(operand)) is not None:
                 result.begin()
         handles = [array._version.handle for array in arrays]
@@ -149,7 +149,7 @@ class CallSender:
             stream.send,
             call.message,
             values,
-            until,
+            deadline,
             lease_id=lease_id,
             result_handles=handles,
             request_id=handles[0].hex(),
@@ -159,8 +159,8 @@ class CallSender:
         if any(result.call.stops_without for result in pending if isinstance(result, SubmittedResult)):
             for submitted in calls:  # else the loop would not stop while they wait for it
                 submitted.stops_without = handles
-        own = arrays[0]._version.owner
-        borrowed = [operand._version for operand in operands if operand._version.owner is not own]
+        owner = arrays[0]._version.owner
+        borrowed = [operand._version for operand in operands if operand._version.owner is not owner]
         # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
         self.pending.send(calls, lambda sending: send_item(sending=sending), used, pending, borrowed)
 

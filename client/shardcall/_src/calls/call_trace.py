@@ -11,7 +11,7 @@ _MAX = 256
 
 
 @dataclass(frozen=True)
-class TracedCall:
+class TraceEntry:
     """Recorded calls that were sent together.
 
     Attributes:
@@ -31,23 +31,23 @@ class TracedCall:
         return f"{self.ran_as:<8} {self.results:>7}  {names if len(names) <= 60 else names[:59] + '…':<60}  {self.line}"
 
 
-class CallTrace(Sequence[TracedCall]):
+class CallTrace(Sequence[TraceEntry]):
     """The latest recorded calls, oldest first; ``print`` shows a table."""
 
-    def __init__(self, calls: Sequence[TracedCall]) -> None:
+    def __init__(self, calls: Sequence[TraceEntry]) -> None:
         self._calls = tuple(calls)
 
     def __len__(self) -> int:
         return len(self._calls)
 
     @overload
-    def __getitem__(self, index: int) -> TracedCall: ...
+    def __getitem__(self, index: int) -> TraceEntry: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[TracedCall, ...]: ...
-    def __getitem__(self, index: int | slice) -> TracedCall | tuple[TracedCall, ...]:
+    def __getitem__(self, index: slice) -> tuple[TraceEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> TraceEntry | tuple[TraceEntry, ...]:
         return self._calls[index]
 
-    def __iter__(self) -> Iterator[TracedCall]:
+    def __iter__(self) -> Iterator[TraceEntry]:
         return iter(self._calls)
 
     def __repr__(self) -> str:
@@ -59,11 +59,11 @@ class TraceBuffer:
     """Keeps the latest recorded calls of a client."""
 
     def __init__(self) -> None:
-        self._calls: deque[TracedCall] = deque(maxlen=_MAX)
+        self._calls: deque[TraceEntry] = deque(maxlen=_MAX)
 
     def add(self, kernels: Sequence[str], results: int, ran_as: str, line: str) -> None:
         """Adds calls that were sent."""
-        self._calls.append(TracedCall(tuple(kernels), results, ran_as, line))
+        self._calls.append(TraceEntry(tuple(kernels), results, ran_as, line))
 
     def trace(self) -> CallTrace:
         """Returns the calls until now."""

@@ -10,7 +10,7 @@ from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.download import Answer
-from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ArrayLostError, MeshRestartedError, ShardcallError, with_message
@@ -63,7 +63,7 @@ class PendingCall:
         self._timeout_s = timeout_s
         self._line = line or line_of_caller()
         self._depends_on: Sequence[PendingCall] = ()
-        self._streamed: StreamedCall | None = None
+        self._streamed: StreamRequest | None = None
         self._answer: Answer | None = None
         self._error: ShardcallError | None = None
         self._waiting: set[threading.Event] = set()
@@ -152,16 +152,16 @@ class PendingCall:
             error: the error of that call.
             prefix: the beginning of its message.
         """
-        own = self.failure()
-        assert own is not None
-        if isinstance(own, MeshRestartedError) and isinstance(error, ArrayLostError):
+        failure = self.failure()
+        assert failure is not None
+        if isinstance(failure, MeshRestartedError) and isinstance(error, ArrayLostError):
             lost = with_message(error, prefix + error.message)
-            lost.__cause__ = own
+            lost.__cause__ = failure
             return lost
-        return own
+        return failure
 
     def __str__(self) -> str:
-        types = ", ".join(str(kind) for kind in self._types if kind is not None)
+        types = ", ".join(str(operand_type) for operand_type in self._types if operand_type is not None)
         return f"{self._name} of {types or 'no arrays'}, submitted at {self._line}"
 
 

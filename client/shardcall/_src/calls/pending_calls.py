@@ -11,7 +11,7 @@ from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.device_arrays.array_version import PendingResult
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
-from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import (
     ArrayLostError,
@@ -54,7 +54,7 @@ class PendingCalls:
     def send(
         self,
         calls: Sequence[PendingCall],
-        send: Callable[[Callable[[StreamedCall], None]], object],
+        send: Callable[[Callable[[StreamRequest], None]], object],
         handles: Sequence[bytes],
         pending: Sequence[PendingResult],
         borrowed: Sequence[object] = (),
@@ -92,7 +92,7 @@ class PendingCalls:
                     self._remove(call)
             raise
 
-    def _sending(self, calls: Sequence[PendingCall], streamed: StreamedCall) -> None:
+    def _sending(self, calls: Sequence[PendingCall], streamed: StreamRequest) -> None:
         for call in calls:
             call._streamed = streamed
         for call in calls:
@@ -130,7 +130,7 @@ class PendingCalls:
             cancellation.watch(waiting)
             while not call.is_done:
                 cancellation.check()
-                if deadline.is_over():
+                if deadline.is_exceeded():
                     raise DeadlineExceededError(
                         f"{call}, was not answered within {deadline.timeout_s:g} s; it continues: wait for longer, "
                         "timeout=…",
@@ -226,7 +226,7 @@ class PendingCalls:
         if (streamed := call._streamed) is not None:
             streamed.cancel()
 
-    def _answered(self, call: PendingCall, streamed: StreamedCall) -> None:
+    def _answered(self, call: PendingCall, streamed: StreamRequest) -> None:
         answer, error = None, None
         try:
             answer = streamed.result(streamed.deadline)

@@ -61,12 +61,12 @@ class Profile:
         """
         request = profile_service_pb2.StartProfileRequest(max_seconds=self._max_seconds)
         self._directory.mkdir(parents=True, exist_ok=True)  # fails before anything is recorded
-        begin, request_id, until = self._transport.stubs.profiles.StartProfile, new_request_id(), self._deadline()
+        begin, request_id, deadline = self._transport.stubs.profiles.StartProfile, new_request_id(), self._deadline()
         try:
-            self._transport.unary(begin, request, until, request_id=request_id)
+            self._transport.unary(begin, request, deadline, request_id=request_id)
         except BaseException as error:
             if not isinstance(error, ShardcallError) or not error.reason:  # else the server refused
-                self._take_back(lambda until: self._transport.unary(begin, request, until, request_id=request_id))
+                self._take_back(lambda deadline: self._transport.unary(begin, request, deadline, request_id=request_id))
             raise
 
     def discard(self) -> None:
@@ -120,7 +120,7 @@ class Profile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
             self.stop()

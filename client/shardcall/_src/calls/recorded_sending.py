@@ -15,7 +15,7 @@ from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.calls.recorded_graph import RecordedGraph, RecordedNode
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost
-from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.graphs.graph import Value
 from shardcall_core.locks import check_held, lock
@@ -34,20 +34,20 @@ _OF_THE_MOMENT = frozenset(("ARRAY_LOST", "OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_M
 """The reasons for which a program may run another time."""
 
 
-class RecordedSending:
+class RecordedCallSender:
     """Sends the recorded calls of a client.
 
     Args:
         sender: sends the calls.
         memo: the messages of the client's calls.
-        most_seconds: the longest timeout.
+        max_seconds: the longest timeout.
     """
 
-    def __init__(self, sender: CallSender, memo: CallMemo, most_seconds: float) -> None:
+    def __init__(self, sender: CallSender, memo: CallMemo, max_seconds: float) -> None:
         self.history = TraceBuffer()
         self._sender = sender
         self._memo = memo
-        self._most_seconds = most_seconds
+        self._max_seconds = max_seconds
         self._programs = FusedPrograms()
 
     def send(self, graph: RecordedGraph, *, is_cut: bool) -> None:
@@ -65,8 +65,8 @@ class RecordedSending:
         graph.clear()
         try:
             if kept and location is not None:  # else nobody can see what they compute
-                until = deadline(DEFAULT_TIMEOUT_S, self._most_seconds)
-                self._send(_Batch(nodes, inputs, kept, location[1], until), is_cut=is_cut)
+                deadline = deadline_after(DEFAULT_TIMEOUT_S, self._max_seconds)
+                self._send(_Batch(nodes, inputs, kept, location[1], deadline), is_cut=is_cut)
         finally:
             for i, array in kept.items():
                 if not nodes[i].result.is_sent:
@@ -74,6 +74,8 @@ class RecordedSending:
 
     def _send(self, batch: _Batch, *, is_cut: bool) -> None:
         program = self._programs.get(batch.nodes, list(batch.kept), batch.decided_mesh)
+        # A new program may begin with one that has run: a read after the last step of a loop then needs a program of
+        # two calls, where another one of the complete step takes 0.19 s to compile.
         if not program.is_proven and not program.is_repeated:
             program.is_repeated = True
             count = self._programs.find_beginning(batch.nodes, list(batch.kept), batch.decided_mesh)
@@ -97,11 +99,11 @@ class RecordedSending:
         """Returns the first calls, with the results that the others need."""
         owner = next(iter(batch.kept.values()))._owner
         for i in results_before(batch.nodes, list(batch.kept), count):
-            if i not in batch.made:
+            if i not in batch.created:
                 node = batch.nodes[i]
-                batch.made[i] = self._sender.new_result(owner, node.template.result, None, committed=node.committed)
-        kept = {i: batch.made[i] for i in sorted(batch.made) if i < count}
-        return _Batch(batch.nodes[:count], batch.inputs, kept, batch.mesh, batch.until)
+                batch.created[i] = self._sender.new_result(owner, node.template.result, None, committed=node.committed)
+        kept = {i: batch.created[i] for i in sorted(batch.created) if i < count}
+        return _Batch(batch.nodes[:count], batch.inputs, kept, batch.mesh, batch.deadline)
 
     def abandon(self, graph: RecordedGraph) -> None:
         """Forgets the calls of a graph, whose lock is held, when the client is closed."""
@@ -120,9 +122,9 @@ class RecordedSending:
         calls = self._calls_of(batch, program)
         try:
             call = prepare("graph", operands, {"graph": program.text}, memo=self._memo)
-            if not self._sender.can_submit(call.values, batch.until):
+            if not self._sender.can_submit(call.values, batch.deadline):
                 return False
-            self._sender.send(call, list(batch.kept.values()), list(calls.values()), batch.until)
+            self._sender.send(call, list(batch.kept.values()), list(calls.values()), batch.deadline)
         except ShardcallError as error:
             for i, pending in self._calls_of(batch, program).items():
                 pending.fail(error)
@@ -179,7 +181,7 @@ class RecordedSending:
         first = next(iter(results.values())).call
         if not batch.kept or not _may_run_one_by_one(first, len(results)):
             return
-        if not self._sender.can_submit([value for value in batch.inputs if value is not None], batch.until):
+        if not self._sender.can_submit([value for value in batch.inputs if value is not None], batch.deadline):
             return
         self._sender.renew(list(batch.kept.values()))
         for i in batch.kept:
@@ -188,8 +190,8 @@ class RecordedSending:
         self._run_one_by_one(batch, needed)
         self._add_to_history(batch, needed, "calls")
         for i in batch.kept:
-            if (made := batch.nodes[i].result.actual) is not None and made is not results[i]:
-                results[i].replace(made)
+            if (result := batch.nodes[i].result.actual) is not None and result is not results[i]:
+                results[i].replace(result)
 
     def _run_one_by_one(self, batch: _Batch, indices: Iterable[int]) -> None:
         """Sends calls one after the other."""
@@ -207,8 +209,8 @@ class RecordedSending:
             pending = self._pending(batch, i)
             try:
                 call = prepare(node.template.kernel, operands, dict(node.template.parameters), memo=self._memo)
-                if self._sender.can_submit(call.values, batch.until):
-                    self._sender.send(call, [array], [pending], batch.until)
+                if self._sender.can_submit(call.values, batch.deadline):
+                    self._sender.send(call, [array], [pending], batch.deadline)
                 else:
                     self._run(call, array)
                     node.result.placed = array._version.placed
@@ -224,13 +226,13 @@ class RecordedSending:
     def _run(self, call: CallRequest, array: RemoteArray) -> None:
         """Runs a call where there is no call stream."""
         client: Any = array._owner
-        (made,) = client._run(call, call.values, DEFAULT_TIMEOUT_S, keep=True).arrays
-        self._sender.adopt(array, made)
+        (result,) = client._run(call, call.values, DEFAULT_TIMEOUT_S, keep=True).arrays
+        self._sender.adopt(array, result)
 
     def _pending(self, batch: _Batch, index: int) -> PendingCall:
         node = batch.nodes[index]
         return PendingCall(
-            self._sender.pending, node.template.kernel, node.template.types, batch.until.timeout_s, str(node)
+            self._sender.pending, node.template.kernel, node.template.types, batch.deadline.timeout_s, str(node)
         )
 
     def _interrupted(self, node: RecordedNode, array: RemoteArray) -> None:
@@ -249,9 +251,9 @@ class _Batch:
         nodes: the calls.
         inputs: their operands.
         kept: the results that the caller has, by the indices of their calls.
-        made: these, and results that only calls of a later batch need.
+        result: these, and results that only calls of a later batch need.
         mesh: the mesh of all results, or what stands for it.
-        until: the deadline of the calls.
+        deadline: the deadline of the calls.
     """
 
     def __init__(
@@ -260,14 +262,14 @@ class _Batch:
         inputs: Sequence[Operand],
         kept: dict[int, RemoteArray],
         mesh: Hashable,
-        until: Deadline,
+        deadline: Deadline,
     ) -> None:
         self.nodes = nodes
         self.inputs = inputs
         self.kept = kept
-        self.made = dict(kept)
+        self.created = dict(kept)
         self.mesh = mesh
-        self.until = until
+        self.deadline = deadline
 
     @property
     def decided_mesh(self) -> Mesh | None:
@@ -293,9 +295,9 @@ class _Batch:
             ]
             rest = RecordedNode(node.template, tuple(values), node.result, node.line, committed=node.committed)
             nodes.append(rest)
-        inputs = [self.inputs[value.number] if value.node < 0 else self.made[value.node] for value in numbers]
+        inputs = [self.inputs[value.number] if value.node < 0 else self.created[value.node] for value in numbers]
         kept = {i - count: array for i, array in self.kept.items() if i >= count}
-        return _Batch(nodes, inputs, kept, self.mesh, self.until)
+        return _Batch(nodes, inputs, kept, self.mesh, self.deadline)
 
 
 class _FailedProgram:
@@ -318,7 +320,7 @@ class _FailedProgram:
         self._nodes = batch.nodes
         self._inputs = [weakref.ref(x._version) if isinstance(x, RemoteArray) else x for x in batch.inputs]
         self._mesh = batch.mesh
-        self._timeout_s = batch.until.timeout_s
+        self._timeout_s = batch.deadline.timeout_s
         self._results = results
         self._send = send
         # Held while the calls are sent, so that others who need the results wait; comes after the graph's lock.
@@ -333,8 +335,10 @@ class _FailedProgram:
                 self._send(self._batch(), self._results)
 
     def _batch(self) -> _Batch:
-        versions = [each() if isinstance(each, weakref.ref) else each for each in self._inputs]
-        inputs = [RemoteArray._of(each) if isinstance(each, ArrayVersion) else each for each in versions]
+        versions = [reference() if isinstance(reference, weakref.ref) else reference for reference in self._inputs]
+        inputs = [
+            RemoteArray._of(reference) if isinstance(reference, ArrayVersion) else reference for reference in versions
+        ]
         kept = {
             i: array
             for i, array in _kept(self._nodes).items()

@@ -22,7 +22,7 @@ from shardcall._src.calls.recorded_graph import (
     Template,
     common_location,
 )
-from shardcall._src.calls.recorded_sending import RecordedSending
+from shardcall._src.calls.recorded_sending import RecordedCallSender
 from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
@@ -82,11 +82,11 @@ class Recorder:
     Args:
         sender: sends the calls.
         memo: the messages of the client's calls.
-        most_seconds: the longest timeout.
+        max_seconds: the longest timeout.
     """
 
-    def __init__(self, sender: CallSender, memo: CallMemo, most_seconds: float) -> None:
-        self.sending = RecordedSending(sender, memo, most_seconds)
+    def __init__(self, sender: CallSender, memo: CallMemo, max_seconds: float) -> None:
+        self.sending = RecordedCallSender(sender, memo, max_seconds)
         self._sender = sender
         self._templates: dict[Hashable, Template] = {}
         self._numbers = itertools.count()  # of templates: programs are known by them
@@ -137,7 +137,7 @@ class Recorder:
             template: what it has in common with others of its kind.
             operands: its operands; arrays of this process are not changed later.
         """
-        graph = self._own_graph()
+        graph = self._thread_graph()
         settle_others(operands, owner)
         for operand in operands:
             if isinstance(operand, RemoteArray):
@@ -192,7 +192,7 @@ class Recorder:
                 is_cut, graph.is_cut = graph.is_cut or is_idle, is_idle
                 self.sending.send(graph, is_cut=is_cut)
 
-    def _own_graph(self) -> RecordedGraph:
+    def _thread_graph(self) -> RecordedGraph:
         graph: RecordedGraph | None = getattr(self._local, "graph", None)
         if graph is None:
             graph = self._local.graph = RecordedGraph(self._send)
@@ -242,7 +242,7 @@ def _send_when_idle(recorder: weakref.ref[Recorder], is_recording: threading.Eve
         del one
 
 
-def kind_of(
+def call_key_of(
     name: str, operands: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[Hashable, list[Operand | None]] | None:
     """Returns the key of a call's template and its operands; None for a call that is not recorded.
@@ -290,7 +290,9 @@ def is_recorded(call: CallRequest, keywords: Mapping[str, Any]) -> bool:
         return False
     if name == "power" and types[-1] is not None and types[-1].dtype.kind == "i":
         return False  # whose values may be refused
-    if name not in _BY_COMPONENTS and any(kind is not None and kind.dtype.kind == "c" for kind in types):
+    if name not in _BY_COMPONENTS and any(
+        operand_type is not None and operand_type.dtype.kind == "c" for operand_type in types
+    ):
         return False
     x = types[0]
     return not (name == "roll" and keywords.get("axis") is None and x is not None and x.ndim > 1)

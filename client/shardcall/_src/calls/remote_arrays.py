@@ -21,8 +21,8 @@ from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import (
     RemoteArray,
     SupportsRemoteArray,
+    check_server,
     check_there,
-    check_where,
     find_remote_array,
     give_up_shared,
     mark_lost,
@@ -34,8 +34,8 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer import download
 from shardcall._src.transfer.call_runner import check_size, chunk_bytes
-from shardcall._src.transfer.download import Answer, Kept, array_answer
-from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
+from shardcall._src.transfer.download import Answer, ResidentResult, array_answer
+from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall.v1 import array_service_pb2
 from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
@@ -100,9 +100,9 @@ class RemoteArrays:
         self,
         owner: Owner,
         array: NDArray,
-        over: MeshLike | None,
+        requested_mesh: MeshLike | None,
         spec: SpecLike | None,
-        until: Deadline,
+        deadline: Deadline,
         *,
         committed: bool = True,
         keep_s: float = 0.0,
@@ -112,105 +112,105 @@ class RemoteArrays:
         _check_limit(array.nbytes, self._limits.max_resident_bytes)
         _check_keep(keep_s, self._limits.max_lease_seconds)
         header = array_service_pb2.PutArrayHeader(
-            mesh=None if over is None else mesh.to_proto(mesh.as_mesh(over)),
+            mesh=None if requested_mesh is None else mesh.to_proto(mesh.as_mesh(requested_mesh)),
             spec=specs.to_proto(None if spec is None else specs.as_spec(spec)),
             lease_id=os.urandom(LEASE_ID_BYTES) if keep_s else self.lease_id,
         )
 
-        def put(shared: Shared | None) -> array_service_pb2.PutArrayResponse:
+        def put(shared: CallMemory | None) -> array_service_pb2.PutArrayResponse:
             regions = {} if shared is None else shared.regions
             packed = pack([array], inline_bytes=self._limits.max_inline_bytes, regions=regions)
             header.array.CopyFrom(packed.messages[0])
             chunk = chunk_bytes(self._limits)
             requests = partial(stream_requests, array_service_pb2.PutArrayRequest, header, packed.streamed, chunk)
-            return self._transport.put_array(requests, until, shares=shared is not None)
+            return self._transport.put_array(requests, deadline, shares=shared is not None)
 
         with self.making():
             answer = self.call_after_deleting(
-                lambda: with_shared_memory(self._shared_memory, [array], 0, until, put), until
+                lambda: with_shared_memory(self._shared_memory, [array], 0, deadline, put), deadline
             )
-            made = partial(self._described, owner, answer.array, committed=committed)
+            create = partial(self._described, owner, answer.array, committed=committed)
             if keep_s:
                 request = array_service_pb2.RenewLeaseRequest(lease_id=header.lease_id, min_seconds=keep_s)
-                self._transport.unary(self._transport.stubs.arrays.RenewLease, request, until)
-                return made()
-            return self._lease.hold(answer.array.handle, made)
+                self._transport.unary(self._transport.stubs.arrays.RenewLease, request, deadline)
+                return create()
+            return self._lease.hold(answer.array.handle, create)
 
     def put_movable(
-        self, owner: Owner, array: NDArray, over: MeshLike | None, spec: SpecLike | None, until: Deadline
+        self, owner: Owner, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None, deadline: Deadline
     ) -> RemoteArray:
         """Puts an array on the mesh; without a mesh and spec it is not committed, and a small one is on one device."""
-        committed = over is not None or spec is not None
+        committed = mesh is not None or spec is not None
         if not committed and array.nbytes < _LARGE_BYTES:
-            over = _ONE_DEVICE
-        return self.put(owner, array, over, spec, until, committed=committed)
+            mesh = _ONE_DEVICE
+        return self.put(owner, array, mesh, spec, deadline, committed=committed)
 
-    def get(self, array: Handle, until: Deadline) -> NDArray:
+    def get(self, array: Handle, deadline: Deadline) -> NDArray:
         """Copies an array from the mesh."""
         array = self._resolved(array)
         self._handle(array)  # which refuses what is none
 
-        def get(shared: Shared | None) -> NDArray:
+        def get(shared: CallMemory | None) -> NDArray:
             buffer = None if shared is None else shared.result_buffer
             space = None if buffer is None else buffer.message()
             request = array_service_pb2.GetArrayRequest(handle=self._handle(array), result_space=space)
-            read = partial(array_answer, most_bytes=self._limits.max_call_bytes, buffer=buffer)
-            return self._transport.get_array(request, read, until, shares=shared is not None)
+            read = partial(array_answer, max_bytes=self._limits.max_call_bytes, buffer=buffer)
+            return self._transport.get_array(request, read, deadline, shares=shared is not None)
 
-        with self.using([array], ["the array"], until):
+        with self.using([array], ["the array"], deadline):
             self._sender.pending.raise_failure()
             placed = array._version.placed if isinstance(array, RemoteArray) else None
             if placed is not None and placed.value:
                 return arrays.from_bytes(placed.value, placed.placement.type)
             return with_shared_memory(
-                self._shared_memory, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get
+                self._shared_memory, [], array.nbytes if isinstance(array, RemoteArray) else 0, deadline, get
             )
 
-    def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
+    def describe(self, owner: Owner, array: Handle, deadline: Deadline) -> RemoteArray:
         """Returns an array of this client or another as the server describes it."""
         array = self._resolved(array)
         self._handle(array)
-        with self.using([array], ["the array"], until):
+        with self.using([array], ["the array"], deadline):
             request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
-            answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, until).array
+            answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, deadline).array
         describe = partial(self._described, owner, answer)
         held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
         return describe() if held is None else held
 
-    def all(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
+    def all(self, owner: Owner, deadline: Deadline) -> list[RemoteArray]:
         """Returns all arrays that this client has on the server, oldest first."""
         request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id)
-        answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, until)
+        answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, deadline)
         held = [self._lease.hold_listed(item.handle, partial(self._described, owner, item)) for item in answer.arrays]
         return [array for array in held if array is not None]
 
-    def of_principal(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
+    def of_principal(self, owner: Owner, deadline: Deadline) -> list[RemoteArray]:
         """Returns all arrays of the caller's principal, oldest first; this client need not keep them."""
         request = array_service_pb2.ListArraysRequest()
-        answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, until)
+        answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, deadline)
         return [self._described(owner, item) for item in answer.arrays]
 
-    def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
+    def delete(self, arrays: Sequence[Handle], deadline: Deadline) -> int:
         """Deletes arrays, except those deleted before or shared; returns how many the server had."""
         self._flush_all()
         there = []
-        for each in arrays:
-            array = each.padded if isinstance(each, BucketedArray) else each
+        for item in arrays:
+            array = item.padded if isinstance(item, BucketedArray) else item
             here = find_remote_array(array)
             if here is None or not (here.lost or give_up_shared(here, _DELETED)):
                 there.append(self._resolved(array))
         handles = [self._handle(array) for array in there]
-        deleted = self._sender.delete(handles, until)
+        deleted = self._sender.delete(handles, deadline)
         for array in (*there, *self._lease.release(handles)):
             if isinstance(array, RemoteArray):
                 mark_lost(array, _DELETED)
         return deleted
 
-    def outlive(self, arrays: Sequence[RemoteArray], seconds: float, until: Deadline) -> None:
+    def outlive(self, arrays: Sequence[RemoteArray], seconds: float, deadline: Deadline) -> None:
         """Leaves arrays of this client on the mesh for so many seconds, also after the client is closed."""
         _check_keep(seconds, self._limits.max_lease_seconds)
         request = array_service_pb2.RenewLeaseRequest(lease_id=self.lease_id, min_seconds=seconds)
-        self._transport.unary(self._transport.stubs.arrays.RenewLease, request, until)
+        self._transport.unary(self._transport.stubs.arrays.RenewLease, request, deadline)
         self._lease.release([self._handle(array) for array in arrays])
 
     def making(self) -> AbstractContextManager[None]:
@@ -221,9 +221,9 @@ class RemoteArrays:
         """Returns a call's results, those that stay on the mesh as objects."""
         results: list[NDArray | RemoteArray] = []
         for index, result in enumerate(answer.results):
-            if isinstance(result, Kept):
-                made = partial(self._from_plan, owner, result, index, answer, committed=committed)
-                results.append(self._lease.hold(result.handle, made))
+            if isinstance(result, ResidentResult):
+                create = partial(self._from_plan, owner, result, index, answer, committed=committed)
+                results.append(self._lease.hold(result.handle, create))
             else:
                 results.append(result)
         return tuple(results)
@@ -248,7 +248,7 @@ class RemoteArrays:
             self._recorder.flush()
         on_mesh = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
         for array, name in on_mesh:
-            check_where(array, self._here, name)
+            check_server(array, self._here, name)
             if (pending := pending_result(array)) is not None:
                 pending.begin()
             if settled_by is not None:
@@ -269,9 +269,9 @@ class RemoteArrays:
                     raise _lost(array, name, error) from None
             raise
 
-    def call_after_deleting(self, call: Callable[[], _Value], until: Deadline) -> _Value:
+    def call_after_deleting(self, call: Callable[[], _Value], deadline: Deadline) -> _Value:
         """Makes a call that leaves arrays on the mesh, after deleting those whose objects the caller has dropped."""
-        self._delete_dropped(until)
+        self._delete_dropped(deadline)
         deletions = self._lease.deletions
         try:
             return call()
@@ -281,7 +281,7 @@ class RemoteArrays:
             self._flush_all()  # recorded calls keep their operands
             gc.collect()  # objects in cycles, such as a traceback's, are lost too
             # The lease's thread may have deleted them, or be doing so.
-            if not self._delete_dropped(until) and not self._lease.wait_deleted(deletions, until.remaining_s()):
+            if not self._delete_dropped(deadline) and not self._lease.wait_deleted(deletions, deadline.remaining_s()):
                 raise
         return call()
 
@@ -300,10 +300,10 @@ class RemoteArrays:
         if self._recorder is not None:
             self._recorder.flush_all()
 
-    def _delete_dropped(self, until: Deadline) -> bool:
+    def _delete_dropped(self, deadline: Deadline) -> bool:
         """Deletes the arrays whose objects the caller has dropped; returns True if there were any."""
         try:
-            return self._lease.delete_dropped(lambda handles: self._sender.delete(handles, until))
+            return self._lease.delete_dropped(lambda handles: self._sender.delete(handles, deadline))
         except ShardcallError:  # the lease's thread tries again
             return True
 
@@ -317,7 +317,7 @@ class RemoteArrays:
     def _handle(self, array: RemoteArray | str) -> bytes:
         if isinstance(array, RemoteArray):
             check_there(array, "the array")
-            check_where(array, self._here, "the array")
+            check_server(array, self._here, "the array")
             return bytes.fromhex(array.handle)
         try:
             return bytes.fromhex(array)
@@ -333,16 +333,18 @@ class RemoteArrays:
         placement = placement_from_proto(answer.placement)
         if placement is None:
             raise download.broken("an array has no element type")
-        over = mesh.from_proto(answer.mesh)
-        placed = MeshPlacement(placement, over, answer.device_bytes)
-        made = self._made(owner, answer.handle, placed, committed)
-        made._is_ndarray = True
-        return made
+        placed_mesh = mesh.from_proto(answer.mesh)
+        placed = MeshPlacement(placement, placed_mesh, answer.device_bytes)
+        array = self._array(owner, answer.handle, placed, committed)
+        array._is_ndarray = True
+        return array
 
-    def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer, *, committed: bool) -> RemoteArray:
-        return self._made(owner, result.handle, placement_of(index, answer), committed)
+    def _from_plan(
+        self, owner: Owner, result: ResidentResult, index: int, answer: Answer, *, committed: bool
+    ) -> RemoteArray:
+        return self._array(owner, result.handle, placement_of(index, answer), committed)
 
-    def _made(self, owner: Owner, handle: bytes, placed: MeshPlacement, committed: bool) -> RemoteArray:
+    def _array(self, owner: Owner, handle: bytes, placed: MeshPlacement, committed: bool) -> RemoteArray:
         version = ArrayVersion(owner, self._here, handle, placed.placement.type, placed, committed=committed)
         return RemoteArray(version)
 

@@ -18,7 +18,7 @@ from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperato
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.display.drawing import Drawing
-from shardcall._src.transfer.download import Answer, Kept, broken
+from shardcall._src.transfer.download import Answer, ResidentResult, broken
 from shardcall.v1 import kernel_pb2
 from shardcall_core.functions.element_types import DType
 from shardcall_core.markup import page
@@ -43,7 +43,7 @@ _MAX_VALUES = 24
 _VALUES_WIDTH = 100
 
 
-class _NumPy:
+class _ResultFunctions:
     """NumPy's functions, of the arrays of results."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -56,12 +56,12 @@ class _NumPy:
         return run
 
 
-_NUMPY = _NumPy()
+_NUMPY = _ResultFunctions()
 
 
 def _array_of(value: Any) -> Any:
     """Returns a value with the arrays of results in place of results."""
-    if isinstance(value, list | tuple) and any(isinstance(each, Result) for each in value):
+    if isinstance(value, list | tuple) and any(isinstance(item, Result) for item in value):
         return type(value)(map(_array_of, value))
     return value.array if isinstance(value, Result) else value
 
@@ -229,8 +229,8 @@ def _augmented(name: str) -> Callable[[Result[Any], Any], Any]:
     @shortened
     def method(self: Result[Any], other: Any, /) -> Any:
         array = self._single
-        made = change(array, _array_of(other))
-        return self if made is array else made
+        changed = change(array, _array_of(other))
+        return self if changed is array else changed
 
     return method
 
@@ -253,10 +253,12 @@ def placement_of(index: int, answer: Answer) -> MeshPlacement:
     placement = placement_from_proto(call_plan.results[index]) if index < len(call_plan.results) else None
     if placement is None:
         raise broken(f"result {index} stays on the mesh, and the plan does not describe it")
-    over = mesh.from_proto(call_plan.mesh)
-    device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
+    plan_mesh = mesh.from_proto(call_plan.mesh)
+    device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * plan_mesh.size
     result = answer.results[index]
-    return MeshPlacement(placement, over, device_bytes, result.value if isinstance(result, Kept) else b"")
+    return MeshPlacement(
+        placement, plan_mesh, device_bytes, result.value if isinstance(result, ResidentResult) else b""
+    )
 
 
 def from_answer(answer: Answer, results: tuple[object, ...], round_trip_s: float) -> Result[Any]:

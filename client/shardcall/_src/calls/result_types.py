@@ -59,7 +59,9 @@ class ResultTypes:
 
 
 def _key(call: CallRequest) -> Hashable:
-    operands = [None if kind is None else (kind.shape, kind.dtype) for kind in call.types]
+    operands = [
+        None if operand_type is None else (operand_type.shape, operand_type.dtype) for operand_type in call.types
+    ]
     return call.message.SerializeToString(deterministic=True), *operands
 
 

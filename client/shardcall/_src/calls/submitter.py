@@ -10,12 +10,12 @@ from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.recorded_graph import common_location
-from shardcall._src.calls.recording import Recorder, is_recorded, kind_of
+from shardcall._src.calls.recording import Recorder, call_key_of, is_recorded
 from shardcall._src.calls.result import Result
 from shardcall._src.calls.result_types import ResultTypes
 from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle
-from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.transfer.upload import Value
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ShardcallError
@@ -43,7 +43,7 @@ class Submitter:
         recorder: as the attribute.
         memo: the messages of the client's calls.
         result_types: the types of the results of calls.
-        most_seconds: the longest timeout.
+        max_seconds: the longest timeout.
         is_synchronous: whether to wait for each call.
     """
 
@@ -53,7 +53,7 @@ class Submitter:
         recorder: Recorder | None,
         memo: CallMemo,
         result_types: ResultTypes,
-        most_seconds: float,
+        max_seconds: float,
         *,
         is_synchronous: bool,
     ) -> None:
@@ -61,7 +61,7 @@ class Submitter:
         self._sender = sender
         self._memo = memo
         self._result_types = result_types
-        self._most_seconds = most_seconds
+        self._max_seconds = max_seconds
         self._is_synchronous = is_synchronous
 
     def submit(
@@ -81,8 +81,12 @@ class Submitter:
         recorder = self.recorder
         if recorder is not None:
             plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO
-            if plain and timeout == DEFAULT_TIMEOUT_S and (kind := kind_of(name, operands, parameters)) is not None:
-                array = self._recorded(client, recorder, name, kind, parameters)
+            if (
+                plain
+                and timeout == DEFAULT_TIMEOUT_S
+                and (call_key := call_key_of(name, operands, parameters)) is not None
+            ):
+                array = self._recorded(client, recorder, name, call_key, parameters)
                 if array is not None:
                     return (array,)
             recorder.flush()
@@ -123,8 +127,8 @@ class Submitter:
             timeout: seconds.
             mesh: as of `CallSender.submit`, like the others.
         """
-        until = deadline(timeout, self._most_seconds)
-        if not types or not self._sender.can_submit(call.values, until):
+        deadline = deadline_after(timeout, self._max_seconds)
+        if not types or not self._sender.can_submit(call.values, deadline):
             try:
                 arrays: tuple[RemoteArray, ...] = client._run(call, call.values, timeout, keep=True).arrays
             except ShardcallError as error:
@@ -133,7 +137,7 @@ class Submitter:
                 raise located(error) from None
             return arrays
         arrays = self._sender.submit(
-            client, call, call.values, types, until, mesh, name, stops_unread=stops_unread, located=located
+            client, call, call.values, types, deadline, mesh, name, stops_unread=stops_unread, located=located
         )
         if self._is_synchronous:
             settle(arrays[0])
@@ -152,11 +156,11 @@ class Submitter:
         """Returns what the latest calls that were recorded ran as."""
         return CallTrace(()) if self.recorder is None else self.recorder.sending.history.trace()
 
-    def synchronize(self, until: Deadline | None) -> None:
+    def synchronize(self, deadline: Deadline | None) -> None:
         """Waits for all calls that were submitted before, as `shardcall.Client.synchronize`."""
         if self.recorder is not None:
             self.recorder.flush_all()
-        self._sender.pending.synchronize(until)
+        self._sender.pending.synchronize(deadline)
 
     def stop_loops(self) -> None:
         """Cancels the loops among all calls that were submitted before."""
@@ -169,11 +173,11 @@ class Submitter:
         client: SubmittingClient,
         recorder: Recorder,
         name: str,
-        kind: tuple[Hashable, list[Value | None]],
+        call_key: tuple[Hashable, list[Value | None]],
         parameters: Mapping[str, Any],
     ) -> RemoteArray | None:
         """Records a call; returns its result, or None for a call that is to be sent."""
-        key, values = kind
+        key, values = call_key
         template = recorder.find(key)
         if template is None:
             call = prepare(name, values, parameters, memo=self._memo)
@@ -189,5 +193,5 @@ def _mesh_of_results(values: Sequence[Value | None], mesh: MeshLike | None) -> H
     if mesh is None:
         location = common_location(values)
         return None if location is None else location[1]
-    over = as_mesh(mesh)
-    return None if over.device_ids is None else over
+    call_mesh = as_mesh(mesh)
+    return None if call_mesh.device_ids is None else call_mesh

@@ -41,11 +41,13 @@ def can_be_operand(value: object) -> bool:
     """Returns whether an operator takes a value, and does not leave the operation to the value's own class."""
     if isinstance(value, (ArrayOperators, np.ndarray, *_SCALARS)):
         return not isinstance(value, np.ma.MaskedArray)
-    kind = type(value)
-    if hasattr(kind, "__remote_array__"):
+    operand_type = type(value)
+    if hasattr(operand_type, "__remote_array__"):
         return True
     # Another library's class of arrays has operators of its own, which call NumPy's functions.
-    return not hasattr(kind, "__array_ufunc__") and (hasattr(kind, "__array__") or hasattr(kind, "__dlpack__"))
+    return not hasattr(operand_type, "__array_ufunc__") and (
+        hasattr(operand_type, "__array__") or hasattr(operand_type, "__dlpack__")
+    )
 
 
 def _binary(name: str) -> Callable[[ArrayOperators, Any], Any]:

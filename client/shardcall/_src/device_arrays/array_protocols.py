@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperators, BinaryMethod, can_be_operand
-from shardcall._src.device_arrays.described import PlacedArray
+from shardcall._src.device_arrays.array_properties import PlacedArray
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall_core.types.arrays import NDArray
@@ -42,26 +42,26 @@ def _augmented(name: str) -> BinaryMethod:
     return method
 
 
-def _as_result(name: str, made: Any, array: ArrayProtocols) -> Any:
-    """Returns what an operator computes in the element type of the array that it changes.
+def _as_result(name: str, result: Any, array: ArrayProtocols) -> Any:
+    """Returns the result of an operator, converted to the element type of the array that it changes.
 
     Raises:
         ValueError: for another shape.
         TypeError: for a type that NumPy does not convert silently.
     """
-    if made.shape != array.shape:
+    if result.shape != array.shape:
         raise ValueError(
-            f"{name} in place makes an array of shape {made.shape}, and the one that it changes is of shape "
+            f"{name} in place makes an array of shape {result.shape}, and the one that it changes is of shape "
             f"{array.shape}; write a = a + b, with the operator, for a new array"
         )
-    if made.dtype == array.dtype:
-        return made
-    if not np.can_cast(made.dtype, array.dtype, "same_kind"):
+    if result.dtype == array.dtype:
+        return result
+    if not np.can_cast(result.dtype, array.dtype, "same_kind"):
         raise TypeError(
-            f"{name} in place makes {made.dtype.name}, and the array that it changes is of {array.dtype.name}; write "
+            f"{name} in place makes {result.dtype.name}, and the array that it changes is of {array.dtype.name}; write "
             "a = a + b, with the operator, for a new array"
         )
-    return made.astype(array.dtype)
+    return result.astype(array.dtype)
 
 
 @shortened
@@ -77,7 +77,7 @@ class ArrayProtocols(ArrayOperators):
 
     @abstractmethod
     def _get_implicitly(self) -> NDArray | None:
-        """Copies the values, which counts; returns None if the client refuses copies that are not asked for."""
+        """Copies the values and counts the copy; returns None if the client refuses implicit copies."""
 
     def __str__(self) -> str:
         """Returns the number of an array without axes, and a description of any other array."""
@@ -87,11 +87,11 @@ class ArrayProtocols(ArrayOperators):
         return repr(self)
 
     @abstractmethod
-    def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
+    def _assign(self, result: Any, value: Any = None, *, is_operator: bool = False) -> None:
         """Makes the object stand for an array that was computed from it.
 
         Args:
-            made: the array.
+            result: the array.
             value: the values that were assigned to elements.
             is_operator: True for an augmented assignment, such as ``+=``.
         """
@@ -110,7 +110,7 @@ class ArrayProtocols(ArrayOperators):
         return IndexedArray(self._functions, self.__copy__())
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the rows; the elements of an array of one axis as of a copy, which is one round trip for all."""
+        """Yields the rows, or the elements of an array of one axis, which are copied in one round trip."""
         if not self.shape:
             raise TypeError("iteration over an array without axes")  # now, as numpy.iterable expects
         return self._rows()
@@ -182,7 +182,10 @@ class ArrayProtocols(ArrayOperators):
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         ours = ArrayOperators | np.ndarray
-        if any(hasattr(kind, "__array_function__") and not issubclass(kind, ours) for kind in types):
+        if any(
+            hasattr(argument_type, "__array_function__") and not issubclass(argument_type, ours)
+            for argument_type in types
+        ):
             return NotImplemented
         return apply_function(self._functions, func, args, kwargs)
 

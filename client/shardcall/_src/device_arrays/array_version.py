@@ -1,4 +1,4 @@
-"""The versions of arrays on the mesh: what an assignment to elements replaces."""
+"""Versions of arrays on the mesh; an assignment to elements replaces the version of an object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardcall_core.types.errors import ShardcallError
 
 
 @dataclass(frozen=True)
-class Where:
+class ServerIdentity:
     """The server that has an array.
 
     Attributes:
@@ -25,7 +25,7 @@ class Where:
     address: str
     epoch: int
 
-    def is_same(self, other: Where) -> bool:
+    def is_same(self, other: ServerIdentity) -> bool:
         """Returns True if both are one server, which may have several addresses, and whose mesh may restart."""
         return self.address == other.address or self.epoch == other.epoch
 
@@ -84,10 +84,10 @@ class ArrayVersion:
 
     Attributes:
         owner: the client.
-        where: the server.
+        server: the server.
         handle: the id of the array on the server.
         type: the shape and element type.
-        placed: the placement; None until a submitted call that makes the array is answered and somebody asks.
+        placed: the placement; None until the call that makes the array is answered and its placement is read.
         pending: the result of that call, until then.
         committed: as `RemoteArray.committed`.
         lost: the reason that the array is gone, as the end of a sentence; empty while it is there.
@@ -95,7 +95,7 @@ class ArrayVersion:
     """
 
     owner: Owner
-    where: Where
+    server: ServerIdentity
     handle: bytes
     type: Array
     placed: MeshPlacement | None = None
@@ -108,9 +108,9 @@ class ArrayVersion:
     def add_sharers(self, *objects: Any) -> None:
         """Adds objects of the caller that stand for it, the copied one and the copy."""
         sharers = self._sharers
-        for each in objects:  # not in a set: their comparison compares elements
-            sharers[id(each)] = weakref.ref(each, partial(sharers.pop, id(each)))
+        for item in objects:  # not in a set: their comparison compares elements
+            sharers[id(item)] = weakref.ref(item, partial(sharers.pop, id(item)))
 
     def list_sharers(self) -> list[Any]:
         """Returns the objects that were added and still exist; they may stand for other versions by now."""
-        return [each for reference in [*self._sharers.values()] if (each := reference()) is not None]
+        return [sharer for reference in [*self._sharers.values()] if (sharer := reference()) is not None]

@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
-from shardcall._src.device_arrays.described import Described
-from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, check_own
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, check_same_trace
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall_core.types.arrays import Array, NDArray
 
@@ -44,7 +44,7 @@ class Bucket:
 
     @property
     def is_exact(self) -> bool:
-        """True if no other length has the size: a call need not handle padding, and be another one for that."""
+        """True if no other length is rounded up to the size, so that calls need not handle padding."""
         return self.size <= 2 * _SIZES_PER_DOUBLING
 
     def widths(self, ndim: int) -> list[tuple[int, int]]:
@@ -52,8 +52,8 @@ class Bucket:
         return [(0, self.size - self.length if i == self.axis else 0) for i in range(ndim)]
 
 
-class BucketedArray(Described, ArrayProtocols):
-    """An array on the mesh one axis of which is rounded up to one of eight sizes for each doubling.
+class BucketedArray(ArrayProperties, ArrayProtocols):
+    """An array on the mesh with one axis rounded up to one of eight sizes for each doubling.
 
     Made by `Client.bucket`. Its shape is the logical one: behind it is padding, whose values no result depends on.
     Calls of arrays with different lengths that are rounded up to one size share a compiled program.
@@ -130,11 +130,11 @@ class BucketedArray(Described, ArrayProtocols):
         """Returns the elements in one axis, in row-major order, as a copy."""
         return self.ravel(order).copy()
 
-    def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
-        check_own(self.padded, made.padded if isinstance(made, BucketedArray) else made)
-        if not isinstance(made, BucketedArray):
-            made = self.of(made, self.bucket.axis)
-        self.padded = made.padded
+    def _assign(self, result: Any, value: Any = None, *, is_operator: bool = False) -> None:
+        check_same_trace(self.padded, result.padded if isinstance(result, BucketedArray) else result)
+        if not isinstance(result, BucketedArray):
+            result = self.of(result, self.bucket.axis)
+        self.padded = result.padded
 
     def __repr__(self) -> str:
         return f"<BucketedArray {self.type}, axis {self.bucket.axis} of {self.bucket.size}, in {self.padded!r}>"

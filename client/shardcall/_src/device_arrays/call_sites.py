@@ -18,7 +18,7 @@ def line_of_caller() -> str:
 
 
 def call_site() -> tuple[Hashable, tuple[str, int]]:
-    """Returns the place in the caller's code of the present call, callers of it included, and its file and line."""
+    """Returns the position of the present call in the caller's code, including its callers, and its file and line."""
     frame = frame_of_caller()
     line = frame.f_code.co_filename, frame.f_lineno
     site: list[int] = []

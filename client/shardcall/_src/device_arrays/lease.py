@@ -85,7 +85,7 @@ class Lease:
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """Marks a call that makes arrays, until `hold` has registered them: a list shows them as dropped before."""
+        """Marks a call that makes arrays until `hold` has registered them; a list shows them as dropped before."""
         with self._lock:
             self._begun += 1
             number = self._begun
@@ -124,7 +124,7 @@ class Lease:
         on_lost = partial(self._lost.put, handle)
         self._arrays[handle] = _LeasedArray(weakref.ref(array._version, on_lost), listed_at)
         if self._thread is None and not self._closing.is_set():
-            self._thread = threading.Thread(target=self._renew_until_closed, name="shardcall-lease", daemon=True)
+            self._thread = threading.Thread(target=self._renew_periodically, name="shardcall-lease", daemon=True)
             self._thread.start()
         return array
 
@@ -201,7 +201,7 @@ class Lease:
         self._unchecked = lost.keys() - set(dropped)
         return dropped
 
-    def _renew_until_closed(self) -> None:
+    def _renew_periodically(self) -> None:
         while self._wait_for_round():
             with self._lock:
                 dropped = self._dropped()

@@ -52,11 +52,11 @@ def unchangeable_attribute(array: object, name: str) -> AttributeError:
 
 
 def check_row_major(order: str | None) -> None:
-    """Refuses an order of elements in memory other than the rows'; of one, NumPy's "A" and "K" are "C".
+    """Refuses memory orders other than row-major; NumPy's "A" and "K" mean "C" here.
 
     Raises:
         TypeError: for column-major order.
-        ValueError: for what is no order.
+        ValueError: for an unknown order.
     """
     if order in ("F", "f"):
         raise TypeError(
@@ -64,5 +64,5 @@ def check_row_major(order: str | None) -> None:
             "array in another order"
         )
     if order not in (None, "C", "A", "K", "c", "a", "k"):
-        kind = ValueError if isinstance(order, str) else TypeError
-        raise kind(f"order={order!r} is not one of: C, A, K")
+        error_class = ValueError if isinstance(order, str) else TypeError
+        raise error_class(f"order={order!r} is not one of: C, A, K")

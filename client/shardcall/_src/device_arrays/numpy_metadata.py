@@ -1,4 +1,4 @@
-"""Functions of NumPy that describe arrays: NumPy's own, for arrays on the mesh by their shapes and element types."""
+"""Functions of NumPy that describe arrays, applied to the shapes and element types of arrays on the mesh."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 
 
 class ArrayFlags:
     """The flags of an array on the mesh: those of a writeable array of NumPy in row-major order; read-only."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        # Which sizes are 0 and 1 is all that the flags depend on.
+        # The flags depend only on which sizes are 0 and 1.
         self._flags = np.empty([min(size, 2) for size in shape], np.int8).flags
 
     def __getattr__(self, name: str) -> bool:
@@ -34,7 +34,7 @@ class ArrayFlags:
 
 def _typed(item: Any) -> Any:
     """Returns an array of this process with the shape and the element type of one on the mesh, without its memory."""
-    return np.broadcast_to(np.zeros((), item.dtype), item.shape) if isinstance(item, Described) else item
+    return np.broadcast_to(np.zeros((), item.dtype), item.shape) if isinstance(item, ArrayProperties) else item
 
 
 def _by_type(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,7 +55,7 @@ def _min_scalar_type(a: Any, /) -> np.dtype[Any]:
 
 
 def _broadcast_arrays(*args: Any, subok: bool = False) -> Any:
-    """Broadcasts what holds no numbers, such as None, in this process; NotImplemented if there is nothing of the kind.
+    """Broadcasts items without numbers, such as None, in this process; NotImplemented if there are none.
 
     Libraries broadcast their optional arguments together with arrays.
     """
@@ -84,4 +84,4 @@ DESCRIBING: Mapping[Callable[..., Any], Callable[..., Any]] = {
     np.min_scalar_type: _min_scalar_type,
     np.broadcast_arrays: _broadcast_arrays,
 }
-"""Replacements of functions of NumPy; those that show values copy them, which counts."""
+"""Replacements of functions of NumPy; those that show values make a copy, which is counted."""

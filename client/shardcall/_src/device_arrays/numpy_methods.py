@@ -45,7 +45,7 @@ class NumPyMethods:
         def __getitem__(self, key: Any) -> Any: ...
 
     def to_numpy(self) -> NDArray:
-        """Copies the values to this process as ``numpy.asarray`` does; libraries call it, and the copy counts."""
+        """Copies the values to this process as ``numpy.asarray`` does; libraries call it, and the copy is counted."""
         return np.asarray(self)
 
     def item(self, *args: Any) -> Any:

@@ -51,7 +51,7 @@ _ON_ONE_ELEMENT: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("partition", "argpartition"), ([0], 0)),
     "isin": ([0], [0]),
 }
-"""Functions that differ from ours by algorithms alone, and operands with which NumPy checks the names of these."""
+"""Functions that differ only in their algorithm, and operands with which NumPy checks the names of algorithms."""
 
 
 def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -81,7 +81,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     else:
         raise _unsupported(f"numpy.{ufunc.__name__}.{method}")
     results = run(*inputs, **_options(f"numpy.{ufunc.__name__}", run, kwargs))
-    return _assign(results, out, casting) if any(each is not None for each in out) else results
+    return _assign(results, out, casting) if any(array is not None for array in out) else results
 
 
 def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -140,7 +140,7 @@ def _arguments(
     signature = _signature(function)
     if signature is None:
         return [*args], {**kwargs}
-    own, only_by_position = _parameters(run)
+    accepted, only_by_position = _parameters(run)
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for name, value in signature.bind(*args, **kwargs).arguments.items():
@@ -151,7 +151,7 @@ def _arguments(
             named.update(value)
         elif parameter.default is parameter.empty or name in only_by_position[len(positional) :][:1]:
             positional.append(value)
-        elif (renamed := _RENAMED.get(name, name)) in own or not _is_default(value, parameter.default):
+        elif (renamed := _RENAMED.get(name, name)) in accepted or not _is_default(value, parameter.default):
             named[renamed] = value
     return positional, named
 
@@ -169,8 +169,10 @@ def _parameter_names(run: Callable[..., Any], *, is_method: bool) -> tuple[froze
     """Returns the parameters of a function that can be passed by name, and those that cannot."""
     parameters = [*inspect.signature(run).parameters.values()][is_method:]  # without that of the namespace
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    only_by_position = tuple(each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_ONLY)
-    return frozenset(each.name for each in parameters if each.kind in by_name), only_by_position
+    only_by_position = tuple(
+        parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+    )
+    return frozenset(parameter.name for parameter in parameters if parameter.kind in by_name), only_by_position
 
 
 @lru_cache(maxsize=256)
@@ -198,21 +200,21 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
         getattr(np, shown.removeprefix("numpy."))(*operands, **algorithm)
     if "order" in named:
         check_row_major(named.pop("order"))
-    own, _ = _parameters(run)
+    accepted, _ = _parameters(run)
     for name, value in list(named.items()):
-        if any(_is_default(value, each) for each in _DEFAULTS.get(name, ())):
+        if any(_is_default(value, default) for default in _DEFAULTS.get(name, ())):
             del named[name]
-        elif name not in own:
+        elif name not in accepted:
             raise _unsupported(f"{shown} with {name}=")
     return named
 
 
 def _type_of_sums(x: Any, out: Any) -> DType | None:
     """Returns the type in which NumPy adds the elements of an array for a target; None for its own."""
-    kind = getattr(x, "dtype", None)
-    if not isinstance(kind, np.dtype) or kind.kind not in "fc" or not isinstance(out, np.ndarray):
+    dtype = getattr(x, "dtype", None)
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "fc" or not isinstance(out, np.ndarray):
         return None
-    return out.dtype if np.can_cast(kind, out.dtype, "safe") else None
+    return out.dtype if np.can_cast(dtype, out.dtype, "safe") else None
 
 
 def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DType | None, casting: Any) -> list[Any]:
@@ -226,23 +228,26 @@ def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DT
     def is_remote(item: Any) -> bool:
         return hasattr(type(item), "__remote_array__")
 
-    def kind_of(item: Any) -> Any:
+    def type_of_input(item: Any) -> Any:
         number = getattr(item, "python_type", type(item))
         if number in (int, float, complex):
             # resolve_dtypes of NumPy 2.4 ends the process for classes of numbers and "equiv"
             return np.dtype(number) if casting == "equiv" else number
         return getattr(item, "dtype", None) or np.asarray(item).dtype
 
-    kinds = *map(kind_of, inputs), *[None] * ufunc.nout
+    types = *map(type_of_input, inputs), *[None] * ufunc.nout
     signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
-    types = ufunc.resolve_dtypes(kinds, signature=signature, casting=casting)
-    return [(functions if is_remote(x) else np).asarray(x, kind) for x, kind in zip(inputs, types, strict=False)]
+    input_types = ufunc.resolve_dtypes(types, signature=signature, casting=casting)
+    return [
+        (functions if is_remote(x) else np).asarray(x, input_type)
+        for x, input_type in zip(inputs, input_types, strict=False)
+    ]
 
 
 def _assign(results: Any, out: Sequence[Any], casting: Any = "same_kind") -> Any:
     """Copies results to arrays of this process, and returns these; a result for which there is None stays."""
     several = results if isinstance(results, tuple) else (results,)
-    made = []
+    assigned = []
     for result, target in zip(several, out, strict=True):
         if not isinstance(target, np.ndarray | None):
             raise TypeError(
@@ -251,8 +256,8 @@ def _assign(results: Any, out: Sequence[Any], casting: Any = "same_kind") -> Any
             )
         if target is not None:
             np.copyto(target, result.to_numpy(), casting=casting)
-        made.append(result if target is None else target)
-    return made[0] if len(made) == 1 else tuple(made)
+        assigned.append(result if target is None else target)
+    return assigned[0] if len(assigned) == 1 else tuple(assigned)
 
 
 def _assigning(what: str) -> TypeError:

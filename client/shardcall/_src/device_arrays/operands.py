@@ -53,14 +53,14 @@ def as_operand(value: OperandLike, field: str) -> NDArray:
 
 
 def _no_array(value: object) -> str:
-    """Returns the description of an object that is no array of numbers, and what to pass instead; else empty."""
+    """Returns a description of an object that is no array of numbers, with what to pass instead; empty for arrays."""
     if isinstance(value, np.ndarray | np.generic | list | tuple | int) or hasattr(value, "__array__"):
         return ""
     if isinstance(value, Iterator):
         return f"a {type(value).__name__}, which NumPy does not read; give list(…), or numpy.fromiter(…, dtype)"
-    kind = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+    description = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
     inside = ", such as list(….values())" if isinstance(value, Mapping) else ""
-    return f"{kind}, which is no array of numbers; give an array, a number or nested lists of numbers{inside}"
+    return f"{description}, which is no array of numbers; give an array, a number or nested lists of numbers{inside}"
 
 
 def to_numpy(value: Any, field: str) -> NDArray:

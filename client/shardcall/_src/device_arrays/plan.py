@@ -1,4 +1,4 @@
-"""Plans: everything about a call but its values."""
+"""Plans: everything about a call except its values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 from shardcall._src.device_arrays.plan_steps import (
-    PlacedCall,
+    CallPlacements,
     PlanStep,
     numbered,
     steps_from_protos,
@@ -31,20 +31,20 @@ _MAX_STEPS = 64
 
 @dataclass(frozen=True)
 class Collective:
-    """The collectives of one kind in the compiled program; one in a loop's body counts once.
+    """The collectives with one opcode in the compiled program; one in a loop's body counts once.
 
     Attributes:
-        kind: the operation in the compiled text, such as ``collective-permute``.
+        opcode: the operation in the compiled text, such as ``collective-permute``.
         count: the number of them.
         bytes_per_device: the total bytes of their results on one device.
     """
 
-    kind: str
+    opcode: str
     count: int
     bytes_per_device: int
 
     def __str__(self) -> str:
-        return f"{self.count} {self.kind} ({self.bytes_per_device:,} bytes a device)"
+        return f"{self.count} {self.opcode} ({self.bytes_per_device:,} bytes a device)"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(PlacedCall):
-    """Everything about a call but its values.
+class Plan(CallPlacements):
+    """Everything about a call except its values.
 
     Attributes:
         kernel: the kernel's name.
@@ -138,7 +138,10 @@ class Plan(PlacedCall):
             *(f"  result {i}     {_line(item)}" for i, item in enumerate(self.results)),
             *_step_lines(self.steps),
             *(f"  transfer     {transfer}" for transfer in self.transfers),
-            *(f"  collectives  {c.count} × {c.kind}, {c.bytes_per_device:,} bytes a device" for c in self.collectives),
+            *(
+                f"  collectives  {c.count} × {c.opcode}, {c.bytes_per_device:,} bytes a device"
+                for c in self.collectives
+            ),
             f"  bits         {_bits(self)}",
             f"  work         {self.flops_per_device:.4g} FLOPs a device",
             f"  memory       {self.memory} a device",
@@ -150,7 +153,7 @@ class Plan(PlacedCall):
 
 
 def facts(plan: Plan) -> Mapping[str, str]:
-    """Returns what displays in HTML show of a plan beside drawings, as texts by label."""
+    """Returns the facts about a plan that HTML displays show beside drawings, as texts by label."""
     rows = {
         "strategy": f"{plan.strategy}: {plan.strategy_reason}",
         "transfers": "; ".join(map(str, plan.transfers)),
@@ -186,10 +189,10 @@ def describe_origin(*, cache_hit: bool, from_disk: bool) -> str:
 
 def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
     """Returns the plan in a message."""
-    over, operands = mesh.from_proto(message.mesh), tuple(map(placement_from_proto, message.operands))
+    plan_mesh, operands = mesh.from_proto(message.mesh), tuple(map(placement_from_proto, message.operands))
     return Plan(
         kernel=message.kernel,
-        mesh=over,
+        mesh=plan_mesh,
         operands=operands,
         results=tuple(result for item in message.results if (result := placement_from_proto(item))),
         strategy=message.strategy,
@@ -203,13 +206,13 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
         from_disk=cache.from_disk,
         explanation=cache.explanation,
         strategy_timings={timing.strategy: timing.seconds for timing in message.strategy_timings},
-        transfers=tuple(_transfer(item, over, operands) for item in message.transfers),
+        transfers=tuple(_transfer(item, plan_mesh, operands) for item in message.transfers),
         reproducible=message.reproducible,
-        steps=steps_from_protos(message.steps, over),
+        steps=steps_from_protos(message.steps, plan_mesh),
     )
 
 
-def _transfer(message: kernel_pb2.Transfer, over: Mesh, operands: tuple[ArrayPlacement | None, ...]) -> Transfer:
+def _transfer(message: kernel_pb2.Transfer, plan_mesh: Mesh, operands: tuple[ArrayPlacement | None, ...]) -> Transfer:
     taken = operands[message.operand] if message.operand < len(operands) else None
     if taken is None:
         raise ProtocolError(
@@ -220,7 +223,7 @@ def _transfer(message: kernel_pb2.Transfer, over: Mesh, operands: tuple[ArrayPla
         type=taken.type,
         from_mesh=mesh.from_proto(message.mesh),
         from_spec=specs.from_proto(message.spec),
-        to_mesh=over,
+        to_mesh=plan_mesh,
         to_spec=taken.spec,
         received_bytes=message.received_bytes,
         through_host=message.through_host,

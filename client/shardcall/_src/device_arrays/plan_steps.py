@@ -16,8 +16,8 @@ from shardcall_core.types.tracebacks import shortened
 
 
 @shortened
-class PlacedCall:
-    """A call whose arrays are placed on a mesh, which draws them."""
+class CallPlacements:
+    """The arrays of a call as they are placed on a mesh, with drawings of their blocks."""
 
     mesh: Mesh
     operands: tuple[ArrayPlacement | None, ...]
@@ -64,7 +64,7 @@ class PlacedCall:
 
 
 @dataclass(frozen=True, repr=False)
-class PlanStep(PlacedCall):
+class PlanStep(CallPlacements):
     """A call of a kernel that is a step of a program.
 
     Attributes:
@@ -72,7 +72,7 @@ class PlanStep(PlacedCall):
         strategy: the name of the strategy.
         mesh: the mesh.
         operands: the operands as the step takes them; one whose source has another spec is moved first.
-        sources: what each operand is: an operand of the graph or a result of an earlier step.
+        sources: the source of each operand: an operand of the graph or a result of an earlier step.
         results: one per result.
         bytes_per_device: the bytes of the operands and results on one device.
         flops_per_device: the multiplications and additions of products and decompositions of matrices on one device, by
@@ -112,19 +112,19 @@ class PlanStep(PlacedCall):
         return f"<PlanStep {self}>"
 
 
-def steps_from_protos(messages: Iterable[kernel_pb2.PlanStep], over: Mesh) -> tuple[PlanStep, ...]:
+def steps_from_protos(messages: Iterable[kernel_pb2.PlanStep], program_mesh: Mesh) -> tuple[PlanStep, ...]:
     """Returns the steps in messages."""
     return tuple(
         PlanStep(
             kernel=message.kernel,
             strategy=message.strategy,
-            mesh=over,
+            mesh=program_mesh,
             operands=_placements(message.operands),
             sources=tuple(map(_source, message.sources)),
             results=_placements(message.results),
             bytes_per_device=message.bytes_per_device,
             flops_per_device=message.flops_per_device,
-            bodies=tuple(steps_from_protos(body.steps, over) for body in message.bodies),
+            bodies=tuple(steps_from_protos(body.steps, program_mesh) for body in message.bodies),
         )
         for message in messages
     )

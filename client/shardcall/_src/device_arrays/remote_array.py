@@ -13,9 +13,9 @@ from typing import Any, NoReturn, Protocol, Self, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
-from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, Where
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, ServerIdentity
 from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute
 from shardcall._src.device_arrays.views import finish_write, is_contiguous, is_view, note_lost_write
 from shardcall._src.display.drawing import element
@@ -39,7 +39,7 @@ class SupportsRemoteArray(Protocol):
 
 
 @shortened
-class RemoteArray(Described, ArrayProtocols):
+class RemoteArray(ArrayProperties, ArrayProtocols):
     """An array that stays on the mesh between calls, an operand of any kernel.
 
     Made by `Client.put`, `Client.submit` and by calls with ``keep=True``. It stays until `delete`, the end of a
@@ -78,9 +78,9 @@ class RemoteArray(Described, ArrayProtocols):
 
     def __copy__(self) -> Self:
         version = self._version
-        made = self._of(version)
-        version.add_sharers(self, made)
-        return made
+        copied = self._of(version)
+        version.add_sharers(self, copied)
+        return copied
 
     def __deepcopy__(self, memo: object) -> Self:
         return self.__copy__()
@@ -135,7 +135,7 @@ class RemoteArray(Described, ArrayProtocols):
         self._entered_by = os.getpid()
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+    def __exit__(self, error_type: object, error: object, trace: object, /) -> None:
         if self._entered_by != os.getpid():  # the block belongs to the process that forked this one
             return
         with contextlib.suppress(ShardcallError):  # its lease deletes it, and an error of the block matters more
@@ -164,10 +164,10 @@ class RemoteArray(Described, ArrayProtocols):
         finish_write(self, value)
         self._assign(self._owner.xp.setitem(self, key, value), value)
 
-    def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
-        new = find_remote_array(made)
+    def _assign(self, result: Any, value: Any = None, *, is_operator: bool = False) -> None:
+        new = find_remote_array(result)
         assert new is not None
-        check_own(self, new)
+        check_same_trace(self, new)
         if (base := self._base) is not None:
             self._report_lost_write(base, is_operator=is_operator)
         self._become(new._version)
@@ -239,13 +239,13 @@ class RemoteArray(Described, ArrayProtocols):
         return page.page(f"RemoteArray {self.type}", page.facts(rows), page.beside(picture))
 
 
-def check_own(array: RemoteArray, made: RemoteArray) -> None:
+def check_same_trace(array: RemoteArray, result: RemoteArray) -> None:
     """Checks that an array is changed to one of the same trace, or of none.
 
     Raises:
         TracingError: if a traced function changes an array that is not of its trace.
     """
-    if made._is_traced and not array._is_traced:
+    if result._is_traced and not array._is_traced:
         raise TracingError(
             "a traced function changes an array that is not its own, which would keep its elements; begin with a "
             "copy, a = a.copy(), and return it"
@@ -260,9 +260,9 @@ def find_remote_array(value: object) -> RemoteArray | None:
 
 
 def snapshot(array: RemoteArray) -> RemoteArray:
-    """Returns an object of its own for an array, which no assignment to the caller's object reaches.
+    """Returns a separate object for an array, which assignments to the caller's object do not change.
 
-    A call has its operands so, because another thread may assign to the caller's objects while it is sent.
+    Calls hold their operands as such objects, since another thread may assign to the caller's objects meanwhile.
     """
     return RemoteArray._of(array._version)
 
@@ -291,7 +291,7 @@ def settle(array: RemoteArray, deadline: Deadline | None = None) -> None:
 
 
 def settle_others(values: Sequence[object], owner: Owner, deadline: Deadline | None = None) -> None:
-    """Waits for operands that calls of other clients make: a call of this one may overtake them.
+    """Waits for operands that calls of other clients make, which a call of this client may overtake.
 
     Args:
         values: the operands.
@@ -318,14 +318,14 @@ def pending_result(array: RemoteArray) -> PendingResult | None:
 
 
 def give_up_shared(array: RemoteArray, why: str) -> bool:
-    """Makes an object stand for a lost array, if other objects of the caller share its array; returns whether they do.
+    """Makes an object stand for a lost array and returns True, if other objects of the caller share its array.
 
     Args:
         why: the reason that errors of later uses give, as of `mark_lost`.
     """
     version = array._version
-    others = [each for each in version.list_sharers() if each is not array]
-    if not any(each._version is version for each in others):
+    others = [sharer for sharer in version.list_sharers() if sharer is not array]
+    if not any(sharer._version is version for sharer in others):
         return False
     array._become(replace(version, lost=why))
     return True
@@ -336,13 +336,13 @@ def mark_lost(array: RemoteArray, why: str) -> None:
     array._version.lost = why
 
 
-def check_where(array: RemoteArray, here: Where, field: str) -> None:
+def check_server(array: RemoteArray, here: ServerIdentity, field: str) -> None:
     """Checks that an array is on a client's server.
 
     Raises:
         InvalidOperandError: if it is on another.
     """
-    there = array._version.where
+    there = array._version.server
     if not there.is_same(here):
         raise InvalidOperandError(
             f"{field} is on the server at {there.address}, and this client is connected to {here.address}; "

@@ -68,14 +68,14 @@ def clip_operands(x: OperandLike, low: OperandLike | None, high: OperandLike | N
 def _clip_type(x: OperandLike, *ends: OperandLike | None) -> DType | None:
     """Returns the type of the result of ``numpy.clip``; None where NumPy has none, or does not know it."""
     arrays: list[Any] = []
-    for each in (x, *ends):
-        number: Any = getattr(each, "python_type", type(each))
-        dtype = _dtype(each)
-        if dtype is None and each is not None and number not in (int, float, complex, bool):
+    for operand in (x, *ends):
+        number: Any = getattr(operand, "python_type", type(operand))
+        dtype = _dtype(operand)
+        if dtype is None and operand is not None and number not in (int, float, complex, bool):
             return None  # which is refused by name later
-        arrays.append(None if each is None else np.empty(0, dtype) if dtype is not None else number(1))
+        arrays.append(None if operand is None else np.empty(0, dtype) if dtype is not None else number(1))
     try:
-        return None if all(each is None for each in ends) else np.clip(*arrays).dtype
+        return None if all(operand is None for operand in ends) else np.clip(*arrays).dtype
     except TypeError:
         return None
 
@@ -118,8 +118,10 @@ def typed_initial(name: str, x: OperandLike, dtype: str | None, initial: Operand
     if result.kind not in "iu" and not isinstance(initial, int | np.integer):
         return initial
     if not np.isfinite(initial):
-        kind = InvalidOperandError if np.isnan(initial) else OperandOverflowError
-        raise kind(f"initial={initial} and the result is of {result.name}; give an integer, or a dtype that holds it")
+        error_class = InvalidOperandError if np.isnan(initial) else OperandOverflowError
+        raise error_class(
+            f"initial={initial} and the result is of {result.name}; give an integer, or a dtype that holds it"
+        )
     try:
         return np.asarray(int(initial), result)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Views: parts of an array whose elements are those of the array in NumPy, and copies of them on the mesh."""
+"""Views: parts of an array that share its memory in NumPy, and are copies on the mesh."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def view_of(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, An
             return False
         case "real" | "imag":
             return False if x.dtype.kind == "c" else contiguous if name == "real" else None
-        case "einsum" if all(each is None for each in others):
+        case "einsum" if all(other is None for other in others):
             taken, _, kept = str(arguments.get("subscripts")).partition("->")
             return False if kept and {*taken} - {" "} == {*kept} - {" "} else None
     return None
 
 
 class LostWrite(NamedTuple):
-    """A write to a view that the array keeps its elements from.
+    """A write to a view that does not reach the array that the view was taken from.
 
     Attributes:
         part: the view.
@@ -107,13 +107,13 @@ class LostWrite(NamedTuple):
         )
 
 
-class _Unfinished(threading.local):
+class _UnfinishedWrite(threading.local):
     """The augmented assignment of this thread whose result is to be assigned to elements next: ``a[key] += b``."""
 
     write: LostWrite | None = None
 
 
-_unfinished = _Unfinished()
+_unfinished = _UnfinishedWrite()
 
 
 def note_lost_write(part: Any, base: Any, *, is_operator: bool) -> None:

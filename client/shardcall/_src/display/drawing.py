@@ -52,7 +52,7 @@ class Drawing(str):
         return tostring(element(self), encoding="unicode", method="html")
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
-        """Prints the lines in IPython, and not the repr of a string."""
+        """Prints the lines in IPython instead of the repr of a string."""
         printer.text(str(self))
 
 

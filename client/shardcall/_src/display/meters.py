@@ -55,9 +55,9 @@ class Meter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(done=kind is None)
+        self.close(done=error_type is None)
 
 
 SILENT = Meter()

@@ -26,10 +26,10 @@ class ShownBar(Protocol):
     """A bar of a call.
 
     Attributes:
-        over: True after the call.
+        is_hidden: True after the call.
     """
 
-    over: bool
+    is_hidden: bool
 
     def now(self) -> Progress | None:
         """Returns the progress of the call."""
@@ -51,7 +51,7 @@ class NotebookBars:
     def add(self, bar: ShownBar) -> None:
         """Draws a bar, in a new output of the cell if it is the first."""
         with self._lock:
-            if bar.over:
+            if bar.is_hidden:
                 return
             self._bars += (bar,)
             if not self._display_id:
@@ -63,14 +63,14 @@ class NotebookBars:
     def remove(self, bar: ShownBar) -> None:
         """Removes a bar; the output is empty after the last one."""
         with self._lock:
-            bar.over = True
+            bar.is_hidden = True
             self._bars = tuple(other for other in self._bars if other is not bar)
             if not self._bars and self._display_id:
                 self._publish(update=True)
                 self._display_id = ""
 
     def _redraw(self, display_id: str) -> None:
-        pause = threading.Event()  # never set: the thread sleeps by it
+        pause = threading.Event()  # never set: the thread waits on it to sleep
         while True:
             pause.wait(_INTERVAL_S)
             with self._lock:

@@ -26,7 +26,7 @@ class Bar:
     """A bar of a call, drawn from `show` to `hide`, which may be called in any order.
 
     Attributes:
-        over: True after `hide`.
+        is_hidden: True after `hide`.
 
     Args:
         now: returns the progress of the call.
@@ -34,7 +34,7 @@ class Bar:
 
     def __init__(self, now: Callable[[], Progress | None]) -> None:
         self.now = now
-        self.over = False
+        self.is_hidden = False
 
     def show(self) -> None:
         """Draws the bar among those of other calls: in a notebook, else on the terminal, which needs rich."""
@@ -65,7 +65,7 @@ class _Screen:
     def add(self, bar: Bar) -> None:
         live = _live(self._draw)  # outside the lock: importing rich is slow, and `remove` must not wait for it
         with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal may be closed by now
-            if bar.over:
+            if bar.is_hidden:
                 return
             self._bars += (bar,)
             if self._live is None:
@@ -74,7 +74,7 @@ class _Screen:
 
     def remove(self, bar: Bar) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):
-            bar.over = True
+            bar.is_hidden = True
             self._bars = tuple(other for other in self._bars if other is not bar)
             if not self._bars and self._live is not None:
                 live, self._live = self._live, None

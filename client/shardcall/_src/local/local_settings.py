@@ -28,19 +28,19 @@ def options(settings: Mapping[str, Setting]) -> list[str]:
     return arguments
 
 
-def refusal(settings: Mapping[str, Setting], own: Sequence[str], reason: str) -> InvalidParameterError | None:
+def refusal(settings: Mapping[str, Setting], keywords: Sequence[str], reason: str) -> InvalidParameterError | None:
     """Returns the error for a setting that a server refused.
 
     Args:
-        own: the other keywords of `shardcall.local`.
+        keywords: the other keywords of `shardcall.local`.
         reason: the reason why the server exited.
 
     Returns:
-        The error; None if the reason is none of the settings.
+        The error; None if the reason is not about a setting.
     """
     names = {_flag(name, value): name for name, value in settings.items()}
     if (match := _NO_OPTION.match(reason)) and match[1] in names:
-        return _unknown(names[match[1]], settings, own, _OPTION.findall(match[2]))
+        return _unknown(names[match[1]], settings, keywords, _OPTION.findall(match[2]))
     if (match := _NO_VALUE.match(reason)) and match[1] in names:
         return _no_switch(names[match[1]], settings)
     if match := _EXTRA_ARGUMENT.match(reason):
@@ -53,13 +53,13 @@ def refusal(settings: Mapping[str, Setting], own: Sequence[str], reason: str) ->
 
 
 def _unknown(
-    name: str, settings: Mapping[str, Setting], own: Sequence[str], similar: Sequence[str]
+    name: str, settings: Mapping[str, Setting], keywords: Sequence[str], similar: Sequence[str]
 ) -> InvalidParameterError:
     suggested = [flag.removeprefix("--").replace("-", "_") for flag in similar]
     if name in suggested:
         return _no_switch(name, settings)
     switches = [other.removeprefix("no_") for other in suggested]
-    near = get_close_matches(name, [*own, *suggested, *switches], n=1)
+    near = get_close_matches(name, [*keywords, *suggested, *switches], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "shardcall serve --help lists them, with hyphens"
     return UnknownParameterError(f"{name!r} is no setting of the server and no argument of local; {hint}", field=name)
 

@@ -31,10 +31,10 @@ def missing_packages() -> list[str]:
 
 
 def server_refusal(what: str) -> str:
-    """Returns why a server cannot be started here, with the remedy; empty if it can.
+    """Returns the reason why a server cannot be started here, with the remedy; empty if it can.
 
     Args:
-        what: what needs it, such as ``shardcall.local``.
+        what: the feature that needs it, such as ``shardcall.local``.
     """
     if sys.platform != "linux":
         return (

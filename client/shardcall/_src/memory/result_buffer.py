@@ -27,22 +27,22 @@ class ResultBuffer:
             segment_id=block.segment_id, offset=block.offset, size_bytes=block.nbytes
         )
 
-    def claim(self, region: kernel_service_pb2.SegmentRegion, kind: Array) -> NDArray | None:
+    def claim(self, region: kernel_service_pb2.SegmentRegion, result_type: Array) -> NDArray | None:
         """Returns a result of the server, which owns its part of the space, or is a copy if small.
 
         Args:
             region: the region of the result, after those claimed before.
-            kind: the result's type, of one byte or more.
+            result_type: the result's type, of one byte or more.
 
         Returns:
             A writeable array; None if the region is outside the remaining space.
         """
         block = self._block
-        inside = block.offset <= region.offset and region.offset + kind.nbytes <= block.offset + block.nbytes
+        inside = block.offset <= region.offset and region.offset + result_type.nbytes <= block.offset + block.nbytes
         if region.segment_id != block.segment_id or region.offset % ALIGNMENT or not inside:
             return None
-        array = block.carve(region.offset, kind.nbytes).array(kind)
-        return array.copy() if kind.nbytes <= _SMALL_BYTES else array
+        array = block.carve(region.offset, result_type.nbytes).array(result_type)
+        return array.copy() if result_type.nbytes <= _SMALL_BYTES else array
 
     def close(self) -> None:
         """Frees the space that was not claimed."""

@@ -53,16 +53,16 @@ class Block:
         self.segment_id = segment_id
         self._memory = memory  # keeps the memory mapped
         self._freed = freed
-        self._own(offset, end)
+        self._occupy(offset, end)
 
     @property
     def __array_interface__(self) -> dict[str, object]:
         address = self._memory.ctypes.data + self.offset
         return {"version": 3, "data": (address, False), "shape": (self.nbytes,), "typestr": "|u1"}
 
-    def array(self, kind: Array) -> NDArray:
+    def array(self, array_type: Array) -> NDArray:
         """Returns an uninitialized array over the block's first bytes; it keeps the block allocated."""
-        return np.asarray(self)[: kind.nbytes].view(kind.dtype).reshape(kind.shape)
+        return np.asarray(self)[: array_type.nbytes].view(array_type.dtype).reshape(array_type.shape)
 
     def region(self) -> kernel_service_pb2.SegmentRegion:
         """Returns the region of an array at the start of the block as a message."""
@@ -79,14 +79,14 @@ class Block:
         self._release.detach()
         if offset > self.offset:
             self._freed.append((self.offset, offset - self.offset))
-        self._own(end, last)
+        self._occupy(end, last)
         return Block(self.segment_id, self._memory, self._freed, offset, end)
 
     def release(self) -> None:
         """Frees the block now; no array may use it any more."""
         self._release()
 
-    def _own(self, offset: int, end: int) -> None:
+    def _occupy(self, offset: int, end: int) -> None:
         self.offset: int = offset
         self.nbytes: int = end - offset
         # A finalizer runs in any thread at any time, even within the allocator: it may only append.

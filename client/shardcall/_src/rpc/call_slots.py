@@ -19,18 +19,18 @@ class CallSlots:
     Without them the server would refuse excess calls, after some of their operands had been sent.
 
     Args:
-        most: the number of slots; 0 for no limit.
+        max_slots: the number of slots; 0 for no limit.
     """
 
-    def __init__(self, most: int = 0) -> None:
-        self._most = most
+    def __init__(self, max_slots: int = 0) -> None:
+        self._max_slots = max_slots
         self.begin_anew()
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
         """Frees all slots; in a forked child, whose connection has no calls."""
         self._used = 0
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_Waiter] = deque()
         self._lock = threading.Lock()  # guards both; nobody is woken under it
 
     @contextmanager
@@ -41,20 +41,20 @@ class CallSlots:
             DeadlineExceededError: if no slot became free in time.
             CallCancelledError: if the caller was cancelled meanwhile.
         """
-        if self._most:
+        if self._max_slots:
             self._acquire(deadline)
         try:
             yield
         finally:
-            if self._most:
+            if self._max_slots:
                 self._release()
 
     def _acquire(self, deadline: Deadline) -> None:
         with self._lock:
-            if self._used < self._most:
+            if self._used < self._max_slots:
                 self._used += 1
                 return
-            waiting = _Waiting()
+            waiting = _Waiter()
             self._waiting.append(waiting)
         try:
             cancellation.watch(waiting)
@@ -68,14 +68,14 @@ class CallSlots:
             self._release()
             raise
 
-    def _check(self, waiting: _Waiting, deadline: Deadline) -> None:
+    def _check(self, waiting: _Waiter, deadline: Deadline) -> None:
         if waiting.has_slot:
             return
         cancellation.check()
         raise DeadlineExceededError(
-            f"the call's {deadline.timeout_s:g} s passed while it waited for a call slot: this client has {self._most} "
-            "calls in flight, the most that one connection may have; give it a longer timeout, or make fewer calls "
-            "at once",
+            f"the call's {deadline.timeout_s:g} s passed while it waited for a call slot: this client has "
+            f"{self._max_slots} calls in flight, the most that one connection may have; give it a longer "
+            "timeout, or make fewer calls at once",
             field="timeout",
         )
 
@@ -89,7 +89,7 @@ class CallSlots:
         first.woken.set()
 
 
-class _Waiting:
+class _Waiter:
     """A call that waits for a slot."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from shardcall._src.rpc.interrupts import Cancellable, CancelOnInterrupt
+from shardcall._src.rpc.interrupts import InterruptHandler, SupportsCancel
 from shardcall_core.types.errors import CallCancelledError
 from shardcall_core.wire.forks import Rpc
 
@@ -27,7 +27,7 @@ class Cancellation:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the next two; nothing is cancelled under it
-        self._watched: list[Cancellable] = []
+        self._watched: list[SupportsCancel] = []
         self._cancelled = False
         self._token: Token[Cancellation | None] | None = None
 
@@ -53,7 +53,7 @@ class Cancellation:
         if self._cancelled:
             raise CallCancelledError("the call was cancelled by its caller")
 
-    def watch(self, call: Cancellable) -> None:
+    def watch(self, call: SupportsCancel) -> None:
         """Adds a call to cancel, which may have finished by then.
 
         Raises:
@@ -71,7 +71,7 @@ class Cancellation:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._token is not None
         _current.reset(self._token)
@@ -87,7 +87,7 @@ def is_cancelled() -> bool:
     return enclosing is not None and enclosing.cancelled
 
 
-def watch(call: Cancellable) -> None:
+def watch(call: SupportsCancel) -> None:
     """Adds a call to the `Cancellation` of the enclosing block, if there is one.
 
     Raises:
@@ -143,8 +143,8 @@ def call_unary(
         CallCancelledError: if it was cancelled before it began.
     """
     if (enclosing := _current.get()) is None:
-        with CancelOnInterrupt() as interrupt, Rpc() as rpc:
-            if not interrupt.is_active:  # and the call need not be cancelled, which takes gRPC another thread
+        with InterruptHandler() as interrupt, Rpc() as rpc:
+            if not interrupt.is_active:  # nobody can cancel the call; a future would take gRPC another thread
                 return method(request, timeout=timeout_s, metadata=tuple(metadata))
             call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
             rpc.watch(call)

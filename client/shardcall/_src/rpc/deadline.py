@@ -41,7 +41,7 @@ class Deadline:
         """Returns the seconds left, 0 or more."""
         return max(self.timeout_s - (time.monotonic() - self.began_at), 0.0)
 
-    def is_over(self) -> bool:
+    def is_exceeded(self) -> bool:
         """Returns True after the deadline."""
         return self.remaining_s() <= 0
 
@@ -51,7 +51,7 @@ class Deadline:
         return remaining, remaining + GRACE_S
 
 
-def deadline(timeout: float | None, longest_s: float) -> Deadline:
+def deadline_after(timeout: float | None, longest_s: float) -> Deadline:
     """Returns the deadline of a call that begins now, or began to wait for a thread earlier.
 
     Args:

@@ -8,14 +8,14 @@ from types import FrameType, TracebackType
 from typing import Protocol, Self
 
 
-class Cancellable(Protocol):
+class SupportsCancel(Protocol):
     """A call that can be cancelled from any thread."""
 
     def cancel(self) -> object:
         """Cancels the call."""
 
 
-class CancelOnInterrupt:
+class InterruptHandler:
     """Makes Ctrl-C cancel a call instead of raising in the middle of it.
 
     gRPC runs Python code under locks in the caller's thread. A ``KeyboardInterrupt`` raised there can leave a
@@ -29,11 +29,11 @@ class CancelOnInterrupt:
     """
 
     def __init__(self) -> None:
-        self._call: Cancellable | None = None
+        self._call: SupportsCancel | None = None
         self._pressed = False
         self.is_active = False
 
-    def watch(self, call: Cancellable) -> None:
+    def watch(self, call: SupportsCancel) -> None:
         """Sets the call to cancel."""
         self._call = call
         if self._pressed:
@@ -47,7 +47,7 @@ class CancelOnInterrupt:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.is_active:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -28,12 +28,12 @@ class Retries:
     """The rules by which RPCs are retried.
 
     Attributes:
-        most: the most retries of one RPC; 0 for none.
+        max_retries: the most retries of one RPC; 0 for none.
         first_s: the wait before the first retry, if the server names none; it doubles with each, up to `longest_s`.
         longest_s: the longest such wait.
     """
 
-    most: int = 4
+    max_retries: int = 4
     first_s: float = 0.1
     longest_s: float = 2.0
 
@@ -51,7 +51,7 @@ class Retries:
             refused_only: do not retry after a lost connection, because the server may still be at work on the RPC.
             rerun: retry after a restart of the mesh, unless the call is suspected to have caused it.
         """
-        if repeated >= self.most or error.status not in _REPEATABLE:
+        if repeated >= self.max_retries or error.status not in _REPEATABLE:
             return None
         longer = random.uniform(*_LONGER)  # noqa: S311  # not a secret
         if error.retry_after_s is not None:
@@ -63,7 +63,7 @@ class Retries:
         return min(self.first_s * _GROWTH**repeated, self.longest_s) * longer
 
 
-NO_RETRIES = Retries(most=0)
+NO_RETRIES = Retries(max_retries=0)
 """No retries."""
 
 

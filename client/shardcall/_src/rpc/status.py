@@ -204,10 +204,10 @@ def to_error(
     details = _details(call)
     if not details.reason and (alone := _REASON_ALONE.search(message)):
         details.reason, message = alone[1], message[: alone.start()]
-    kind, sentence = ERRORS_BY_STATUS[status]
+    error_class, sentence = ERRORS_BY_STATUS[status]
     if details.reason:
         # A newer server may have reasons that this client does not know; its message is kept.
-        kind = ERRORS_BY_REASON.get(_REASONS.get(details.reason, 0), kind)
+        error_class = ERRORS_BY_REASON.get(_REASONS.get(details.reason, 0), error_class)
     else:
         details.metadata = {"grpc": message}
         message = sentence.format(address=address, timeout=f"{timeout_s:g} s", details=_plain(message))
@@ -215,7 +215,7 @@ def to_error(
         message += _spent(spent, timeout_s)
     if status in _SERVERS_FAULT and request_id:
         message += f" (request {request_id})"
-    return kind(
+    return error_class(
         message,
         reason=details.reason,
         field=caller_name(kernel, details.field),

@@ -14,7 +14,7 @@ from shardcall._src.display.meters import Meter, Meters
 from shardcall._src.rpc import cancellation, status
 from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.rpc.interrupts import CancelOnInterrupt
+from shardcall._src.rpc.interrupts import InterruptHandler
 from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries
 from shardcall._src.rpc.stubs import Stubs
 from shardcall.v1 import array_service_pb2, profile_service_pb2
@@ -80,9 +80,9 @@ class Transport:
                     self._stubs, self._forked = Stubs(self._open_channel()), False
         return self._stubs
 
-    def limit_calls(self, most_calls: int) -> None:
+    def limit_calls(self, max_calls: int) -> None:
         """Limits the calls in flight; others wait in this process. 0 for no limit."""
-        self._call_slots = CallSlots(most_calls)
+        self._call_slots = CallSlots(max_calls)
 
     def close(self) -> None:
         """Closes the channel and cancels the calls in flight."""
@@ -248,7 +248,7 @@ class Transport:
     ) -> _Value:
         def send(attempt: Attempt) -> _Value:
             # The meter is inside, so that Ctrl-C does not interrupt its output.
-            with CancelOnInterrupt() as interrupt, self.meters.start() as meter, Rpc() as rpc:
+            with InterruptHandler() as interrupt, self.meters.start() as meter, Rpc() as rpc:
                 begin, request = prepare(meter)
                 call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
                 rpc.watch(call)

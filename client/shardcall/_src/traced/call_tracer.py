@@ -86,9 +86,9 @@ class CallTracer:
     ) -> Sequence[RemoteArray]:
         """Submits the stages of a program without waiting in between; returns its results."""
         self._submitter.flush()
-        made: list[Sequence[RemoteArray]] = []
+        results: list[Sequence[RemoteArray]] = []
         for i, (stage, types) in enumerate(zip(program.stages, program.stage_types, strict=True)):
-            values = [operands[v.number] if v.node < 0 else made[v.node][v.number] for v in stage.operands]
+            values = [operands[v.number] if v.node < 0 else results[v.node][v.number] for v in stage.operands]
             call = prepare("graph", values, stage.parameters, out_specs=program.specs_of(i, out_specs), memo=self._memo)
             arrays = self._submitter.send(
                 client,
@@ -99,5 +99,5 @@ class CallTracer:
                 stops_unread=timeout is None,
                 located=partial(program.located, i),
             )
-            made.append(arrays)
-        return [made[value.node][value.number] for value in program.returned]
+            results.append(arrays)
+        return [results[value.node][value.number] for value in program.returned]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from shardcall._src.device_arrays.described import Described
+from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.traced.inner_trace import InnerTrace
 from shardcall._src.traced.numbers import TracedNumber, as_traced, computed
 from shardcall._src.traced.trace import Trace, TracingClient
@@ -60,8 +60,8 @@ class _Body:
             arguments: the first values of the arguments.
             carried: for each result the index of the argument that it becomes, or -1.
         """
-        each = zip(self.operands, self.arguments, strict=True)
-        operands = [arguments[at] if value is None else value for value, at in each]
+        sources = zip(self.operands, self.arguments, strict=True)
+        operands = [arguments[at] if value is None else value for value, at in sources]
         indices = {at: i for i, at in enumerate(self.arguments) if at >= 0}
         for at in carried:
             if at >= 0 and at not in indices:  # the body does not read it
@@ -112,8 +112,8 @@ class ControlFlow:
             parameters["count"] = count
         else:
             operands.append(self._times(trace, lower, upper)._traced.value)
-        made = _added(trace, "graph", operands, parameters, traced_body.results)
-        return structure.with_leaves(made[1:] if reads_index else made)
+        results = _added(trace, "graph", operands, parameters, traced_body.results)
+        return structure.with_leaves(results[1:] if reads_index else results)
 
     def while_loop(self, cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
         """Returns the state after ``state = body(state)`` while ``cond(state)``; see `shardcall.namespace`."""
@@ -135,8 +135,8 @@ class ControlFlow:
             "carried": becomes,
             "condition": len(first),
         }
-        made = _added(trace, "graph", operands, parameters, traced_body.results)
-        return structure.with_leaves(made[:-1])
+        results = _added(trace, "graph", operands, parameters, traced_body.results)
+        return structure.with_leaves(results[:-1])
 
     def scan(
         self, f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None, *, reverse: bool = False
@@ -152,8 +152,10 @@ class ControlFlow:
         count = _length(rows, rows_structure, length)
         with self._body(trace) as inner:
             state = structure.with_leaves(_arguments(inner, first, 0))
-            kinds = [Array(row.shape[1:], row.dtype) for row in rows]
-            x = rows_structure.with_leaves(inner.argument(len(first) + i, kind) for i, kind in enumerate(kinds))
+            row_types = [Array(row.shape[1:], row.dtype) for row in rows]
+            x = rows_structure.with_leaves(
+                inner.argument(len(first) + i, row_type) for i, row_type in enumerate(row_types)
+            )
             returned = f(state, x)
             if not isinstance(returned, tuple) or len(returned) != 2:
                 raise TracingError(
@@ -175,17 +177,17 @@ class ControlFlow:
             "reverse": bool(reverse),
         }
         types = [
-            kind if at >= 0 else Array((count, *kind.shape), kind.dtype)
-            for kind, at in zip(traced_body.results, becomes, strict=True)
+            row_type if at >= 0 else Array((count, *row_type.shape), row_type.dtype)
+            for row_type, at in zip(traced_body.results, becomes, strict=True)
         ]
-        made = _added(trace, "scan", operands, parameters, types)
-        return structure.with_leaves(made[: len(first)]), ys_structure.with_leaves(made[len(first) :])
+        results = _added(trace, "scan", operands, parameters, types)
+        return structure.with_leaves(results[: len(first)]), ys_structure.with_leaves(results[len(first) :])
 
     def cond(self, pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
         """Returns what one of two functions returns; see `shardcall.namespace`."""
         trace = self._active.trace
         if trace is None:
-            traced = self._alone(lambda pred, *each: self.cond(pred, then, otherwise, *each), then)
+            traced = self._alone(lambda pred, *arguments: self.cond(pred, then, otherwise, *arguments), then)
             return traced(_plain(pred), *operands)
         if isinstance(pred, bool | np.bool):
             return then(*operands) if pred else otherwise(*operands)
@@ -207,8 +209,8 @@ class ControlFlow:
             "then_inputs": indices[0],
             "otherwise_inputs": indices[1],
         }
-        made = _added(trace, "cond", [condition._traced.value, *values], parameters, bodies[0].results)
-        return structures[0].with_leaves(made)
+        outputs = _added(trace, "cond", [condition._traced.value, *values], parameters, bodies[0].results)
+        return structures[0].with_leaves(outputs)
 
     def _alone(self, function: Callable[..., Any], body: Callable[..., Any]) -> Any:
         """Returns a function as one that is traced, with the name of a body of it in errors."""
@@ -233,12 +235,12 @@ class ControlFlow:
 
     def _condition(self, trace: Trace, value: Any, name: str) -> TracedArray:
         """Returns one bool of a trace."""
-        made = trace.value(value, "the condition")
-        if made.shape:
+        condition = trace.value(value, "the condition")
+        if condition.shape:
             raise TypeError(
-                f"the condition of {name} is of shape {made.shape}; give one bool, such as any(), or use where"
+                f"the condition of {name} is of shape {condition.shape}; give one bool, such as any(), or use where"
             )
-        return made if made.dtype == np.bool_ else trace.value(made != 0, "the condition")
+        return condition if condition.dtype == np.bool_ else trace.value(condition != 0, "the condition")
 
     def _times(self, trace: Trace, lower: Any, upper: Any) -> TracedArray:
         """Returns the number of iterations between two bounds."""
@@ -271,7 +273,7 @@ def checked_bound(name: str, bound: Any) -> Any:
     """
     bound = _plain(bound)
     number = bound.number if isinstance(bound, TracedNumber) else bound
-    if isinstance(number, Described):
+    if isinstance(number, ArrayProperties):
         is_integer = number.type.dtype.kind in "iu" and not number.type.shape
     else:
         is_integer = type(number) is int and -(2**62) <= number <= 2**62
@@ -292,10 +294,10 @@ def _as_index(bound: Any) -> Any:
 def _on_mesh(trace: Trace, operands: Sequence[Any]) -> list[Any]:
     """Returns arguments with the arrays of this process in them as arrays of the program."""
     leaves, structure = flatten(list(operands))
-    made: list[Any] = structure.with_leaves(
+    results: list[Any] = structure.with_leaves(
         trace.value(leaf, "an operand") if isinstance(leaf, np.ndarray) else leaf for leaf in leaves
     )
-    return made
+    return results
 
 
 def _arguments(inner: InnerTrace, first: Sequence[TracedArray], start: int) -> Iterator[TracedArray]:
@@ -316,9 +318,9 @@ def _checked(
     Raises:
         TracingError: for another structure, and for a leaf of another type.
     """
-    returned, own = flatten(body(*arguments))
+    returned, returned_structure = flatten(body(*arguments))
     inner.check_updates()
-    if own != structure:
+    if returned_structure != structure:
         raise TracingError(
             f"the body of {name} in {inner.name} returns another structure than that of its initial value; let it "
             "return the same"
@@ -370,8 +372,11 @@ def _length(rows: Sequence[TracedArray], structure: Structure, length: int | Non
     """
     counts = {path: row.shape[0] if row.shape else None for path, row in zip(structure.paths("xs"), rows, strict=True)}
     count = next(iter(counts.values()), None) if length is None else operator.index(length)
-    if count is None or count < 0 or any(each != count for each in counts.values()):
-        counted = ", ".join(f"{path} has {each} rows" for path, each in counts.items()) or "xs has no arrays"
+    if count is None or count < 0 or any(count_of_rows != count for count_of_rows in counts.values()):
+        counted = (
+            ", ".join(f"{path} has {count_of_rows} rows" for path, count_of_rows in counts.items())
+            or "xs has no arrays"
+        )
         raise InvalidParameterError(
             f"length={length} of scan, and {counted}; give arrays of equally many rows, or a length", field="length"
         )

@@ -21,7 +21,7 @@ from shardcall_core.types.pytrees import Structure, flatten
 Argnums = int | Sequence[int]
 
 
-class Transformed:
+class TransformedFunction:
     """A function that becomes one call of a traced function, transformed; called while that one is traced.
 
     Attributes:
@@ -46,11 +46,11 @@ class Transformed:
         """Returns the results of the transformed function."""
         raise NotImplementedError
 
-    def _inner(self, args: tuple[Any, ...], kwargs: dict[str, Any], positions: Sequence[int] = ()) -> InnerCall:
-        return InnerCall(self._active, self._function, args, kwargs, positions)
+    def _inner(self, args: tuple[Any, ...], kwargs: dict[str, Any], positions: Sequence[int] = ()) -> InnerFunction:
+        return InnerFunction(self._active, self._function, args, kwargs, positions)
 
 
-class Checkpoint(Transformed):
+class Checkpoint(TransformedFunction):
     """A function whose intermediate results are computed again for its derivatives."""
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +60,7 @@ class Checkpoint(Transformed):
         return call.structure.with_leaves(call.outer.add(node, call.types))
 
 
-class FunctionGradient(Transformed):
+class FunctionGradient(TransformedFunction):
     """The gradient of a function.
 
     Args:
@@ -93,17 +93,17 @@ class FunctionGradient(Transformed):
         call = self._inner(args, kwargs, [self._argnums] if isinstance(self._argnums, int) else self._argnums)
         _check_loss(call, has_aux=self._has_aux)
         node, used = call.node("value_and_grad", tuple(call.arguments))
-        made = call.outer.add(node, (*call.types, *(call.arguments[i].type for i in used)))
+        results = call.outer.add(node, (*call.types, *(call.arguments[i].type for i in used)))
         count = len(call.types)
-        trees = call.per_argument(dict(zip(used, made[count:], strict=True)))
+        trees = call.per_argument(dict(zip(used, results[count:], strict=True)))
         gradients = trees[0] if is_single else tuple(trees)
-        returned = call.structure.with_leaves(made[:count])
+        returned = call.structure.with_leaves(results[:count])
         if self._has_value:
             return returned, gradients
         return (gradients, returned[1]) if self._has_aux else gradients
 
 
-class _OfArguments(Transformed):
+class _ArgumentDerivative(TransformedFunction):
     """A transformation that takes the arguments of the function as one."""
 
     def __init__(self, active: ActiveTrace, function: Callable[..., Any]) -> None:
@@ -112,7 +112,7 @@ class _OfArguments(Transformed):
         self.__signature__ = inspect.signature(self.__call__)
 
 
-class ForwardDerivative(_OfArguments):
+class ForwardDerivative(_ArgumentDerivative):
     """The results of a function and their derivatives along tangents."""
 
     def __call__(self, /, primals: Any, tangents: Any) -> Any:
@@ -124,15 +124,15 @@ class ForwardDerivative(_OfArguments):
         call = self._inner(tuple(primals), {}, range(len(primals)))
         duals = call.duals(tangents, [call.arguments[i].type for i in call.arguments], call.argument_structures)
         node, used = call.node("jvp", tuple(call.arguments), lambda used: [duals[i] for i in used])
-        dual = [kind for kind in call.types if is_inexact(kind.dtype)] if used else []
-        made = call.outer.add(node, (*call.types, *dual))
-        results, of_results = made[: len(call.types)], iter(made[len(call.types) :])
+        dual = [leaf_type for leaf_type in call.types if is_inexact(leaf_type.dtype)] if used else []
+        outputs = call.outer.add(node, (*call.types, *dual))
+        results, of_results = outputs[: len(call.types)], iter(outputs[len(call.types) :])
         zeros_like = call.outer.functions.zeros_like
-        leaves = [next(of_results) if used and is_inexact(each.dtype) else zeros_like(each) for each in results]
+        leaves = [next(of_results) if used and is_inexact(item.dtype) else zeros_like(item) for item in results]
         return call.structure.with_leaves(results), call.structure.with_leaves(leaves)
 
 
-class ReverseDerivative(_OfArguments):
+class ReverseDerivative(_ArgumentDerivative):
     """The products of cotangents and the derivatives of a function, one for each of its arguments."""
 
     def __call__(self, /, primals: Any, cotangents: Any) -> Any:
@@ -143,21 +143,21 @@ class ReverseDerivative(_OfArguments):
         """
         call = self._inner(tuple(primals), {}, range(len(primals)))
         duals = call.duals(cotangents, call.types, [call.structure])
-        dual = [each for each, kind in zip(duals, call.types, strict=True) if is_inexact(kind.dtype)]
+        dual = [item for item, leaf_type in zip(duals, call.types, strict=True) if is_inexact(leaf_type.dtype)]
         node, used = call.node("vjp", tuple(call.arguments), lambda _: dual)
-        made = call.outer.add(node, [call.arguments[i].type for i in used]) if used else ()
-        return tuple(call.per_argument(dict(zip(used, made, strict=True))))
+        results = call.outer.add(node, [call.arguments[i].type for i in used]) if used else ()
+        return tuple(call.per_argument(dict(zip(used, results, strict=True))))
 
 
-def _check_loss(call: InnerCall, *, has_aux: bool) -> None:
+def _check_loss(call: InnerFunction, *, has_aux: bool) -> None:
     shape = call.structure
     if has_aux:
-        if shape.kind is not tuple or len(shape.children) != 2:
+        if shape.node_type is not tuple or len(shape.children) != 2:
             raise TracingError(
                 f"{call.name} does not return a pair, as it has to with has_aux=True; return (loss, others)"
             )
         shape = shape.children[0]
-    if shape.kind is not None:
+    if shape.node_type is not None:
         raise TracingError(
             f"{call.name} does not return one number, and only a number has a gradient; return the loss, or with "
             "has_aux=True (loss, others)"
@@ -170,7 +170,7 @@ def _check_loss(call: InnerCall, *, has_aux: bool) -> None:
         )
 
 
-class InnerCall:
+class InnerFunction:
     """A call of a function that becomes one call of the trace.
 
     Attributes:
@@ -255,7 +255,7 @@ class InnerCall:
         if used:
             values["wrt"] = tuple(at[i] for i in used)
         return Node(
-            "graph", tuple(each._traced.value for each in (*operands, *more)), parameters_of([*values.items()])
+            "graph", tuple(item._traced.value for item in (*operands, *more)), parameters_of([*values.items()])
         ), used
 
     def _operand(self, index: int) -> TracedArray:
@@ -271,19 +271,19 @@ class InnerCall:
             for numbers, structure in self._structures
         ]
 
-    def duals(self, trees: Any, kinds: Sequence[Array], structures: Sequence[Structure]) -> list[TracedArray]:
+    def duals(self, trees: Any, leaf_types: Sequence[Array], structures: Sequence[Structure]) -> list[TracedArray]:
         """Returns tangents or cotangents.
 
         Args:
             trees: one tree for each structure; itself the tree if there is one structure and it is no sequence.
-            kinds: the types of all leaves.
+            leaf_types: the types of all leaves.
             structures: the structures.
 
         Raises:
             TracingError: for others than these.
         """
         leaves, structure = flatten(trees)
-        expected = [each for part in structures for each in part.paths("")]
+        expected = [item for part in structures for item in part.paths("")]
         present = structure.children if structure.children and structure not in structures else (structure,)
         arrays = [self.outer.value(leaf, "a tangent") for leaf in leaves]
         if list(present) != list(structures) or len(expected) != len(arrays):
@@ -291,10 +291,10 @@ class InnerCall:
                 f"the tangents or cotangents of {self.name} have another structure than what they belong to; give one "
                 "array for each array"
             )
-        for array, kind in zip(arrays, kinds, strict=True):
-            if array.type != kind and is_inexact(kind.dtype):
+        for array, leaf_type in zip(arrays, leaf_types, strict=True):
+            if array.type != leaf_type and is_inexact(leaf_type.dtype):
                 raise TracingError(
-                    f"a tangent or cotangent of {self.name} is {array.type} for {kind}; give one of that type"
+                    f"a tangent or cotangent of {self.name} is {array.type} for {leaf_type}; give one of that type"
                 )
         return arrays
 

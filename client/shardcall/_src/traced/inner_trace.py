@@ -73,11 +73,11 @@ class InnerTrace(Trace):
         """Returns a number as an array without axes, as `Trace.number`."""
         return self._of_outer(self.outer.number(number, dtype))
 
-    def argument(self, index: int, kind: Array) -> TracedArray:
+    def argument(self, index: int, leaf_type: Array) -> TracedArray:
         """Returns an argument."""
-        made = super().argument(index, kind)
+        tracer = super().argument(index, leaf_type)
         self.operands += [None] * (len(self.inputs) - len(self.operands))
-        return made
+        return tracer
 
     def value(self, item: Any, name: str) -> TracedArray:
         """Returns any value as an array of the program, as `Trace.value`."""
@@ -100,10 +100,10 @@ class InnerTrace(Trace):
         return text, used
 
     def _of_outer(self, array: TracedArray) -> TracedArray:
-        made = self._input(("outer", array._traced.value), Input(array.type))
+        tracer = self._input(("outer", array._traced.value), Input(array.type))
         if len(self.operands) < len(self.inputs):
             self.operands.append(array)
-        return made
+        return tracer
 
 
 def required_leaf(item: Input) -> int:

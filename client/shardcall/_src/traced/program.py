@@ -141,7 +141,7 @@ def _number(item: Input, leaves: Sequence[Any]) -> Any:
     assert item.number is not None
     try:
         value = item.number(leaves)
-        return np.asarray(value, item.kind.dtype) if type(value) is item.python_type else None
+        return np.asarray(value, item.array_type.dtype) if type(value) is item.python_type else None
     except ArithmeticError:
         return None  # the trace raises it, or takes another type
 

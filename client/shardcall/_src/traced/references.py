@@ -84,27 +84,27 @@ class References:
         self.state: Hashable = state if self._is_fixed else None
 
     def _of(self, value: Any) -> Hashable:
-        kind = type(value)
+        value_type = type(value)
         self._items += 1
         if self._items > _MAX_ITEMS:
             return self._opaque()
-        if kind in _PLAIN or issubclass(kind, np.generic | np.dtype):
-            return kind, repr(value)  # 0.0 is equal to -0.0, and 1 to True
+        if value_type in _PLAIN or issubclass(value_type, np.generic | np.dtype):
+            return value_type, repr(value)  # 0.0 is equal to -0.0, and 1 to True
         if isinstance(value, RemoteArray):
-            return kind, _serial_of(value._version)
+            return value_type, _serial_of(value._version)
         if id(value) in self._seen:  # in a cycle
             return "again", self._seen[id(value)][0]
         self._seen[id(value)] = len(self._seen), value
-        if kind is types.FunctionType:
+        if value_type is types.FunctionType:
             return self._function(value)
-        if kind is np.ndarray and value.nbytes <= _MAX_ARRAY_BYTES and not value.dtype.hasobject:
-            return kind, value.dtype, value.shape, value.tobytes()
-        if kind in (tuple, list):
-            return kind, *map(self._of, value)
-        if kind is frozenset:
-            return kind, frozenset(map(self._of, value))
-        if kind is dict:
-            return kind, *((self._of(key), self._of(item)) for key, item in value.items())
+        if value_type is np.ndarray and value.nbytes <= _MAX_ARRAY_BYTES and not value.dtype.hasobject:
+            return value_type, value.dtype, value.shape, value.tobytes()
+        if value_type in (tuple, list):
+            return value_type, *map(self._of, value)
+        if value_type is frozenset:
+            return value_type, frozenset(map(self._of, value))
+        if value_type is dict:
+            return value_type, *((self._of(key), self._of(item)) for key, item in value.items())
         return self._object(value)
 
     def _object(self, value: Any) -> Hashable:
@@ -113,11 +113,11 @@ class References:
         if isinstance(value, enum.Enum):
             return "enum", id(value), self._of(value.value)
         if (function := getattr(type(value), "traced_function", None)) is not None:
-            attributes = {name: each for name, each in vars(value).items() if not name.startswith("_")}
+            attributes = {name: attribute for name, attribute in vars(value).items() if not name.startswith("_")}
             return self._of((function(value), attributes))
         if isinstance(value, np.random.Generator | np.random.RandomState):
             self.generators.append(value)
-        if any(kind.__module__.startswith(_CLIENTS) for kind in type(value).__mro__):
+        if any(base.__module__.startswith(_CLIENTS) for base in type(value).__mro__):
             return "client", id(value)
         return ("fixed", id(value)) if _is_fixed(value) else self._opaque()
 
@@ -162,7 +162,7 @@ def _serial_of(version: ArrayVersion) -> int:
     return serial
 
 
-class _Used(NamedTuple):
+class _UsedNames(NamedTuple):
     """The names in code, that of functions in it included.
 
     Attributes:
@@ -177,17 +177,17 @@ class _Used(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _used_by(code: types.CodeType) -> _Used:
+def _used_by(code: types.CodeType) -> _UsedNames:
     names, imported = set(code.co_names), set()
     loads: dict[str, set[tuple[str, ...]]] = {}
-    instructions = [each for each in dis.get_instructions(code) if each.opname not in _PADDING]
-    for i, each in enumerate(instructions):
-        if each.opname == "IMPORT_NAME":
+    instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname not in _PADDING]
+    for i, instruction in enumerate(instructions):
+        if instruction.opname == "IMPORT_NAME":
             is_absolute = i >= 2 and instructions[i - 2].argval == 0  # the number of dots before the name
-            imported.add(each.argval.partition(".")[0] if is_absolute else ".")
-        elif each.opname in _LOADS:
+            imported.add(instruction.argval.partition(".")[0] if is_absolute else ".")
+        elif instruction.opname in _LOADS:
             behind = itertools.takewhile(lambda x: x.opname in _ATTRIBUTES, itertools.islice(instructions, i + 1, None))
-            loads.setdefault(each.argval, set()).add(tuple(attribute.argval for attribute in behind))
+            loads.setdefault(instruction.argval, set()).add(tuple(attribute.argval for attribute in behind))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             within = _used_by(constant)
@@ -195,7 +195,7 @@ def _used_by(code: types.CodeType) -> _Used:
             imported |= within.imported
             for name, chains in within.loads.items():
                 loads.setdefault(name, set()).update(chains)
-    return _Used(frozenset(names), {name: frozenset(loads[name]) for name in sorted(loads)}, frozenset(imported))
+    return _UsedNames(frozenset(names), {name: frozenset(loads[name]) for name in sorted(loads)}, frozenset(imported))
 
 
 def _is_fixed(value: Any) -> bool:

@@ -56,11 +56,11 @@ def carried_by(program: TracedProgram, name: str, leaves: Sequence[Any], structu
         )
     inputs = {item.leaf: i for i, item in enumerate(program.inputs) if item.leaf is not None}
     carried = []
-    for number, kind in enumerate(program.types):
+    for number, leaf_type in enumerate(program.types):
         leaf = leaves[first + number]
-        if type_of(leaf) != kind:
+        if type_of(leaf) != leaf_type:
             raise TracingError(
-                f"{program.name} returns {kind} where its argument {name} has {type_of(leaf)}, which the result "
+                f"{program.name} returns {leaf_type} where its argument {name} has {type_of(leaf)}, which the result "
                 "becomes in the next iteration; let it return the same type, or begin with that of the result"
             )
         carried.append(inputs.get(first + number, -1))

@@ -12,7 +12,7 @@ import numpy as np
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.result_types import ResultTypes, types_by_table
-from shardcall._src.device_arrays.array_version import ArrayVersion, Where
+from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import check_there, find_remote_array
@@ -32,7 +32,7 @@ from shardcall_core.types.specs import axis_names
 
 _MAX_CALLS = 4096  # of which a program has fewer: those that results need
 _SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
-_OWN_AXES = ("stack", "expand_dims")  # their axes count from the last of the result
+_AXES_OF_RESULT = ("stack", "expand_dims")  # their axes count from the last of the result
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Input:
     """An input of a graph.
 
     Attributes:
-        kind: its type.
+        array_type: its type.
         leaf: the index of the argument that it is; None if it is none.
         number: computes the number that it is from the arguments.
         python_type: the class of that number.
@@ -48,7 +48,7 @@ class Input:
         version: the array on the mesh that it is.
     """
 
-    kind: Array
+    array_type: Array
     leaf: int | None = None
     number: Evaluate | None = None
     python_type: type | None = None
@@ -61,7 +61,7 @@ class TracingClient(Protocol):
 
     _memo: CallMemo
     _result_types: ResultTypes
-    _here: Where
+    _here: ServerIdentity
 
     @property
     def xp(self) -> Any:
@@ -131,12 +131,14 @@ class Trace:
             )
         if len(self.nodes) >= _MAX_CALLS:
             raise TracingError(f"{self.name} makes more than {_MAX_CALLS} calls; trace a smaller part of it")
-        made = None
+        plain_call = None
         if in_specs is None and out_specs is None and strategy == AUTO and _is_plain_call(name, keywords):
             values = self._operands(name, operands)
-            kinds = tuple(None if value is None else value._version.type for value in values)
-            made = _plain_call(name, kinds, tuple((key, type(item), item) for key, item in keywords.items()))
-        if made is None:
+            operand_types = tuple(None if value is None else value._version.type for value in values)
+            plain_call = _plain_call(
+                name, operand_types, tuple((key, type(item), item) for key, item in keywords.items())
+            )
+        if plain_call is None:
             bound = bind(name, operands, keywords, in_specs=in_specs, out_specs=out_specs)
             values = self._operands(name, bound.operands)
             call = prepare(
@@ -148,8 +150,8 @@ class Trace:
                 strategy=strategy,
                 memo=self._client._memo,
             )
-            made = _node(call), self._types(call)
-        node, types = made
+            plain_call = _node(call), self._types(call)
+        node, types = plain_call
         operand_values = tuple(None if value is None else value._traced.value for value in values)
         return self.add(node._replace(operands=operand_values), types)
 
@@ -163,16 +165,16 @@ class Trace:
         self.nodes.append(node)
         self.types.append(types)
         self.lines.append(line_of_caller())
-        return tuple(self._tracer(kind, Value(len(self.nodes) - 1, i)) for i, kind in enumerate(types))
+        return tuple(self._tracer(result_type, Value(len(self.nodes) - 1, i)) for i, result_type in enumerate(types))
 
     def constant(self, array: NDArray) -> TracedArray:
         """Returns an array of this process as one of the program."""
         key = ("array", array.dtype, array.shape, array.tobytes())
         return self._input(key, Input(Array(array.shape, array.dtype), array=np.array(array)))
 
-    def argument(self, index: int, kind: Array) -> TracedArray:
+    def argument(self, index: int, argument_type: Array) -> TracedArray:
         """Returns an argument."""
-        return self._input(("argument", index), Input(kind, leaf=index))
+        return self._input(("argument", index), Input(argument_type, leaf=index))
 
     def number(self, number: TracedNumber, dtype: DType | None) -> TracedArray:
         """Returns a number as an array without axes.
@@ -215,7 +217,7 @@ class Trace:
 
     def remove_update(self, result: Any, base: Any) -> None:
         """Removes a view that is assigned to its array, as ``a[key] += b`` does."""
-        self._updates = [each for each in self._updates if each[0] is not result or each[1] is not base]
+        self._updates = [update for update in self._updates if update[0] is not result or update[1] is not base]
 
     def check_updates(self) -> None:
         """Checks that the function does not assign to views.
@@ -235,7 +237,7 @@ class Trace:
         indices = [olds[i] for i in range(len(form.nodes))]
         return TracedGraph(
             form.nodes,
-            [self.inputs[i].kind for i in form.inputs],
+            [self.inputs[i].array_type for i in form.inputs],
             [self.types[i] for i in indices],
             [self.lines[i] for i in indices],
         )
@@ -255,15 +257,15 @@ class Trace:
             raise TracingError(f"{name} is {item!r}, a type without values; give an array")
         return self.value(item, name)
 
-    def _input(self, key: Hashable, made: Input) -> TracedArray:
+    def _input(self, key: Hashable, new_input: Input) -> TracedArray:
         number = self.keys.setdefault(key, len(self.inputs))
         if number == len(self.inputs):
-            self.inputs.append(made)
-        return self._tracer(made.kind, Value(-1, number))
+            self.inputs.append(new_input)
+        return self._tracer(new_input.array_type, Value(-1, number))
 
-    def _tracer(self, kind: Array, value: Value) -> TracedArray:
+    def _tracer(self, result_type: Array, value: Value) -> TracedArray:
         owner: Any = self._client
-        return TracedArray(ArrayVersion(owner, self._client._here, b"", kind, pending=TracedResult(self, value)))
+        return TracedArray(ArrayVersion(owner, self._client._here, b"", result_type, pending=TracedResult(self, value)))
 
     def _types(self, call: CallRequest) -> Sequence[Array]:
         types = self._client._result_types.find(call)
@@ -272,8 +274,8 @@ class Trace:
             plan = self._client.plan(
                 message.kernel,
                 *call.operands,
-                in_specs=[_spec(each) for each in message.in_specs] or None,
-                out_specs=[_spec(each) for each in message.out_specs] or None,
+                in_specs=[_spec(spec) for spec in message.in_specs] or None,
+                out_specs=[_spec(spec) for spec in message.out_specs] or None,
                 strategy=message.strategy or AUTO,
                 **{name: parameters.from_proto(value) for name, value in message.parameters.items()},
             )
@@ -311,13 +313,13 @@ def _node(call: CallRequest) -> Node:
     message, name = call.message, _SAME.get(call.message.kernel, call.message.kernel)
     values = {name: parameters.from_proto(value) for name, value in message.parameters.items()}
     defaults = FUNCTIONS[name].defaults if name in FUNCTIONS else {}
-    axis, kind = values.get("axis"), call.types[0] if call.types else None
-    if type(axis) is int and axis < 0 and kind is not None and name not in _OWN_AXES:
-        values["axis"] = axis + kind.ndim
+    axis, operand_type = values.get("axis"), call.types[0] if call.types else None
+    if type(axis) is int and axis < 0 and operand_type is not None and name not in _AXES_OF_RESULT:
+        values["axis"] = axis + operand_type.ndim
     kept = [(key, value) for key, value in values.items() if key not in defaults or not _is_same(value, defaults[key])]
     strategy = "" if message.strategy == AUTO else message.strategy
-    own = (_node_specs(message.in_specs), _node_specs(message.out_specs))
-    return Node(name, (), parameters_of(kept), strategy, *own)
+    node_specs = (_node_specs(message.in_specs), _node_specs(message.out_specs))
+    return Node(name, (), parameters_of(kept), strategy, *node_specs)
 
 
 def _is_same(value: Any, default: Any) -> bool:

@@ -162,7 +162,7 @@ class TracedArray(RemoteArray):
             self._traced.refuse("a condition of if, while, and, or, not, in")
         return super().__bool__()  # which raises NumPy's error
 
-    def _assign(self, made: Any, value: Any = None, *, is_operator: bool = False) -> None:
+    def _assign(self, result: Any, value: Any = None, *, is_operator: bool = False) -> None:
         trace = self._traced.trace
         if self._argument:
             name = self._argument if self._argument.isidentifier() else "a"
@@ -176,7 +176,7 @@ class TracedArray(RemoteArray):
                 "only what it returns can change; begin with a copy(), and return or carry it"
             )
         trace.remove_update(value, self)
-        super()._assign(made, value, is_operator=is_operator)
+        super()._assign(result, value, is_operator=is_operator)
 
     def _report_lost_write(self, base: RemoteArray, *, is_operator: bool) -> None:
         self._traced.trace.add_update(self, base, line_of_caller())

@@ -19,7 +19,7 @@ from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.references import References
 from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
 from shardcall._src.traced.trace import Trace, TracingClient
-from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, Static, Tracing, paths
+from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, FunctionTracer, StaticArgument, paths
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, ShardcallError, TracingError
 from shardcall_core.types.pytrees import Structure, flatten
@@ -92,7 +92,7 @@ class TracedFunction:
         self._static = self._names("static", static)
         self._donated = self._names("donate", donate)
         self._out_specs = as_specs(out_specs, "out_specs")
-        self._tracing = Tracing(client, active, function)
+        self._tracing = FunctionTracer(client, active, function)
         self._programs: dict[Hashable, TracedProgram] = {}
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -170,13 +170,13 @@ class TracedFunction:
         program, operands, _trace = self._program(*self._leaves(args, kwargs))
         plans: list[Any] = []
         for i, stage in enumerate(program.stages):
-            made = [None if v.node < 0 else plans[v.node].results[v.number] for v in stage.operands]
+            placed = [None if v.node < 0 else plans[v.node].results[v.number] for v in stage.operands]
             try:
                 plan = self._client.plan(
                     "graph",
-                    *(operands[v.number] if p is None else p.type for v, p in zip(stage.operands, made, strict=True)),
+                    *(operands[v.number] if p is None else p.type for v, p in zip(stage.operands, placed, strict=True)),
                     mesh=plans[0].mesh if plans else None,
-                    in_specs=[None if p is None else p.spec for p in made],
+                    in_specs=[None if p is None else p.spec for p in placed],
                     out_specs=program.specs_of(i, self._out_specs),
                     **stage.parameters,
                 )
@@ -210,8 +210,8 @@ class TracedFunction:
         self, leaves: list[Any], structure: Structure, *, is_body: bool = False
     ) -> tuple[TracedProgram, list[Any], Trace | None]:
         """Returns the program for arguments, its operands, and the trace if there was none."""
-        references = References(self._function, [leaf.value for leaf in leaves if isinstance(leaf, Static)])
-        key = references.state and (references.state, structure, is_body, *map(_kind, leaves))
+        references = References(self._function, [leaf.value for leaf in leaves if isinstance(leaf, StaticArgument)])
+        key = references.state and (references.state, structure, is_body, *map(_leaf_key, leaves))
         program = self._programs.get(key)
         if program is not None and (operands := program.operands(leaves)) is not None:
             return program, operands, None
@@ -228,12 +228,12 @@ class TracedFunction:
         """Returns the leaves of the arguments of a call as operands, static ones complete, and their structure."""
         bound = self._signature.bind(*args, **kwargs)
         for name in self._static & bound.arguments.keys():
-            bound.arguments[name] = Static(bound.arguments[name])
+            bound.arguments[name] = StaticArgument(bound.arguments[name])
         leaves, structure = flatten(dict(bound.arguments))
         return [self._leaf(leaf, i, structure) for i, leaf in enumerate(leaves)], structure
 
     def _leaf(self, leaf: Any, index: int, structure: Structure) -> Any:
-        if type(leaf) in NUMBERS or isinstance(leaf, Static | Array):
+        if type(leaf) in NUMBERS or isinstance(leaf, StaticArgument | Array):
             return leaf
         if (array := find_remote_array(leaf)) is not None:
             array = snapshot(array)
@@ -246,11 +246,11 @@ class TracedFunction:
             static = "for a value that the function gets as it is, name the argument in static=…"
             raise TracingError(f"{which} is a {type(leaf).__name__}: {error.message}; {static}") from None
 
-    def _names(self, what: str, wanted: Names) -> frozenset[str]:
+    def _names(self, what: str, requested: Names) -> frozenset[str]:
         """Returns the names of parameters that are given by their names or positions."""
         every = list(self._signature.parameters)
         names = set()
-        for item in [wanted] if isinstance(wanted, str | int) else wanted:
+        for item in [requested] if isinstance(requested, str | int) else requested:
             is_there = item in every if isinstance(item, str) else -len(every) <= item < len(every)
             if not is_there:
                 raise InvalidParameterError(
@@ -272,11 +272,11 @@ class TracedFunction:
                 mark_lost(array, f"which was donated to {name}(); use its result instead, or do not donate it")
 
 
-def _kind(leaf: Any) -> Hashable:
+def _leaf_key(leaf: Any) -> Hashable:
     """Returns the part of a program's key that a leaf decides."""
     if type(leaf) in NUMBERS:
         return type(leaf).__name__
-    if isinstance(leaf, Static):
+    if isinstance(leaf, StaticArgument):
         _check_hashable(leaf.value)
         return "static"  # References has the value
     return leaf.shape, leaf.dtype

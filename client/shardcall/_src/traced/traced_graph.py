@@ -55,7 +55,7 @@ def located(error: ShardcallError, calls: Sequence[tuple[Node, str]], bodies: Bo
     while (named := without_node(message)) is not None:
         index, message = named
         # The server does not say which branch of a cond it is, so there may be several calls.
-        at = [each[index] for each in within if index < len(each)]
+        at = [lines[index] for lines in within if index < len(lines)]
         if not at:
             return error
         where = f"{_name(at[0][0])} at {' or '.join(sorted({line for _, line in at}))}: "
@@ -83,8 +83,8 @@ def with_lines(steps: Sequence[PlanStep], calls: Sequence[tuple[Node, str]], bod
 
 def _name(node: Node) -> str:
     """Returns the name of what the caller wrote."""
-    own = "loop" if node.kernel == "graph" else node.kernel
-    return str(dict(node.parameters).get("transform", own))
+    kernel = "loop" if node.kernel == "graph" else node.kernel
+    return str(dict(node.parameters).get("transform", kernel))
 
 
 def find_dynamic_loop(text: str, bodies: Bodies, inputs: Sequence[int]) -> str | None:
@@ -100,9 +100,9 @@ def find_dynamic_loop(text: str, bodies: Bodies, inputs: Sequence[int]) -> str |
     graph = bodies[text]
     active = {Value(-1, i) for i in inputs if is_inexact(graph.inputs[i].dtype)}
     for i, node in enumerate(graph.nodes):
-        made = [Value(i, k) for k, kind in enumerate(graph.types[i]) if is_inexact(kind.dtype)]
+        differentiable = [Value(i, k) for k, result_type in enumerate(graph.types[i]) if is_inexact(result_type.dtype)]
         depends = [k for k, value in enumerate(node.operands) if value in active]
-        if not depends or not made:
+        if not depends or not differentiable:
             continue
         parameters = dict(node.parameters)
         if is_dynamic(node.kernel, parameters.get("carried"), parameters.get("count")):
@@ -114,5 +114,5 @@ def find_dynamic_loop(text: str, bodies: Bodies, inputs: Sequence[int]) -> str |
             line = find_dynamic_loop(body, bodies, within)
             if line is not None:
                 return line
-        active.update(made)
+        active.update(differentiable)
     return None

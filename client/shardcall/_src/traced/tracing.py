@@ -52,7 +52,7 @@ class ActiveTrace(threading.local):
             trace.is_closed = True
 
 
-class Tracing:
+class FunctionTracer:
     """Traces a function for one client.
 
     Args:
@@ -97,7 +97,7 @@ class Tracing:
     def _traced(self, leaves: Sequence[Any], structure: Structure, *, is_body: bool) -> tuple[TracedProgram, Trace]:
         trace = Trace(self._client, self.name)
         named = zip(paths(structure), leaves, strict=True)
-        arguments = structure.with_leaves([_argument(trace, i, *each) for i, each in enumerate(named)])
+        arguments = structure.with_leaves([_argument(trace, i, *item) for i, item in enumerate(named)])
         bound = inspect.BoundArguments(self._signature, arguments)
         with self._active.entered(trace):
             returned, shape = flatten(self._function(*bound.args, **bound.kwargs))
@@ -106,7 +106,7 @@ class Tracing:
         return program_of(trace, results, shape, is_body=is_body), trace
 
 
-class Static:
+class StaticArgument:
     """An argument that the function gets as it is.
 
     Attributes:
@@ -124,7 +124,7 @@ def paths(structure: Structure) -> Iterator[str]:
 
 
 def _argument(trace: Trace, index: int, path: str, leaf: Any) -> Any:
-    if isinstance(leaf, Static):
+    if isinstance(leaf, StaticArgument):
         return leaf.value
     if type(leaf) in NUMBERS:
         return TracedNumber(trace, itemgetter(index), leaf, ("argument", index))
@@ -135,8 +135,10 @@ def _argument(trace: Trace, index: int, path: str, leaf: Any) -> Any:
 
 def _random_states(references: References) -> list[Any]:
     """Returns the states of NumPy's generators of random numbers."""
-    generators = (each.bit_generator for each in references.generators if isinstance(each, np.random.Generator))
-    return [_comparable(np.random.get_state(legacy=False)), *(_comparable(each.state) for each in generators)]
+    generators = (
+        generator.bit_generator for generator in references.generators if isinstance(generator, np.random.Generator)
+    )
+    return [_comparable(np.random.get_state(legacy=False)), *(_comparable(generator.state) for generator in generators)]
 
 
 def _comparable(state: Any) -> Any:

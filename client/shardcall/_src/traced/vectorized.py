@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardcall._src.traced.derivatives import Transformed
+from shardcall._src.traced.derivatives import TransformedFunction
 from shardcall._src.traced.inner_trace import InnerTrace
 from shardcall._src.traced.trace import Trace
 from shardcall._src.traced.traced_array import TracedArray
@@ -21,7 +21,7 @@ from shardcall_core.types.pytrees import Structure, flatten
 
 
 @dataclass(frozen=True)
-class _Mapped:
+class _MappedArgument:
     """An argument that is mapped.
 
     Attributes:
@@ -40,7 +40,7 @@ class _Mapped:
         return self.array.shape[self.axis]
 
 
-class Vectorized(Transformed):
+class VectorizedFunction(TransformedFunction):
     """A function that is computed for every index of an axis of its arguments at once.
 
     Args:
@@ -93,12 +93,12 @@ class Vectorized(Transformed):
         inner: InnerTrace,
         results: Sequence[TracedArray],
         structure: Structure,
-        mapped: dict[int, _Mapped],
+        mapped: dict[int, _MappedArgument],
         size: int,
     ) -> tuple[TracedArray, ...]:
         """Adds the call of all indices to the outer trace; returns its results."""
         axes = _expanded(self._out_axes, structure, f"out_axes of vmap of {self._name}", "result")
-        out_axes = [self._out_axis(*each) for each in zip(structure.paths("result"), results, axes, strict=True)]
+        out_axes = [self._out_axis(*item) for item in zip(structure.paths("result"), results, axes, strict=True)]
         graph, inputs = inner.graph(results)
         operands, in_axes = [], []
         for i in inputs:
@@ -107,8 +107,8 @@ class Vectorized(Transformed):
             in_axes.append(-1 if leaf is None else mapped[leaf].axis)
         parameters = {"graph": graph, "in_axes": tuple(in_axes), "out_axes": tuple(out_axes), "size": size}
         types = [
-            Array((*each.shape[:axis], size, *each.shape[axis:]), each.dtype)
-            for each, axis in zip(results, out_axes, strict=True)
+            Array((*item.shape[:axis], size, *item.shape[axis:]), item.dtype)
+            for item, axis in zip(results, out_axes, strict=True)
         ]
         values = tuple(array._traced.value for array in operands if array is not None)
         return outer.add(Node("vmap", values, parameters_of([*parameters.items()])), types)
@@ -130,8 +130,8 @@ class Vectorized(Transformed):
         where = f"in_axes of vmap of {self._name}"
         for i, (axis, child) in enumerate(zip(axes, positional.children, strict=True)):
             name = names[i] if i < len(names) else f"argument {i}"
-            own = None if name in self.static else axis
-            yield from _expanded(own, child, where, name)
+            argument_axes = None if name in self.static else axis
+            yield from _expanded(argument_axes, child, where, name)
         for name, child in zip(map(str, named.keys), named.children, strict=True):
             yield from _expanded(None if name in self.static else 0, child, where, name)
 
@@ -157,17 +157,17 @@ def _paths(bound: inspect.BoundArguments) -> list[str]:
     return paths
 
 
-def _mapped(name: str, path: str, array: TracedArray, axis: int) -> _Mapped:
+def _mapped(name: str, path: str, array: TracedArray, axis: int) -> _MappedArgument:
     if not -array.ndim <= axis < array.ndim:
         raise InvalidParameterError(
             f"vmap of {name} maps {path} along axis {axis}, and it is {array.type}, of {array.ndim} axes; give another "
             "axis in in_axes, or None for an argument that is not mapped",
             field="in_axes",
         )
-    return _Mapped(path, array, axis % array.ndim)
+    return _MappedArgument(path, array, axis % array.ndim)
 
 
-def _size(name: str, mapped: Sequence[_Mapped]) -> int:
+def _size(name: str, mapped: Sequence[_MappedArgument]) -> int:
     """Returns the length of the mapped axes.
 
     Raises:
@@ -178,8 +178,8 @@ def _size(name: str, mapped: Sequence[_Mapped]) -> int:
             f"vmap of {name} maps no array; give at least one argument with an axis in in_axes", field="in_axes"
         )
     sizes: dict[int, list[str]] = {}
-    for each in mapped:
-        sizes.setdefault(each.size, []).append(f"axis {each.axis} of {each.path}, {each.array.type}")
+    for argument in mapped:
+        sizes.setdefault(argument.size, []).append(f"axis {argument.axis} of {argument.path}, {argument.array.type}")
     if len(sizes) > 1:
         listed = "; ".join(f"{size}: {', '.join(which)}" for size, which in sizes.items())
         raise InvalidParameterError(
@@ -190,11 +190,11 @@ def _size(name: str, mapped: Sequence[_Mapped]) -> int:
     return next(iter(sizes))
 
 
-def _at_one_index(inner: InnerTrace, index: int, mapped: _Mapped) -> TracedArray:
+def _at_one_index(inner: InnerTrace, index: int, mapped: _MappedArgument) -> TracedArray:
     shape, axis = mapped.array.shape, mapped.axis
-    made = inner.argument(index, Array((*shape[:axis], *shape[axis + 1 :]), mapped.array.dtype))
-    made._argument = mapped.path
-    return made
+    tracer = inner.argument(index, Array((*shape[:axis], *shape[axis + 1 :]), mapped.array.dtype))
+    tracer._argument = mapped.path
+    return tracer
 
 
 def _check_axes(axes: Any, field: str) -> None:
@@ -220,22 +220,22 @@ def _expanded(prefix: Any, structure: Structure, where: str, path: str) -> Itera
     Raises:
         InvalidParameterError: for another structure.
     """
-    leaves, own = flatten(prefix)
-    yield from _matched(own, iter(leaves), structure, where, path)
+    leaves, prefix_structure = flatten(prefix)
+    yield from _matched(prefix_structure, iter(leaves), structure, where, path)
 
 
 def _matched(
-    own: Structure, leaves: Iterator[Any], structure: Structure, where: str, path: str
+    prefix_structure: Structure, leaves: Iterator[Any], structure: Structure, where: str, path: str
 ) -> Iterable[int | None]:
-    if own.kind is None or own.kind is type(None):
-        axis = None if own.kind is not None else operator.index(next(leaves))
+    if prefix_structure.node_type is None or prefix_structure.node_type is type(None):
+        axis = None if prefix_structure.node_type is not None else operator.index(next(leaves))
         return [axis] * structure.leaf_count
-    if own.kind is not structure.kind or own.keys != structure.keys:
+    if prefix_structure.node_type is not structure.node_type or prefix_structure.keys != structure.keys:
         raise InvalidParameterError(
             f"{where} has another structure than {path}; give an axis for all of it, or a tree that begins as it does",
             field=where.partition(" ")[0],
         )
     axes: list[int | None] = []
-    for key, child, part in zip(own.keys, own.children, structure.children, strict=True):
+    for key, child, part in zip(prefix_structure.keys, prefix_structure.children, structure.children, strict=True):
         axes += _matched(child, leaves, part, where, f"{path}[{key!r}]")
     return axes

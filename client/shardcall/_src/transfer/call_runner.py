@@ -13,10 +13,10 @@ from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_stream import CallStream
-from shardcall._src.transfer.download import Answer, Kept, broken, stream_answer, unary_answer
+from shardcall._src.transfer.download import Answer, ResidentResult, broken, stream_answer, unary_answer
 from shardcall._src.transfer.result_sizes import ResultSizes, aligned_size
-from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
-from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, Packed, Value, pack, stream_requests
+from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemory, with_shared_memory
+from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, PackedOperands, Value, pack, stream_requests
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_core.types.errors import MeshRestartedError, ResourceExhaustedError, ShardcallError
 from shardcall_core.types.server_info import Limits
@@ -53,7 +53,7 @@ class CallRunner:
         self._limits = limits
         self._shared_memory = shared_memory
         self._call_stream = call_stream
-        self._most_streamed = min(_CALL_STREAM_BYTES, limits.max_streamed_bytes)
+        self._max_streamed_bytes = min(_CALL_STREAM_BYTES, limits.max_streamed_bytes)
         self._sizes = ResultSizes(max(limits.min_segment_bytes, 1))
 
     def run(
@@ -99,7 +99,7 @@ class CallRunner:
         if (
             small
             and stream is not None
-            and size <= self._most_streamed
+            and size <= self._max_streamed_bytes
             and not stream.is_refused
             and (self._shared_memory is None or size + result_bytes < self._limits.min_segment_bytes)
         ):
@@ -120,7 +120,7 @@ class CallRunner:
             refuse_transfers=refuse_transfers,
         )
 
-        def send(shared: Shared | None) -> Answer:
+        def send(shared: CallMemory | None) -> Answer:
             return self._send(request, operands, deadline, shared, request_id, unary=small, rerun=rerun)
 
         answer = with_shared_memory(self._shared_memory, operands, result_bytes, deadline, send)
@@ -134,7 +134,7 @@ class CallRunner:
         lease_id: bytes,
         result_sizes: Sequence[int] | None,
     ) -> Answer:
-        if lease_id and not all(isinstance(result, Kept) for result in answer.results):
+        if lease_id and not all(isinstance(result, ResidentResult) for result in answer.results):
             raise broken("a result that stays on the mesh came back")
         if self._shared_memory is not None and result_sizes is None:
             sizes, total = [], 0
@@ -149,7 +149,7 @@ class CallRunner:
     def _result_bytes(
         self, call: kernel_pb2.KernelCall, operands: Sequence[Value], result_sizes: Sequence[int] | None
     ) -> int:
-        """The bytes that results will need, or may need."""
+        """Returns the bytes that results need, or an estimate for a call whose results are unknown."""
         if result_sizes is not None:
             return aligned_size(result_sizes)
         if (size := self._sizes.find(call, operands)) is not None:
@@ -208,7 +208,7 @@ class CallRunner:
         request: Callable[..., kernel_service_pb2.ExecuteRequest],
         operands: Sequence[Value],
         deadline: Deadline,
-        shared: Shared | None,
+        shared: CallMemory | None,
         request_id: str,
         *,
         unary: bool,
@@ -251,7 +251,7 @@ class CallRunner:
     def _send_stream(
         self,
         request: kernel_service_pb2.ExecuteRequest,
-        packed: Packed,
+        packed: PackedOperands,
         buffer: ResultBuffer | None,
         deadline: Deadline,
         *,
@@ -260,7 +260,7 @@ class CallRunner:
     ) -> Answer:
         chunk = chunk_bytes(self._limits)
         requests = partial(stream_requests, kernel_service_pb2.ExecuteStreamRequest, request, packed.streamed, chunk)
-        read = partial(stream_answer, most_bytes=self._limits.max_call_bytes, buffer=buffer)
+        read = partial(stream_answer, max_bytes=self._limits.max_call_bytes, buffer=buffer)
         kernel = request.call.kernel
         return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun)
 

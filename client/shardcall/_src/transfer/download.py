@@ -25,7 +25,7 @@ _Message: TypeAlias = CallMessage | ArrayMessage
 
 
 @dataclass(frozen=True)
-class Kept:
+class ResidentResult:
     """A result that stays on the mesh.
 
     Attributes:
@@ -42,7 +42,7 @@ class Kept:
 class Answer(NamedTuple):
     """The answer to a call; its arrays own their memory, and its plan is serialized."""
 
-    results: tuple[NDArray | Kept, ...]
+    results: tuple[NDArray | ResidentResult, ...]
     plan: bytes
     cache: kernel_pb2.CacheAnswer
     timing: timing_pb2.Timing
@@ -60,7 +60,7 @@ def unary_answer(
     Raises:
         ProtocolError: if a result is streamed, or has another number of bytes than its type.
     """
-    results: list[NDArray | Kept] = []
+    results: list[NDArray | ResidentResult] = []
     for index, result in enumerate(response.results):
         # The usual case; `_complete` handles and refuses the others.
         dtype, shape, data = DTYPES.get(result.type.element_type), tuple(result.type.shape), result.inline.data
@@ -74,14 +74,14 @@ def unary_answer(
 
 
 def stream_answer(
-    messages: Iterator[CallMessage], meter: Meter = SILENT, *, most_bytes: int, buffer: ResultBuffer | None = None
+    messages: Iterator[CallMessage], meter: Meter = SILENT, *, max_bytes: int, buffer: ResultBuffer | None = None
 ) -> Answer:
     """Returns the answer in a stream of messages: header, chunks, timing.
 
     Args:
         messages: the stream, which is read to its end.
         meter: counts the bytes of chunks.
-        most_bytes: the most bytes of all results; 0 for no limit.
+        max_bytes: the most bytes of all results; 0 for no limit.
         buffer: the result buffer of the call, if it has one.
 
     Raises:
@@ -89,20 +89,20 @@ def stream_answer(
     """
     first = next(messages, None)
     if isinstance(first, Chunk) or first is None or not first.HasField("header"):
-        raise broken(f"{_kind(first)} came where the header was due")
-    results, timing = _collect(first.header.results, messages, meter, most_bytes, buffer)
+        raise broken(f"{_message_field(first)} came where the header was due")
+    results, timing = _collect(first.header.results, messages, meter, max_bytes, buffer)
     return Answer(results, first.header.plan.SerializeToString(), first.header.cache, timing)
 
 
 def array_answer(
-    messages: Iterator[ArrayMessage], meter: Meter = SILENT, *, most_bytes: int, buffer: ResultBuffer | None = None
+    messages: Iterator[ArrayMessage], meter: Meter = SILENT, *, max_bytes: int, buffer: ResultBuffer | None = None
 ) -> NDArray:
     """Returns the array in a stream of messages; arguments and errors as for `stream_answer`."""
     first = next(messages, None)
     if isinstance(first, Chunk) or first is None or not first.HasField("header"):
-        raise broken(f"{_kind(first)} came where the header was due")
-    (array,), _ = _collect([first.header.array], messages, meter, most_bytes, buffer)
-    if isinstance(array, Kept):
+        raise broken(f"{_message_field(first)} came where the header was due")
+    (array,), _ = _collect([first.header.array], messages, meter, max_bytes, buffer)
+    if isinstance(array, ResidentResult):
         raise broken("the array asked for stays on the mesh")
     return array
 
@@ -118,13 +118,13 @@ def _collect(
     headers: Sequence[kernel_service_pb2.Result],
     messages: Iterator[_Message],
     meter: Meter,
-    most_bytes: int,
+    max_bytes: int,
     buffer: ResultBuffer | None,
-) -> tuple[tuple[NDArray | Kept, ...], timing_pb2.Timing]:
-    kinds = [_type(i, result) for i, result in enumerate(headers) if result.WhichOneof("source") != "resident"]
+) -> tuple[tuple[NDArray | ResidentResult, ...], timing_pb2.Timing]:
+    types = [_type(i, result) for i, result in enumerate(headers) if result.WhichOneof("source") != "resident"]
     # Checked before memory is allocated.
-    if most_bytes and sum(kind.nbytes for kind in kinds) > most_bytes:
-        raise broken(f"the results {', '.join(map(str, kinds))} are over {most_bytes} bytes")
+    if max_bytes and sum(field.nbytes for field in types) > max_bytes:
+        raise broken(f"the results {', '.join(map(str, types))} are over {max_bytes} bytes")
     results = [_Assembly(i, result, buffer) for i, result in enumerate(headers)]
     meter.download(sum(result.missing_bytes for result in results))
     current = 0
@@ -138,8 +138,8 @@ def _collect(
         results[current].add(message)
     else:
         raise broken("the stream ended before the timing")
-    if (kind := _kind(message)) != "timing":
-        raise broken(f"a {kind} came where a chunk was due")
+    if (field := _message_field(message)) != "timing":
+        raise broken(f"a {field} came where a chunk was due")
     if next(messages, None) is not None:
         raise broken("a message came after the timing")
     return tuple(result.finish() for result in results), message.timing
@@ -151,7 +151,7 @@ class _Assembly:
     def __init__(self, index: int, result: kernel_service_pb2.Result, buffer: ResultBuffer | None) -> None:
         self._index = index
         self._to_fill = self._filled = 0
-        self._result: NDArray | Kept
+        self._result: NDArray | ResidentResult
         source = result.WhichOneof("source")
         if source in ("streamed", None):
             self._result = arrays.empty(_type(index, result))
@@ -169,39 +169,41 @@ class _Assembly:
         if chunk.offset != self._filled:
             raise broken(f"a chunk of result {self._index} is for byte {chunk.offset}, not {self._filled}")
         end = self._filled + chunk.data.size
-        if isinstance(self._result, Kept) or end > self._to_fill:
+        if isinstance(self._result, ResidentResult) or end > self._to_fill:
             raise broken(f"result {self._index} came with more than its {self._to_fill} bytes")
         np.copyto(arrays.as_bytes_view(self._result)[self._filled : end], chunk.data)
         self._filled = end
 
-    def finish(self) -> NDArray | Kept:
+    def finish(self) -> NDArray | ResidentResult:
         if self._filled != self._to_fill:
             raise broken(f"result {self._index} came with {self._filled} of {self._to_fill} bytes")
-        return self._result if isinstance(self._result, Kept) else arrays.native(self._result)
+        return self._result if isinstance(self._result, ResidentResult) else arrays.native(self._result)
 
 
-def _complete(index: int, result: kernel_service_pb2.Result, buffer: ResultBuffer | None) -> NDArray | Kept:
+def _complete(index: int, result: kernel_service_pb2.Result, buffer: ResultBuffer | None) -> NDArray | ResidentResult:
     """Returns a result that has no chunks."""
-    kind = _type(index, result)
+    result_type = _type(index, result)
     source = result.WhichOneof("source")
     if source == "inline":
         data = result.inline.data
-        if len(data) != kind.nbytes:  # checked before memory is allocated
-            raise broken(f"result {index} came with {len(data)} of {kind.nbytes} bytes")
-        return arrays.from_bytes(data, kind)
+        if len(data) != result_type.nbytes:  # checked before memory is allocated
+            raise broken(f"result {index} came with {len(data)} of {result_type.nbytes} bytes")
+        return arrays.from_bytes(data, result_type)
     if source == "resident":
-        if len(result.value) not in (0, kind.nbytes):
-            raise broken(f"result {index} came with {len(result.value)} of {kind.nbytes} bytes")
-        return Kept(kind, result.resident.handle, result.value)
+        if len(result.value) not in (0, result_type.nbytes):
+            raise broken(f"result {index} came with {len(result.value)} of {result_type.nbytes} bytes")
+        return ResidentResult(result_type, result.resident.handle, result.value)
     if source == "segment":
-        return _in_buffer(index, result, kind, buffer)
+        return _in_buffer(index, result, result_type, buffer)
     raise broken(f"result {index} is streamed, in an answer of one message")
 
 
-def _in_buffer(index: int, result: kernel_service_pb2.Result, kind: Array, buffer: ResultBuffer | None) -> NDArray:
-    if not kind.nbytes:
-        return arrays.empty(kind)
-    array = None if buffer is None else buffer.claim(result.segment, kind)
+def _in_buffer(
+    index: int, result: kernel_service_pb2.Result, result_type: Array, buffer: ResultBuffer | None
+) -> NDArray:
+    if not result_type.nbytes:
+        return arrays.empty(result_type)
+    array = None if buffer is None else buffer.claim(result.segment, result_type)
     if array is None:
         raise broken(f"result {index} is outside the result buffer")
     return array
@@ -209,15 +211,15 @@ def _in_buffer(index: int, result: kernel_service_pb2.Result, kind: Array, buffe
 
 def _type(index: int, result: kernel_service_pb2.Result) -> Array:
     try:
-        kind = arrays.from_proto(result.type)
+        result_type = arrays.from_proto(result.type)
     except InvalidOperandError:
         raise broken(f"result {index} has shape {list(result.type.shape)}") from None
-    if kind is None:
+    if result_type is None:
         raise broken(f"result {index} has no element type")
-    return kind
+    return result_type
 
 
-def _kind(message: _Message | None) -> str:
+def _message_field(message: _Message | None) -> str:
     if message is None:
         return "nothing"
     return "chunk" if isinstance(message, Chunk) else message.WhichOneof("message") or "message of no kind"

@@ -21,11 +21,11 @@ class ResultSizes:
     """A cache of the bytes of results of recent calls, safe to use from several threads at once.
 
     Args:
-        least_bytes: smaller results are not cached.
+        min_bytes: smaller results are not cached.
     """
 
-    def __init__(self, least_bytes: int) -> None:
-        self._least_bytes = least_bytes
+    def __init__(self, min_bytes: int) -> None:
+        self._min_bytes = min_bytes
         self._sizes: dict[Signature, int] = {}
         self._lock = threading.Lock()  # guards `_sizes`, which are read without it
         begin_anew_in_children(self)
@@ -41,7 +41,7 @@ class ResultSizes:
     def note(self, call: kernel_pb2.KernelCall, operands: Sequence[Value], sizes: Sequence[int]) -> None:
         """Stores the sizes of a call's results."""
         size = aligned_size(sizes)
-        if size < self._least_bytes:
+        if size < self._min_bytes:
             return
         signature = _signature(call, operands)
         with self._lock:
@@ -57,5 +57,5 @@ def aligned_size(sizes: Sequence[int]) -> int:
 
 
 def _signature(call: kernel_pb2.KernelCall, operands: Sequence[Value]) -> Signature:
-    kinds = tuple(None if operand is None else (operand.shape, operand.dtype) for operand in operands)
-    return call.SerializeToString(deterministic=True), kinds
+    types = tuple(None if operand is None else (operand.shape, operand.dtype) for operand in operands)
+    return call.SerializeToString(deterministic=True), types

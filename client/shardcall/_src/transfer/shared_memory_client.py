@@ -41,7 +41,7 @@ _NOTHING_RAN = (
 _NOTHING_RAN_REASONS = ("CALL_TOO_LARGE", "SERVER_BUSY", "QUOTA_EXCEEDED", "RESIDENT_LIMIT", "SERVER_DRAINING")
 
 
-class Shared:
+class CallMemory:
     """The memory that one call shares with the server.
 
     Leaving its block frees the memory, except for results that were read in place. After an error the server may
@@ -74,10 +74,10 @@ class Shared:
         self._segment_ids.add(block.segment_id)
         self.result_buffer = ResultBuffer(block)
 
-    def __enter__(self) -> Shared:
+    def __enter__(self) -> CallMemory:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object, /) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, trace: object, /) -> None:
         if error is None or _nothing_ran(error):
             for block in self._temporary:
                 block.release()
@@ -87,6 +87,8 @@ class Shared:
             self._segments.retire(self._segment_ids)
 
 
+# A difference of 128 MiB, from NumPy to NumPy, takes 59 ms through a segment, 42 if the operand is in the segment
+# already, and 254 as a stream of chunks.
 class SharedMemory:
     """Memory that a client shares with its server; safe to use from several threads at once.
 
@@ -99,7 +101,7 @@ class SharedMemory:
         self._limits = limits
         self._copier = Copier()
 
-    def reserve(self, operands: Sequence[Value], result_bytes: int, deadline: Deadline) -> Shared | None:
+    def reserve(self, operands: Sequence[Value], result_bytes: int, deadline: Deadline) -> CallMemory | None:
         """Copies operands to shared memory, and reserves a buffer for results.
 
         Args:
@@ -111,7 +113,7 @@ class SharedMemory:
         """
         if not self._is_worth_it(result_bytes + sum(o.nbytes for o in operands if isinstance(o, np.ndarray))):
             return None
-        shared = Shared(self._segments)
+        shared = CallMemory(self._segments)
         copies: list[tuple[int, NDArray]] = []
         for index, operand in enumerate(operands):
             if operand is None or isinstance(operand, RemoteArray) or not _may_share(type_of(operand)):
@@ -131,11 +133,11 @@ class SharedMemory:
             shared.set_result_buffer(blocks[-1])
         return shared if shared.regions or shared.result_buffer else None
 
-    def empty(self, kind: Array, deadline: Deadline) -> NDArray:
+    def empty(self, array_type: Array, deadline: Deadline) -> NDArray:
         """Returns an uninitialized array, in shared memory if it is large and there is some."""
-        of_use = _may_share(kind) and kind.nbytes > RIDES_ALONG_BYTES and self._segments.may_share
-        blocks = self._reserve([kind.nbytes], deadline) if of_use else None
-        return blocks[0].array(kind) if blocks else empty_array(kind)
+        of_use = _may_share(array_type) and array_type.nbytes > RIDES_ALONG_BYTES and self._segments.may_share
+        blocks = self._reserve([array_type.nbytes], deadline) if of_use else None
+        return blocks[0].array(array_type) if blocks else empty_array(array_type)
 
     def forget(self) -> None:
         """Retires all segments, which the server no longer has."""
@@ -170,7 +172,7 @@ def with_shared_memory(
     operands: Sequence[Value],
     result_bytes: int,
     deadline: Deadline,
-    send: Callable[[Shared | None], _Value],
+    send: Callable[[CallMemory | None], _Value],
 ) -> _Value:
     """Makes a call through shared memory if there is some and the arrays are large, else without.
 
@@ -192,8 +194,8 @@ def with_shared_memory(
     return send(None)
 
 
-def _may_share(kind: Array) -> bool:
-    return kind.dtype.name not in _CHECKED_TYPES
+def _may_share(array_type: Array) -> bool:
+    return array_type.dtype.name not in _CHECKED_TYPES
 
 
 def _nothing_ran(error: BaseException) -> bool:

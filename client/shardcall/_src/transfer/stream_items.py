@@ -13,38 +13,38 @@ from shardcall_core.functions.element_types import DType
 from shardcall_core.types import arrays
 from shardcall_core.types.element_types import to_element_type
 
-OperandKind: TypeAlias = tuple[tuple[int, ...], DType] | bool | None
+OperandKey: TypeAlias = tuple[tuple[int, ...], DType] | bool | None
 """Shape and element type of an operand; True for one on the mesh, None for one left out."""
 
-CallKind: TypeAlias = tuple[bytes, tuple[OperandKind, ...], bytes, bool]
+PreparedKey: TypeAlias = tuple[bytes, tuple[OperandKey, ...], bytes, bool]
 """The parts of a call that a prepared call has: its serialized message, operands, lease, refusal of transfers."""
 
 _NATIVE = sys.byteorder == "little"
 
 
-def add_operands(item: call_stream_pb2.StreamedCall, operands: Sequence[Value]) -> tuple[tuple[OperandKind, ...], int]:
-    """Adds operands of any memory layout to a call; returns their kinds and the number of their bytes."""
-    kinds: list[OperandKind] = []
+def add_operands(item: call_stream_pb2.StreamedCall, operands: Sequence[Value]) -> tuple[tuple[OperandKey, ...], int]:
+    """Adds operands of any memory layout to a call; returns their keys and the number of their bytes."""
+    operand_keys: list[OperandKey] = []
     operand_bytes = 0
     for operand in operands:
         if operand is None:
             item.operands.add()
-            kinds.append(None)
+            operand_keys.append(None)
         elif isinstance(operand, RemoteArray):
             item.operands.add(handle=operand._version.handle)
-            kinds.append(True)
+            operand_keys.append(True)
         else:
             # `tobytes` is row-major for every layout.
             data = operand.tobytes() if _NATIVE and operand.dtype.isnative else arrays.row_major(operand).tobytes()
             item.operands.add(inline=data)
-            kinds.append((operand.shape, operand.dtype))
+            operand_keys.append((operand.shape, operand.dtype))
             operand_bytes += len(data)
-    return tuple(kinds), operand_bytes
+    return tuple(operand_keys), operand_bytes
 
 
-def prepare(slot: int, kind: CallKind) -> bytes:
+def prepare(slot: int, key: PreparedKey) -> bytes:
     """Returns a serialized frame that assigns a slot."""
-    call, operands, lease_id, refuse_transfers = kind
+    call, operands, lease_id, refuse_transfers = key
     prepare = call_stream_pb2.PrepareCall(
         slot=slot,
         call=kernel_pb2.KernelCall.FromString(call),
@@ -57,8 +57,8 @@ def prepare(slot: int, kind: CallKind) -> bytes:
     return call_stream_pb2.CallStreamRequest(items=[item]).SerializeToString()
 
 
-def _operand_type(kind: OperandKind) -> array_pb2.ArrayType:
-    if not isinstance(kind, tuple):
+def _operand_type(operand_key: OperandKey) -> array_pb2.ArrayType:
+    if not isinstance(operand_key, tuple):
         return array_pb2.ArrayType()
-    shape, dtype = kind
+    shape, dtype = operand_key
     return array_pb2.ArrayType(element_type=to_element_type(dtype), shape=shape)

@@ -29,7 +29,7 @@ _NOWHERE: Regions = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedOperands:
     """Operands as messages.
 
     Attributes:
@@ -47,7 +47,7 @@ def pack(
     inline_bytes: int,
     longest_inline: int = RIDES_ALONG_BYTES,
     regions: Regions = _NOWHERE,
-) -> Packed:
+) -> PackedOperands:
     """Returns operands as messages: in a segment, on the mesh, inline up to a limit, else streamed.
 
     Args:
@@ -56,7 +56,7 @@ def pack(
         longest_inline: the most bytes of one inline operand.
         regions: the operands that are in a segment.
     """
-    packed = Packed([], [])
+    packed = PackedOperands([], [])
     for index, operand in enumerate(operands):
         message = _described(operand)
         if isinstance(operand, RemoteArray):

@@ -78,7 +78,7 @@ class FileTokens(Tokens):
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            self.is_created = token_file.make_own(path)
+            self.is_created = token_file.create_missing(path)
             self._seen = self._stamps()
             super().__init__(token_file.read_both(path))
         except TokenFileError as error:
@@ -121,7 +121,7 @@ def open_tokens(settings: Settings) -> Tokens | None:
     if not settings.auth:
         return None
     if token := settings.token.get_secret_value():
-        return Tokens([Entry(token_file.own_name(), token_file.SCOPES, token)])
+        return Tokens([Entry(token_file.user_name(), token_file.SCOPES, token)])
     if not settings.token_file:
         raise SettingsError(
             "this user has no home folder for a token file; name a file with --token-file, or set SHARDCALL_TOKEN"

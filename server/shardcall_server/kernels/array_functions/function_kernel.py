@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from shardcall_core.call_error import Reason
 from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Spec, Specs, required, rows_over_all
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.array_functions.row import (
     CallShapes,
     IndexCheck,
@@ -66,7 +66,7 @@ class TableKernel(Kernel[Any]):
         return tuple(
             spec
             if spec is not None or operand is None
-            else rows_over_all(operand.ndim, mesh)
+            else row_sharding(operand.ndim, mesh)
             if not once or (k < once and function.operands[k].spec)
             else ((),) * operand.ndim
             for k, (operand, spec) in enumerate(zip(operands, in_specs, strict=True))
@@ -83,7 +83,7 @@ class TableKernel(Kernel[Any]):
     def _first_out_spec(self, problem: Problem) -> Spec:
         row, call = self.row, call_of(problem)
         if row.is_created:
-            return rows_over_all(len(call.shape), problem.mesh)
+            return row_sharding(len(call.shape), problem.mesh)
         if row.origins is not None:
             origins = row.origins(call)
         else:

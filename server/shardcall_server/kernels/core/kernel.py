@@ -25,7 +25,7 @@ from shardcall_core.functions.signature import (
     Signature,
     ValueCheck,
 )
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, row_sharding
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
 
 _PRODUCTS_PER_BYTE = 4  # in the same time, on a processor
@@ -139,7 +139,7 @@ class Kernel(ABC, Generic[ParametersT]):
         The first axis is sharded over all mesh axes; a scalar is replicated.
         """
         return tuple(
-            spec if spec is not None or operand is None else rows_over_all(operand.ndim, mesh)
+            spec if spec is not None or operand is None else row_sharding(operand.ndim, mesh)
             for operand, spec in zip(operands, in_specs, strict=True)
         )
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from shardcall_core.functions.random import DrawParameters, PermutationParameters
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs, required, rows_over_all
+from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs, required, row_sharding
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
@@ -45,7 +45,7 @@ class _DistributionKernel(FunctionKernel[DrawParameters]):
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards the result by rows over all mesh axes."""
         (spec,), (result,) = problem.out_specs, problem.results
-        return (rows_over_all(result.ndim, problem.mesh) if spec is None else spec,)
+        return (row_sharding(result.ndim, problem.mesh) if spec is None else spec,)
 
 
 _Draw = Callable[[jax.Array, tuple[int, ...], np.dtype, list[jax.Array]], jax.Array]
@@ -171,7 +171,7 @@ class Permutation(FunctionKernel[PermutationParameters]):
     ) -> Specs:
         """Replicates the seed and shards x by rows over all mesh axes."""
         x = required(operands[1])
-        return (), rows_over_all(x.ndim, mesh) if in_specs[1] is None else in_specs[1]
+        return (), row_sharding(x.ndim, mesh) if in_specs[1] is None else in_specs[1]
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards the result as x."""

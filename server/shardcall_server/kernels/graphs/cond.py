@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.functions.checks import integers, text
 from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
@@ -121,7 +121,7 @@ class CondKernel(Kernel[CondParameters]):
             plan = self._bodies.plan(written, types, requested, mesh)
             for i, spec in zip(indices, plan.in_specs, strict=True):
                 specs[i] = spec
-        filled = (spec or rows_over_all(array_type.ndim, mesh) for array_type, spec in zip(inputs, specs, strict=True))
+        filled = (spec or row_sharding(array_type.ndim, mesh) for array_type, spec in zip(inputs, specs, strict=True))
         return ((), *filled)
 
     def default_out_specs(self, problem: Problem[CondParameters], strategy: str) -> Specs:

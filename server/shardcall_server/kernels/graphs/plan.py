@@ -14,7 +14,7 @@ from shardcall_core.functions.signature import Signature, ValueCheck
 from shardcall_core.graphs.canonical import canonical
 from shardcall_core.graphs.graph import MAX_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
 from shardcall_core.graphs.node_names import with_node
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.core.call_checks import AUTO, fill_in
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
@@ -197,7 +197,7 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
         for index, (array_type, spec) in enumerate(zip(problem.results, planned.out_specs, strict=True)):
             types[Value(i, index)], specs[Value(i, index)] = array_type, spec
     for i, array_type in enumerate(inputs):
-        specs.setdefault(Value(-1, i), rows_over_all(array_type.ndim, mesh))
+        specs.setdefault(Value(-1, i), row_sharding(array_type.ndim, mesh))
     in_order = tuple(specs[Value(-1, i)] for i in range(len(inputs)))
     return GraphPlan(tuple(nodes), in_order, specs, tuple(types[value] for value in graph.results))
 
@@ -269,7 +269,7 @@ def _planned(
         raise _of_node(index, node.kernel, error) from None
     # The nodes after this one are planned with its layout, so it cannot be left to the compiler.
     out_specs = (
-        rows_over_all(result.ndim, mesh) if spec is None else spec
+        row_sharding(result.ndim, mesh) if spec is None else spec
         for result, spec in zip(problem.results, problem.out_specs, strict=True)
     )
     problem = replace(problem, out_specs=tuple(out_specs))

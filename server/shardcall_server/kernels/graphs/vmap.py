@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.functions.checks import integer, integers, text
 from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, rows_over_all
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded, resharded
@@ -206,7 +206,7 @@ def without_axis(spec: Spec | None, axis: int, mesh: MeshAxes) -> Spec | None:
     """
     if spec is None or axis < 0:
         return spec
-    return rows_over_all(len(spec) - 1, mesh) if spec[axis] else (*spec[:axis], *spec[axis + 1 :])
+    return row_sharding(len(spec) - 1, mesh) if spec[axis] else (*spec[:axis], *spec[axis + 1 :])
 
 
 def with_axis(spec: Spec, axis: int) -> Spec:

@@ -90,7 +90,7 @@ def test_nothing_is_written_into_the_file_of_another_name(file, tmp_path):
 # Writing
 
 
-def test_a_file_is_written_for_this_user_alone_and_its_folder_made(tmp_path):
+def test_a_file_is_written_for_this_user_alone_and_its_folder_created(tmp_path):
     path = tmp_path / "above" / "folder" / "file"
     before = os.umask(0)
     try:
@@ -215,7 +215,7 @@ for write in (lambda: write_file({str(file)!r}, b"new"), lambda: open_private_fo
 # Folders
 
 
-def test_a_private_folder_is_made_with_those_above(tmp_path):
+def test_a_private_folder_is_created_with_those_above(tmp_path):
     path = tmp_path / "above" / "folder"
     before = os.umask(0o022)
     try:
@@ -268,12 +268,12 @@ def test_a_private_folder_that_others_may_replace_is_refused(folder):
 def test_a_temporary_folder_is_private(tmp_path, monkeypatch):
     before = os.umask(0)
     try:
-        made = Path(make_temporary_folder("some-", str(tmp_path)))
+        path = Path(make_temporary_folder("some-", str(tmp_path)))
     finally:
         os.umask(before)
-    assert made.parent == tmp_path
-    assert made.name.startswith("some-")
-    assert is_private_folder(made.lstat())
+    assert path.parent == tmp_path
+    assert path.name.startswith("some-")
+    assert is_private_folder(path.lstat())
 
 
 def test_a_file_system_without_modes_keeps_no_temporary_folder(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ class PlacedArray(Protocol):
 
 
 @shortened
-class Described:
+class ArrayProperties:
     """The properties of an array on the mesh that need no round trip.
 
     Those that depend on the mesh wait for the answer to the call of an array that `Client.submit` returned.
@@ -44,7 +44,7 @@ class Described:
     @property
     @shortened
     def handle(self) -> str:
-        """The server's id of it, hexadecimal, with which other clients may use the array.
+        """The hexadecimal id of the array on the server, by which other clients may use it.
 
         It is valid as long as this object: the client deletes the array of an object that was dropped.
         """

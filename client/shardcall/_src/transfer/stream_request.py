@@ -12,7 +12,7 @@ from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.status import ItemStatus
 from shardcall._src.transfer.download import Answer, broken, unary_answer
-from shardcall._src.transfer.stream_items import CallKind
+from shardcall._src.transfer.stream_items import PreparedKey
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 from shardcall_core.types.errors import CallCancelledError, DeadlineExceededError, ShardcallError
 
@@ -20,19 +20,19 @@ from shardcall_core.types.errors import CallCancelledError, DeadlineExceededErro
 _MAX_WAIT_S = 0.5
 
 
-class StreamOfCall(Protocol):
+class RequestStream(Protocol):
     """The stream of a call."""
 
-    def cancel(self, call: StreamedCall, failure: grpc.RpcError | CallCancelledError) -> None:
+    def cancel(self, call: StreamRequest, failure: grpc.RpcError | CallCancelledError) -> None:
         """Cancels a call that is not done, which then has this failure."""
 
     def error(
-        self, call: StreamedCall, failure: grpc.RpcError | CallCancelledError, deadline: Deadline
+        self, call: StreamRequest, failure: grpc.RpcError | CallCancelledError, deadline: Deadline
     ) -> ShardcallError:
         """Returns the error of a failed call."""
 
 
-class StreamedCall:
+class StreamRequest:
     """A call of a call stream; safe to use from several threads at once.
 
     Attributes:
@@ -45,7 +45,7 @@ class StreamedCall:
     Args:
         stream: the stream, which cancels the call.
         request: a frame with this call only; its number and slot are set when it is sent.
-        kind: the parts of the call that its slot has.
+        prepared_key: the parts of the call that its slot has.
         operand_bytes: the bytes of the operands in the request.
         kernel: the name of the kernel.
         deadline: the deadline of the call.
@@ -61,10 +61,10 @@ class StreamedCall:
         "done",
         "failure",
         "kernel",
-        "kind",
         "number",
         "operand_bytes",
         "plan",
+        "prepared_key",
         "refused",
         "repeated",
         "request",
@@ -73,19 +73,21 @@ class StreamedCall:
 
     def __init__(
         self,
-        stream: StreamOfCall,
+        stream: RequestStream,
         request: call_stream_pb2.CallStreamRequest,
-        kind: CallKind,
+        prepared_key: PreparedKey,
         operand_bytes: int,
         kernel: str,
         deadline: Deadline,
     ) -> None:
         self._stream = stream
-        self._latch = threading.Lock()  # an event: released, by any thread, once the call is done
+        # An event: released, by any thread, once the call is done. A `concurrent.futures.Future`, which creates a
+        # condition variable with a reentrant lock, would take a tenth of a call.
+        self._latch = threading.Lock()
         self._latch.acquire()
-        self._callbacks: list[Callable[[StreamedCall], object]] = []
+        self._callbacks: list[Callable[[StreamRequest], object]] = []
         self.request = request
-        self.kind = kind
+        self.prepared_key = prepared_key
         self.operand_bytes = operand_bytes
         self.kernel = kernel
         self.deadline = deadline
@@ -137,7 +139,7 @@ class StreamedCall:
         if not self.done:
             self._stream.cancel(self, ItemStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
-    def add_done_callback(self, callback: Callable[[StreamedCall], object]) -> None:
+    def add_done_callback(self, callback: Callable[[StreamRequest], object]) -> None:
         """Calls a function with this call once it is done, in any thread; at once if it is.
 
         The function must neither wait nor raise.
@@ -170,7 +172,7 @@ class StreamedCall:
             callback(self)
 
 
-class WaitingCall:
+class SendWaiter:
     """A call that waits until fewer calls are unanswered."""
 
     def __init__(self) -> None:
@@ -183,18 +185,18 @@ class WaitingCall:
         return True
 
 
-def fail_calls(calls: Iterable[StreamedCall], failure: grpc.RpcError | CallCancelledError) -> list[StreamedCall]:
-    """Fails calls that are not done, and returns them; `StreamedCall.notify` must follow."""
+def fail_calls(calls: Iterable[StreamRequest], failure: grpc.RpcError | CallCancelledError) -> list[StreamRequest]:
+    """Fails calls that are not done, and returns them; `StreamRequest.notify` must follow."""
     failed = [call for call in calls if not call.done]
     for call in failed:
         call.failure, call.done = failure, True
     return failed
 
 
-def window_full(deadline: Deadline, most_calls: int, most_bytes: int) -> DeadlineExceededError:
+def window_full(deadline: Deadline, max_calls: int, max_bytes: int) -> DeadlineExceededError:
     """Returns the error of a call that could not be sent, since too many calls or bytes were unanswered."""
     return DeadlineExceededError(
-        f"the call's {deadline.timeout_s:g} s passed while it waited: {most_calls:,} calls or {most_bytes:,} bytes of "
+        f"the call's {deadline.timeout_s:g} s passed while it waited: {max_calls:,} calls or {max_bytes:,} bytes of "
         "this client are unanswered, the most that its call stream may have; give it a longer timeout, or make fewer "
         "calls at once",
         field="timeout",
