@@ -76,7 +76,7 @@ class Watch:
         self._client = client
         self._began = time.perf_counter()
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._calls = self._wrong = 0
         self._failed_s: list[float] = []
 
@@ -87,7 +87,7 @@ class Watch:
         for thread in threads:
             thread.start()
         is_back = self._wait()
-        self._over.set()
+        self._ended.set()
         for thread in threads:
             thread.join()
         failed, wrong = len(self._failed_s), self._wrong
@@ -105,16 +105,16 @@ class Watch:
             if epoch != before:
                 after_s = time.perf_counter() - self._began - min(self._failed_s, default=math.nan)
                 self._say(f"the mesh serves again, {after_s:.1f} s after the first call failed")
-                self._over.wait(AFTERWARDS_S)
+                self._ended.wait(AFTERWARDS_S)
                 return True
-            self._over.wait(0.1)
+            self._ended.wait(0.1)
         self._say("no host was lost, or the mesh did not come back")
         return False
 
     def _ask(self, seed: int) -> None:
         x = np.random.default_rng(seed).standard_normal((64, 8))
         expected = np.diff(x, axis=0)
-        while not self._over.is_set():
+        while not self._ended.is_set():
             began = time.perf_counter()
             try:
                 answer = self._client.diff(x, axis=0, mesh=MESH, spec=SPEC, timeout=60.0).array

@@ -48,10 +48,10 @@ def layouts_are_kept(client: sc.Client, size: int) -> dict[str, bool]:
             print(f"{array.visualize()}\n")
             for kernel, method in {"sin": client.sin, "copy": client.copy}.items():
                 result = quickest(client, method, array)
-                with result.array as made:
+                with result.array as computed:
                     rows.append((name, kernel, result))
-                    off = abs(made.get() - expected[kernel])
-                    checks[f"{name}: {kernel} is placed as its operand"] = made.blocks() == array.blocks()
+                    off = abs(computed.get() - expected[kernel])
+                    checks[f"{name}: {kernel} is placed as its operand"] = computed.blocks() == array.blocks()
                     checks[f"{name}: {kernel} moves nothing between devices"] = not result.plan.collectives
                     checks[f"{name}: {kernel} is NumPy's"] = bool(off.max() <= (TOLERANCE if kernel == "sin" else 0))
     report(f"{size} × {size} float32 on the mesh", rows)

@@ -33,22 +33,22 @@ def anomalies(client: sc.Client, size: int) -> dict[str, bool]:
     values = np.random.default_rng(0).normal(size=(size, 12))
     here = xr.DataArray(values, dims=("time", "station"), coords={"time": np.arange(size)})
     there = here.copy(data=client.put(values, mesh=MESH, spec=ROWS))
-    made, expected = (each.sel(time=slice(1, None)) - each.mean("time") for each in (there, here))
-    print(f"xarray: {made.data}")
+    computed, expected = (item.sel(time=slice(1, None)) - item.mean("time") for item in (there, here))
+    print(f"xarray: {computed.data}")
     return {
-        "xarray: the result stays on the mesh": isinstance(made.data, sc.RemoteArray),
-        "xarray: NumPy's result": np.allclose(made.data.get(), expected.data),
+        "xarray: the result stays on the mesh": isinstance(computed.data, sc.RemoteArray),
+        "xarray: NumPy's result": np.allclose(computed.data.get(), expected.data),
     }
 
 
 def spectrum(client: sc.Client, size: int) -> dict[str, bool]:
     """Computes Fourier transforms with SciPy; returns what was checked."""
     values = np.random.default_rng(1).normal(size=(size, 64))
-    made = scipy.fft.rfft(client.put(values, mesh=MESH, spec=ROWS), axis=1)
-    print(f"scipy.fft: {made}")
+    computed = scipy.fft.rfft(client.put(values, mesh=MESH, spec=ROWS), axis=1)
+    print(f"scipy.fft: {computed}")
     return {
-        "scipy.fft: the result is sharded as x": made.spec == ROWS,
-        "scipy.fft: NumPy's result": np.allclose(made.get(), np.fft.rfft(values, axis=1)),
+        "scipy.fft: the result is sharded as x": computed.spec == ROWS,
+        "scipy.fft: NumPy's result": np.allclose(computed.get(), np.fft.rfft(values, axis=1)),
     }
 
 
@@ -59,13 +59,13 @@ def components(client: sc.Client, size: int) -> dict[str, bool]:
     with sklearn.config_context(array_api_dispatch=True), warnings.catch_warnings():
         # It changes the transpose of a matrix that nothing needs after that, which is a copy on the mesh.
         warnings.simplefilter("ignore", sc.ViewWarning)
-        made = PCA(3, svd_solver="covariance_eigh").fit(client.put(values, mesh=MESH, spec=ROWS))
+        computed = PCA(3, svd_solver="covariance_eigh").fit(client.put(values, mesh=MESH, spec=ROWS))
     expected = PCA(3, svd_solver="covariance_eigh").fit(values)
-    print(f"scikit-learn: {made.explained_variance_ratio_}")
+    print(f"scikit-learn: {computed.explained_variance_ratio_}")
     return {
-        "PCA: the components stay on the mesh": isinstance(made.components_, sc.RemoteArray),
-        "PCA: NumPy's variances": np.allclose(made.explained_variance_.get(), expected.explained_variance_),
-        "PCA: NumPy's components": np.allclose(np.abs(made.components_.get()), np.abs(expected.components_)),
+        "PCA: the components stay on the mesh": isinstance(computed.components_, sc.RemoteArray),
+        "PCA: NumPy's variances": np.allclose(computed.explained_variance_.get(), expected.explained_variance_),
+        "PCA: NumPy's components": np.allclose(np.abs(computed.components_.get()), np.abs(expected.components_)),
     }
 
 

@@ -31,15 +31,15 @@ def added_to_an_array(client: sc.Client) -> dict[str, bool]:
     """Adds uniform values to a sharded array on the mesh; returns what was checked."""
     mesh, spec = sc.Mesh(x=8), P("x")
     x = np.arange(24.0)
-    made = client.uniform(KEY, x.shape, mesh=mesh, out_spec=spec, keep=True)
-    with client.put(x, mesh=mesh, spec=spec) as here, made.array as noise:
+    computed = client.uniform(KEY, x.shape, mesh=mesh, out_spec=spec, keep=True)
+    with client.put(x, mesh=mesh, spec=spec) as here, computed.array as noise:
         total = client.add(here, noise, keep=True)
         with total.array as kept:
             values = kept.get()
         print(f"x + uniform(key {KEY}), sharded as x is\n{total.plan.visualize('result')}\n{values[:6]} …\n")
         noisy = noise.get()
     return {
-        "uniform: nothing moves": not made.plan.collectives,
+        "uniform: nothing moves": not computed.plan.collectives,
         "x + uniform: nothing moves": not total.plan.collectives,
         "x + uniform: the result is sharded as x": total.plan.results[0].spec == spec,
         "x + uniform: NumPy's sum of the two": np.array_equal(values, x + noisy),
@@ -64,7 +64,7 @@ def drawn_integers_and_orders(client: sc.Client, size: int) -> dict[str, bool]:
     mesh = sc.Mesh(x=8)
     dice = client.randint(KEY, size * 8, 1, 7, mesh=mesh).array
     x = np.arange(size)
-    shuffled, on_one = (client.permutation(KEY, x, mesh=over).array for over in (mesh, sc.Mesh(x=1)))
+    shuffled, on_one = (client.permutation(KEY, x, mesh=target_mesh).array for target_mesh in (mesh, sc.Mesh(x=1)))
     print(f"dice: {dice[:12]} …; shuffled rows: {shuffled[:8]} …\n")
     return {
         "randint: 1 to 6, and all of them": set(dice.tolist()) == set(range(1, 7)),

@@ -65,9 +65,9 @@ class ProcessLog:
                     return match
             return None
 
-        match, until = None, time.monotonic() + timeout_s
+        match, deadline = None, time.monotonic() + timeout_s
         with self._more:
-            while (match := search_lines()) is None and not self._ended and (left_s := until - time.monotonic()) > 0:
+            while (match := search_lines()) is None and not self._ended and (left_s := deadline - time.monotonic()) > 0:
                 self._more.wait(left_s)
         assert match, f"no line has {pattern!r}; the last ones are {self.lines[-12:]}"
         return match
@@ -191,7 +191,7 @@ def child_pids(pid: int) -> list[int]:
 @contextmanager
 def running_cluster(
     hosts: int,
-    devices_each: int,
+    devices_per_host: int,
     *server_options: str,
     agent_options: Sequence[str] = (),
     environment: dict[str, str] | None = None,
@@ -200,7 +200,7 @@ def running_cluster(
 
     Args:
         hosts: how many agents join.
-        devices_each: virtual CPU devices of each.
+        devices_per_host: virtual CPU devices of each.
         *server_options: for ``shardcall serve``, after those that keep it patient, which they may set anew.
         agent_options: for every ``shardcall worker``, such as ``--no-shared-memory``.
         environment: variables of all the processes besides the tests' own.
@@ -209,6 +209,6 @@ def running_cluster(
         cluster = Cluster(hosts, server_options, environment or {})
         stack.callback(cluster.end)
         for i in range(hosts):
-            cluster.start_agent(f"h{i + 1}", "--devices", str(devices_each), *agent_options)
+            cluster.start_agent(f"h{i + 1}", "--devices", str(devices_per_host), *agent_options)
         cluster.wait_ready()
         yield cluster

@@ -164,8 +164,8 @@ def start_server(
 
 def _cache_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for the servers of all processes of a run, so that each program is compiled once."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
@@ -189,8 +189,8 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         environment.setenv("SHARDCALL_MAX_EXECUTE_S", "600")
         environment.setenv("SHARDCALL_STREAM_IDLE_S", "600")
         tokens = tmp_path_factory.mktemp("state") / "token"
-        own = token_file.Entry.make(token_file.user_name(), token_file.SCOPES)
-        token_file.create(str(tokens), [own, *(token_file.Entry.make(*other) for other in PRINCIPALS.items())])
+        user = token_file.Entry.make(token_file.user_name(), token_file.SCOPES)
+        token_file.create(str(tokens), [user, *(token_file.Entry.make(*other) for other in PRINCIPALS.items())])
         environment.setenv(token_file.FILE_VARIABLE, str(tokens))
         environment.delenv(token_file.TOKEN_VARIABLE, raising=False)
         yield
@@ -201,9 +201,9 @@ def running_server(
     *flags: str, devices: int = DEVICES, log: Path | None = None, knows_answers: bool = True
 ) -> Iterator[ServerProcess]:
     """A server that is ready, and gone afterwards; one that knows no answers runs known-answer tests of its own."""
-    own_folder = flags[flags.index("--cache-dir") + 1] if "--cache-dir" in flags else ""
-    if knows_answers and own_folder:
-        known_answers.give(own_folder)
+    cache_folder = flags[flags.index("--cache-dir") + 1] if "--cache-dir" in flags else ""
+    if knows_answers and cache_folder:
+        known_answers.give(cache_folder)
     process = start_server("--devices", str(devices), *flags, log=log)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -39,8 +39,8 @@ def execute(file: Path) -> None:
 def main() -> int:
     """Executes the notebooks that the command line names."""
     os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
-    with tempfile.TemporaryDirectory() as own:  # the user's profile of IPython is neither read nor changed
-        os.environ["IPYTHONDIR"] = own
+    with tempfile.TemporaryDirectory() as folder:  # the user's profile of IPython is neither read nor changed
+        os.environ["IPYTHONDIR"] = folder
         for file in [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb")):
             print(file)
             execute(file)

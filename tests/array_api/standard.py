@@ -11,7 +11,7 @@ BINARY = """
     minimum multiply nextafter not_equal pow remainder subtract
 """
 LIKE = "*, dtype=None, device=None"
-OVER_AXES = "x, /, *, axis=None, keepdims=False"
+WITH_AXES = "x, /, *, axis=None, keepdims=False"
 SORTED = "x, /, *, axis=-1, descending=False, stable=True"
 CUMULATIVE = "x, /, *, axis=None, dtype=None, include_initial=False"
 ONE_AXIS = "x, /, *, n=None, axis=-1, norm='backward'"
@@ -47,9 +47,9 @@ FUNCTIONS = {
     # Indexing and searching
     "take": "x, indices, /, *, axis=None",
     "take_along_axis": "x, indices, /, *, axis=-1",
-    "argmax": OVER_AXES,
-    "argmin": OVER_AXES,
-    "count_nonzero": OVER_AXES,
+    "argmax": WITH_AXES,
+    "argmin": WITH_AXES,
+    "count_nonzero": WITH_AXES,
     "nonzero": "x, /",
     "searchsorted": "x1, x2, /, *, side='left', sorter=None",
     "where": "condition, x1, x2, /",
@@ -73,7 +73,7 @@ FUNCTIONS = {
     "argsort": SORTED,
     "sort": SORTED,
     # Statistics and utilities
-    **dict.fromkeys(("max", "mean", "min", "all", "any"), OVER_AXES),
+    **dict.fromkeys(("max", "mean", "min", "all", "any"), WITH_AXES),
     **dict.fromkeys(("prod", "sum"), "x, /, *, axis=None, dtype=None, keepdims=False"),
     **dict.fromkeys(("std", "var"), "x, /, *, axis=None, correction=0, keepdims=False"),
     **dict.fromkeys(("cumulative_prod", "cumulative_sum"), CUMULATIVE),

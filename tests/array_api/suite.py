@@ -78,11 +78,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("suite", nargs="?", default="")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--sharded", action="store_true")
-    own, others = parser.parse_known_args(arguments)
-    if problem := why_not(own.suite):
+    options, others = parser.parse_known_args(arguments)
+    if problem := why_not(options.suite):
         sys.stderr.write(f"{problem}\n")
         return 2
-    return run(Path(own.suite).resolve(), FULL if own.full else 3, *others, sharded=own.sharded)
+    return run(
+        Path(options.suite).resolve(),
+        FULL if options.full else 3,
+        *others,
+        sharded=options.sharded,
+    )
 
 
 if __name__ == "__main__":

@@ -11,24 +11,24 @@ X = np.array([[3.0, 1.0, 2.0], [0.5, 3.0, 1.0]])
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def private_client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def xp(own):
-    return own.xp
+def xp(private_client):
+    return private_client.xp
 
 
 @pytest.fixture(scope="module")
-def x(own):
-    return own.put(X, mesh=sc.Mesh(x=2))
+def x(private_client):
+    return private_client.put(X, mesh=sc.Mesh(x=2))
 
 
-def same(ours, wanted):
-    np.testing.assert_array_equal(ours.get(), wanted, strict=True)
+def same(ours, expected):
+    np.testing.assert_array_equal(ours.get(), expected, strict=True)
 
 
 def test_copies(xp, x):
@@ -45,10 +45,10 @@ def test_copies(xp, x):
 
 def test_devices(xp, x):
     device = xp.__array_namespace_info__().default_device()
-    made = (xp.zeros(2, device=device), xp.asarray(X, device=device), xp.full_like(x, 1, device=device))
+    computed = (xp.zeros(2, device=device), xp.asarray(X, device=device), xp.full_like(x, 1, device=device))
     more = (xp.arange(3, device=device), xp.linspace(0, 1, 3, device=device), xp.eye(2, device=device))
     last = (xp.from_dlpack(x, device=device), xp.astype(x, xp.int8, device=device), xp.fft.fftfreq(4, device=device))
-    for array in (*made, *more, *last, x):
+    for array in (*computed, *more, *last, x):
         assert array.device == device
         assert array.to_device(device).device == device
     for create in (lambda: xp.zeros(2, device="cpu"), lambda: xp.asarray(X, device=1), lambda: x.to_device("gpu")):
@@ -56,7 +56,7 @@ def test_devices(xp, x):
             create()
 
 
-def test_exchange(client, own):
+def test_exchange(client, private_client):
     x = client.put(X)
     assert x.__dlpack_device__() == (1, 0)
     for keywords in ({}, {"stream": None}, {"max_version": (1, 0)}, {"dl_device": (1, 0), "copy": True}):
@@ -66,33 +66,33 @@ def test_exchange(client, own):
         np.testing.assert_array_equal(np.from_dlpack(client.put(values)), values, strict=True)
     with pytest.raises(BufferError):
         x.__dlpack__(copy=False)
-    same(own.xp.from_dlpack(X), X)
+    same(private_client.xp.from_dlpack(X), X)
     assert x.__array_namespace__(api_version="2024.12").__array_api_version__ == "2024.12"
     with pytest.raises(ValueError, match="2099"):
         x.__array_namespace__(api_version="2099.12")
 
 
-def test_nothing_is_equal_to_nan_in_sets(xp, own):
+def test_nothing_is_equal_to_nan_in_sets(xp, private_client):
     values = np.array([[2.0, np.nan, -0.0], [np.nan, 2.0, 0.0]])
-    made = xp.unique_all(own.put(values))
-    assert made._fields == ("values", "indices", "inverse_indices", "counts")
-    assert xp.unique_counts(own.put(X))._fields == ("values", "counts")
-    assert xp.unique_inverse(own.put(X))._fields == ("values", "inverse_indices")
-    assert [each.dtype.name for each in made] == ["float64", "int64", "int64", "int64"]
-    elements = made.values.get()
+    computed = xp.unique_all(private_client.put(values))
+    assert computed._fields == ("values", "indices", "inverse_indices", "counts")
+    assert xp.unique_counts(private_client.put(X))._fields == ("values", "counts")
+    assert xp.unique_inverse(private_client.put(X))._fields == ("values", "inverse_indices")
+    assert [item.dtype.name for item in computed] == ["float64", "int64", "int64", "int64"]
+    elements = computed.values.get()
     assert np.isnan(elements).sum() == 2
     assert sorted(elements[~np.isnan(elements)]) == [0, 2]
-    assert dict(zip(elements, made.counts.get(), strict=True))[2.0] == 2
-    assert set(made.counts.get()[np.isnan(elements)]) == {1}
-    assert made.inverse_indices.shape == values.shape
-    np.testing.assert_array_equal(elements[made.inverse_indices.get()], values)
-    np.testing.assert_array_equal(values.ravel()[made.indices.get()], elements)
-    assert sorted(xp.unique_values(own.put(X)).get()) == [0.5, 1, 2, 3]
+    assert dict(zip(elements, computed.counts.get(), strict=True))[2.0] == 2
+    assert set(computed.counts.get()[np.isnan(elements)]) == {1}
+    assert computed.inverse_indices.shape == values.shape
+    np.testing.assert_array_equal(elements[computed.inverse_indices.get()], values)
+    np.testing.assert_array_equal(values.ravel()[computed.indices.get()], elements)
+    assert sorted(xp.unique_values(private_client.put(X)).get()) == [0.5, 1, 2, 3]
 
 
-def test_sorts(xp, own):
+def test_sorts(xp, private_client):
     keys = np.array([[2, 1, 2, 1], [0, 0, 3, 3]])
-    h = own.put(keys, mesh=sc.Mesh(x=2))
+    h = private_client.put(keys, mesh=sc.Mesh(x=2))
     same(xp.sort(h, descending=True), np.array([[2, 2, 1, 1], [3, 3, 0, 0]]))
     same(xp.argsort(h, descending=True), np.array([[0, 2, 1, 3], [2, 3, 0, 1]]))  # equal elements keep their sequence
     same(xp.argsort(h), np.array([[1, 3, 0, 2], [0, 1, 2, 3]]))
@@ -100,15 +100,15 @@ def test_sorts(xp, own):
     same(xp.argsort(h, axis=0, descending=True, stable=True), np.array([[0, 0, 1, 1], [1, 1, 0, 0]]))
 
 
-def test_positions_and_masks(xp, own, x):
-    for made, wanted in zip(xp.nonzero(x > 1), np.nonzero(X > 1), strict=True):
-        same(made, wanted)
+def test_positions_and_masks(xp, private_client, x):
+    for computed, expected in zip(xp.nonzero(x > 1), np.nonzero(X > 1), strict=True):
+        same(computed, expected)
     same(x[x > 1], X[X > 1])  # row by row
     same(x[xp.asarray([True, False])], X[:1])
     same(x[xp.asarray(True)], X[None])
     assert x[x > 9].shape == (0,)
     same(xp.repeat(x, xp.asarray([1, 0, 2]), axis=1), np.repeat(X, [1, 0, 2], axis=1))
-    y = own.put(X)
+    y = private_client.put(X)
     y[y > 2] = 0.0
     y[..., 0] = xp.asarray([7.0, 8.0])
     y[1, 1:] = 5
@@ -120,15 +120,15 @@ def test_positions_and_masks(xp, own, x):
 
 def test_pythons_numbers(xp):
     numbers = [(True, bool, True), (-7, int, -7), (2.5, float, 2.5), (1 - 2j, complex, 1 - 2j), (3, float, 3.0)]
-    for value, kind, wanted in [
+    for value, kind, expected in [
         *numbers,
         (2, complex, 2 + 0j),
         (0.0, bool, False),
         (np.nan, bool, True),
         (2.75, int, 2),
     ]:
-        made = kind(xp.asarray(value))
-        assert (type(made), made) == (kind, wanted)
+        computed = kind(xp.asarray(value))
+        assert (type(computed), computed) == (kind, expected)
     assert operator.index(xp.asarray(3)) == 3
     for value, kind, error in (
         (np.nan, int, ValueError),

@@ -143,15 +143,15 @@ def value(text):
 def agrees(actual, text):
     """Returns whether a number is what a table says: the same bits, but for fractions of pi."""
     if "|" in text:
-        return all(agrees(*each) for each in zip((actual.real, actual.imag), text.split("|"), strict=True))
-    wanted = number(text)
-    if np.isnan(wanted):
+        return all(agrees(*item) for item in zip((actual.real, actual.imag), text.split("|"), strict=True))
+    expected = number(text)
+    if np.isnan(expected):
         return np.isnan(actual)
     if "pi" in text:
-        return abs(actual - wanted) <= 2 * np.spacing(actual.dtype.type(abs(wanted)))
+        return abs(actual - expected) <= 2 * np.spacing(actual.dtype.type(abs(expected)))
     if text.startswith("~"):
-        return abs(actual) == wanted
-    return actual == wanted and np.signbit(actual) == np.signbit(wanted)
+        return abs(actual) == expected
+    return actual == expected and np.signbit(actual) == np.signbit(expected)
 
 
 def check(client, table, dtype):
@@ -159,7 +159,7 @@ def check(client, table, dtype):
     operands = {name: operands_of(cases, dtype) for name, cases in rows.items()}
     if np.iscomplexobj(np.zeros(0, dtype)):
         operands = {name: [np.concatenate([x, x.conj()])] for name, (x,) in operands.items()}
-    run = client.jit(lambda arguments: {name: getattr(client.xp, name)(*each) for name, each in arguments.items()})
+    run = client.jit(lambda arguments: {name: getattr(client.xp, name)(*item) for name, item in arguments.items()})
     results = run(operands)
     wrong = []
     for name, cases in rows.items():

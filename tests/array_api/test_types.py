@@ -100,10 +100,10 @@ def result_of(rule, dtype):
 PAIRS = [(one, other) for one, other in itertools.product(TYPES, repeat=2) if together(one, other)]
 
 
-def described(made):
-    if isinstance(made, list | tuple):
-        return [described(each) for each in made]
-    return (made.dtype.name, made.shape)
+def described(computed):
+    if isinstance(computed, list | tuple):
+        return [described(item) for item in computed]
+    return (computed.dtype.name, computed.shape)
 
 
 def types_of(client, call, *arrays):
@@ -112,7 +112,7 @@ def types_of(client, call, *arrays):
 
     @client.jit
     def function(*arrays):
-        types.update({name: described(made) for name, made in call(*arrays).items()})
+        types.update({name: described(computed) for name, computed in call(*arrays).items()})
         return arrays
 
     function.trace(*arrays)
@@ -122,8 +122,8 @@ def types_of(client, call, *arrays):
 def test_functions_of_one_array_keep_its_type(client):
     x = {dtype: sc.Array((3, 2), dtype) for dtype in TYPES}
     rows = [(name, dtype) for name in standard.UNARY.split() for dtype in ELEMENTWISE[name][0]]
-    made = types_of(client, lambda x: {(n, t): getattr(client.xp, n)(x[t]) for n, t in rows}, x)
-    assert made == {(n, t): (result_of(ELEMENTWISE[n][1], t), (3, 2)) for n, t in rows}
+    computed = types_of(client, lambda x: {(n, t): getattr(client.xp, n)(x[t]) for n, t in rows}, x)
+    assert computed == {(n, t): (result_of(ELEMENTWISE[n][1], t), (3, 2)) for n, t in rows}
 
 
 def test_types_promote_in_functions_and_operators(client):
@@ -140,8 +140,8 @@ def test_types_promote_in_functions_and_operators(client):
         function = getattr(client.xp, function) if isinstance(function, str) else function
         return function(x[one], y[other])
 
-    made = types_of(client, lambda x, y: {(f, *t): call(x, y, f, *t) for f, _, *t in rows}, x, y)
-    assert made == {(f, *t): (result_of(ELEMENTWISE[n][1], together(*t)), (3, 2)) for f, n, *t in rows}
+    computed = types_of(client, lambda x, y: {(f, *t): call(x, y, f, *t) for f, _, *t in rows}, x, y)
+    assert computed == {(f, *t): (result_of(ELEMENTWISE[n][1], together(*t)), (3, 2)) for f, n, *t in rows}
 
 
 def test_numbers_take_the_type_of_the_array_beside_them(client):
@@ -156,10 +156,10 @@ def test_numbers_take_the_type_of_the_array_beside_them(client):
         yes = xp.equal(x, x)
         return [add(x, number), add(number, x), multiply(x, number), multiply(number, x), xp.where(yes, x, number)]
 
-    made = types_of(client, lambda x: {(n, t): use(x[t], n) for n, t in rows}, x)
+    computed = types_of(client, lambda x: {(n, t): use(x[t], n) for n, t in rows}, x)
     for number, dtype in rows:
         mixed = {"float32": "complex64", "float64": "complex128"} if isinstance(number, complex) else {}
-        assert made[number, dtype] == [(mixed.get(dtype, dtype), (3,))] * 5, (number, dtype)
+        assert computed[number, dtype] == [(mixed.get(dtype, dtype), (3,))] * 5, (number, dtype)
 
 
 def test_result_types_are_those_of_promotion():
@@ -205,12 +205,12 @@ def test_the_namespace_describes_its_types():
 def test_limits_of_types():
     xp = Namespace(None)
     for name in INTEGERS:
-        bits, least = 8 * width(name), 0 if name in UNSIGNED else -(2 ** (8 * width(name) - 1))
+        bits, lowest = 8 * width(name), 0 if name in UNSIGNED else -(2 ** (8 * width(name) - 1))
         limits = xp.iinfo(getattr(xp, name))
-        assert (limits.bits, limits.min, limits.max, limits.dtype) == (bits, least, 2**bits - 1 + least, name)
+        assert (limits.bits, limits.min, limits.max, limits.dtype) == (bits, lowest, 2**bits - 1 + lowest, name)
     for name, bits, digits, exponent in (("float32", 32, 24, 128), ("float64", 64, 53, 1024)):
-        for each in (name, f"complex{2 * bits}"):
-            limits = xp.finfo(getattr(xp, each))
+        for item in (name, f"complex{2 * bits}"):
+            limits = xp.finfo(getattr(xp, item))
             greatest = float((2 - 2.0 ** (1 - digits)) * 2.0 ** (exponent - 1))
             assert (limits.bits, limits.eps, limits.max, limits.min) == (bits, 2.0 ** (1 - digits), greatest, -greatest)
             assert (limits.smallest_normal, limits.dtype) == (2.0 ** (2 - exponent), name)
@@ -245,7 +245,7 @@ def test_reductions(client, name):
         rows = itertools.product(dtypes, AXES, (False, True))
         return {(t, a, k): function(x[t], axis=a, keepdims=k) for t, a, k in rows}
 
-    made = types_of(client, call, x)
+    computed = types_of(client, call, x)
     for dtype, axis in itertools.product(dtypes, AXES):
-        assert made[dtype, axis, False] == (rule(dtype), AXES[axis])
-        assert made[dtype, axis, True] == (rule(dtype), KEPT[axis])
+        assert computed[dtype, axis, False] == (rule(dtype), AXES[axis])
+        assert computed[dtype, axis, True] == (rule(dtype), KEPT[axis])

@@ -112,10 +112,10 @@ def linalg(xp, x, k, s, z, **_):
     values, vectors = linear.eigh(symmetric)
     q, r = linear.qr(x)
     complete = linear.qr(x, mode="complete")
-    u, each, vh = linear.svd(s)
+    u, item, vh = linear.svd(s)
     lower, upper = linear.cholesky(s @ s.mT), linear.cholesky(s @ s.mT, upper=True)
-    yield from (values, (vectors * values[:, None, :]) @ vectors.mT, q @ r, complete.Q @ complete.R, each, lower, upper)
-    yield from ((u * each[:, None, :]) @ vh, xp.abs(q.mT @ q), xp.triu(r) - r, linear.svd(x).U.shape[1] * x)
+    yield from (values, (vectors * values[:, None, :]) @ vectors.mT, q @ r, complete.Q @ complete.R, item, lower, upper)
+    yield from ((u * item[:, None, :]) @ vh, xp.abs(q.mT @ q), xp.triu(r) - r, linear.svd(x).U.shape[1] * x)
     yield linear.svd(x, full_matrices=False).U.shape[1] * x
 
 
@@ -154,25 +154,27 @@ def indices(xp, x, k, m, **_):
 AREAS = (creation, manipulation, searching, statistics, linalg, transforms, indices)
 
 
-def traced(client, area, made):
+def traced(client, area, computed):
     """Gives a traced function that returns the results of an area, joined by type: a program has 64 at most."""
 
     @client.jit
     def run(arrays):
-        made[:] = [client.xp.asarray(each) for each in area(client.xp, **arrays)]
-        kinds = {each.dtype for each in made}
-        joined = {kind: [client.xp.reshape(each, (-1,)) for each in made if each.dtype == kind] for kind in kinds}
-        return {kind.name: client.xp.concat(each) for kind, each in joined.items()}
+        computed[:] = [client.xp.asarray(item) for item in area(client.xp, **arrays)]
+        kinds = {item.dtype for item in computed}
+        joined = {kind: [client.xp.reshape(item, (-1,)) for item in computed if item.dtype == kind] for kind in kinds}
+        return {kind.name: client.xp.concat(item) for kind, item in joined.items()}
 
     return run
 
 
 @pytest.mark.parametrize("area", AREAS, ids=lambda area: area.__name__)
 def test_types_and_shapes_are_numpys(client, area):
-    made = []
-    traced(client, area, made).trace(ARRAYS)
-    wanted = [np.asarray(each) for each in area(np, **ARRAYS)]
-    assert [(i, x.dtype, x.shape) for i, x in enumerate(made)] == [(i, x.dtype, x.shape) for i, x in enumerate(wanted)]
+    computed = []
+    traced(client, area, computed).trace(ARRAYS)
+    expected = [np.asarray(item) for item in area(np, **ARRAYS)]
+    assert [(i, x.dtype, x.shape) for i, x in enumerate(computed)] == [
+        (i, x.dtype, x.shape) for i, x in enumerate(expected)
+    ]
 
 
 SLOW = (linalg, transforms)
@@ -183,9 +185,9 @@ SLOW = (linalg, transforms)
     "area", [pytest.param(a, marks=[pytest.mark.long] * (a in SLOW), id=a.__name__) for a in AREAS]
 )
 def test_values_are_numpys(client, area):
-    flat = {kind: each.get() for kind, each in traced(client, area, [])(ARRAYS).items()}
-    for i, wanted in enumerate(map(np.asarray, area(np, **ARRAYS))):
-        kind, size = wanted.dtype.name, wanted.size
-        ours, flat[kind] = flat[kind][:size].reshape(wanted.shape), flat[kind][size:]
-        tolerance = 1e-5 if wanted.dtype in (np.float32, np.complex64) else 1e-12
-        np.testing.assert_allclose(ours, wanted, rtol=tolerance, atol=tolerance, err_msg=f"result {i}")
+    flat = {kind: item.get() for kind, item in traced(client, area, [])(ARRAYS).items()}
+    for i, expected in enumerate(map(np.asarray, area(np, **ARRAYS))):
+        kind, size = expected.dtype.name, expected.size
+        ours, flat[kind] = flat[kind][:size].reshape(expected.shape), flat[kind][size:]
+        tolerance = 1e-5 if expected.dtype in (np.float32, np.complex64) else 1e-12
+        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance, err_msg=f"result {i}")

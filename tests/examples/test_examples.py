@@ -148,7 +148,7 @@ def script(name):
 
 
 @pytest.mark.parametrize(("name", "options"), [script(name) for name in SCRIPTS])
-def test_a_script_starts_its_own_server_and_leaves_no_process(name, options):
+def test_a_script_starts_a_server_and_leaves_no_process(name, options):
     mark = f"EXAMPLES_TEST_MARK={uuid.uuid4()}"
     ended = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *options],

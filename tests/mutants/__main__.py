@@ -90,7 +90,7 @@ class Copy:
             if alone is not None and alone.returncode == 0:
                 return NOTICED, test
             self._broken.add(test)
-            tests = [each for each in tests if each != test]
+            tests = [item for item in tests if item != test]
 
     @contextmanager
     def _changed(self, file: str, mutation: Mutation) -> Iterator[None]:

@@ -64,13 +64,13 @@ def mutations(source: str) -> list[Mutation]:
     offsets = [0]
     for line in source.encode().splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
-    made = []
+    computed = []
     for node, new, scope in _changes(ast.parse(source), ()):
         start = offsets[node.lineno - 1] + node.col_offset
         end = offsets[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         old = source.encode()[start:end].decode()
-        made.append(Mutation(node.lineno, start, end, old, new, scope))
-    return made
+        computed.append(Mutation(node.lineno, start, end, old, new, scope))
+    return computed
 
 
 def chosen(by_file: dict[str, list[Mutation]], count: int, seed: int) -> list[tuple[str, Mutation]]:
@@ -79,8 +79,8 @@ def chosen(by_file: dict[str, list[Mutation]], count: int, seed: int) -> list[tu
     A change of other lines therefore leaves the choice as it is, but for lines that come and go.
     """
     lines: dict[tuple[str, int], tuple[str, Mutation]] = {}
-    for file, made in by_file.items():
-        for mutation in made:
+    for file, computed in by_file.items():
+        for mutation in computed:
             drawn = _hash(seed, file, *mutation.scope, mutation.old, mutation.new)
             key = (file, mutation.line)
             if key not in lines or drawn < lines[key][0]:

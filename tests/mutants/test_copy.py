@@ -46,8 +46,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def change(new: str) -> Mutation:
-    (made,) = (mutation for mutation in mutations(SOURCE) if mutation.new == new)
-    return made
+    (computed,) = (mutation for mutation in mutations(SOURCE) if mutation.new == new)
+    return computed
 
 
 def test_changes_are_noticed_by_the_tests_of_a_commit_and_not_by_those_of_the_tree(tree: Path, tmp_path: Path):

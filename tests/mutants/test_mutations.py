@@ -35,22 +35,22 @@ from mutants.mutations import chosen, mutations
         ("if TYPE_CHECKING: a()", set()),
     ],
 )
-def test_each_kind_of_change(source: str, expected: set[str]):
+def test_every_type_of_change(source: str, expected: set[str]):
     assert {mutation.apply(source) for mutation in mutations(source)} == expected
 
 
 def test_every_change_of_a_file_is_another_program():
     source = (Path(__file__).parents[2] / "server/shardcall_server/kernels/stencils/diff.py").read_text()
-    made = mutations(source)
-    assert len(made) > 50
+    computed = mutations(source)
+    assert len(computed) > 50
     program = ast.dump(ast.parse(source))
-    for mutation in made:
+    for mutation in computed:
         assert ast.dump(ast.parse(mutation.apply(source))) != program, mutation
 
 
 def test_a_mutation_has_its_line_and_its_scope():
-    (made,) = mutations("\nclass A:\n    def f(self):\n        def g():\n            b()\n")
-    assert (made.line, made.scope) == (5, ("A", "f", "g"))
+    (computed,) = mutations("\nclass A:\n    def f(self):\n        def g():\n            b()\n")
+    assert (computed.line, computed.scope) == (5, ("A", "f", "g"))
 
 
 def test_a_draw_depends_on_the_seed_and_has_one_change_a_line():
@@ -66,4 +66,4 @@ def test_another_line_leaves_the_draw_as_it_is():
     source = "\n".join(f"x = a{n} < b" for n in range(30))
     before = chosen({"a.py": mutations(source)}, 30, seed=1)
     after = chosen({"a.py": mutations("y = 1\n" + source)}, 31, seed=1)
-    assert [each.old for _, each in before] == [each.old for _, each in after if each.line > 1]
+    assert [item.old for _, item in before] == [item.old for _, item in after if item.line > 1]

@@ -150,8 +150,8 @@ def borrow(name: str) -> dict[str, Any]:
     chosen = {node.name for node in tree.body if _is_test(node) and _calls_one(node, vars(module))}
     for test in filter(_is_property, _tests(vars(module))):
         hypothesis.settings(deadline=None, max_examples=EXAMPLES, derandomize=True, database=None)(test)
-    own = {key: value for key, value in vars(module).items() if key in chosen}
-    return own | {"pytestmark": pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")}
+    entries = {key: value for key, value in vars(module).items() if key in chosen}
+    return entries | {"pytestmark": pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")}
 
 
 def _tests(names: dict[str, Any]) -> Iterator[Any]:

@@ -31,7 +31,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[py
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks as long all but the first case of each class that is named after a function and calls it."""
     taken: set[str] = set()
-    for item in sorted(_own(items), key=lambda item: item.location):
+    for item in sorted(_items_of_suite(items), key=lambda item: item.location):
         subject = _subject(item.cls.__name__) if item.cls else ""
         if subject in taken or subject not in NAMES or scope.is_about_methods(item.function):
             item.add_marker(pytest.mark.long)
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             taken.add(subject)
 
 
-def _own(items: list[pytest.Item]) -> list[pytest.Function]:
+def _items_of_suite(items: list[pytest.Item]) -> list[pytest.Function]:
     return [
         item for item in items if isinstance(item, pytest.Function) and item.nodeid.startswith("tests/numpy_suite/")
     ]

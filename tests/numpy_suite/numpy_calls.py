@@ -88,7 +88,7 @@ def bind_function(
     operands = [passed.pop(word, passed.pop(_RENAMED.get(word, word), None)) for word in names]
     operands += passed.pop("varargs", ())
     allowed = set(inspect.signature(method).parameters)
-    defaults = {word: each.default for word, each in inspect.signature(function).parameters.items()}
+    defaults = {word: item.default for word, item in inspect.signature(function).parameters.items()}
     passed = {word: value for word, value in passed.items() if word in allowed or value is not defaults.get(word)}
     if not allowed.issuperset(passed):
         raise OutOfScopeError(scope.KEYWORDS)
@@ -112,7 +112,7 @@ def _einsum(passed: dict[str, Any]) -> Call:
     if dtype is not None:
         scope.check_dtype(dtype)
         types = [np.asarray(operand).dtype for operand in operands[1:]]
-        if not all(np.can_cast(each, dtype) for each in types):
+        if not all(np.can_cast(item, dtype) for item in types):
             raise OutOfScopeError(scope.UFUNC_KEYWORDS)
         passed["preferred_element_type"] = dtype
     return Call(operands, passed, _scalar)

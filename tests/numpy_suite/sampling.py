@@ -32,7 +32,7 @@ class Sampling:
 
     def __init__(self, *, complete: bool, short: bool = False) -> None:
         self._complete = complete
-        self._most, self._every = (SHORT_PROGRAMS, EVERY_SHORT_PROGRAM) if short else (PROGRAMS, EVERY_PROGRAM)
+        self._max, self._every = (SHORT_PROGRAMS, EVERY_SHORT_PROGRAM) if short else (PROGRAMS, EVERY_PROGRAM)
         self._shapes: Counter[Hashable] = Counter()
         self._calls: Counter[Hashable] = Counter()
         self._sent: dict[Hashable, bool] = {}
@@ -52,4 +52,4 @@ class Sampling:
         kind = form, any(size >= 8 for shape in shapes for size in shape)
         self._shapes[kind] += 1
         count = len(self._sent)
-        return self._shapes[kind] <= SHAPES and (count < self._most or count % self._every == 0)
+        return self._shapes[kind] <= SHAPES and (count < self._max or count % self._every == 0)

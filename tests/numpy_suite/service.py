@@ -104,7 +104,7 @@ class RemoteFunction:
             return self._function(*args, **keywords)
         SERVICE.remote[self._name] += 1
         arrays = call.operands[1:] if self._name == "einsum" else call.operands
-        main = next((each for each in arrays if _has_axes(each)), None)
+        main = next((item for item in arrays if _has_axes(item)), None)
         if main is None:  # numbers alone are on no mesh
             result = self._method()(*call.operands, **call.keywords, **placement(arrays, frozenset()))
             return call.finish(call.named(result.array))
@@ -112,7 +112,7 @@ class RemoteFunction:
         named = {word: on_mesh if value is main else value for word, value in keywords.items()}
         results = self._function(*(on_mesh if value is main else value for value in args), **named)
         if isinstance(results, tuple | list):
-            return tuple(each.get() for each in results)
+            return tuple(item.get() for item in results)
         return call.finish(call.named(results.get()))
 
     def _method(self) -> Callable[..., Any]:
@@ -153,8 +153,8 @@ class RemoteFunction:
             except Exception:  # noqa: BLE001  # the service is to refuse it
                 types.append(np.zeros(0))
         subscripts = repr(call.operands[0]) if self._name == "einsum" else ""
-        form = (self._name, subscripts, repr(call.keywords), *((each.dtype, each.ndim) for each in types))
-        return form, [each.shape for each in types]
+        form = (self._name, subscripts, repr(call.keywords), *((item.dtype, item.ndim) for item in types))
+        return form, [item.shape for item in types]
 
 
 _OTHERS = ("argmax", "argmin", "where", "clip", "diff", "gradient", "cumsum", "convolve", "roll", "matmul", "einsum")

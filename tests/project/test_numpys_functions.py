@@ -9,7 +9,7 @@ from project.numpys_functions import MEANINGLESS, MODULES, classified, functions
 
 
 @pytest.mark.skipif(not np.__version__.startswith("2.4."), reason="the page is about NumPy 2.4")
-def test_the_page_is_made_from_the_functions():
+def test_the_page_lists_the_functions():
     assert numpys_functions.PATH.read_text() == numpys_functions.page(), f"run {numpys_functions.__file__}"
 
 

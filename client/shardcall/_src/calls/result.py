@@ -43,7 +43,7 @@ _MAX_VALUES = 24
 _VALUES_WIDTH = 100
 
 
-class _ResultFunctions:
+class _NumPyOfResults:
     """NumPy's functions, of the arrays of results."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -56,7 +56,7 @@ class _ResultFunctions:
         return run
 
 
-_NUMPY = _ResultFunctions()
+_NUMPY = _NumPyOfResults()
 
 
 def _array_of(value: Any) -> Any:

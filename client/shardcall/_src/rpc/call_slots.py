@@ -30,7 +30,7 @@ class CallSlots:
     def begin_anew(self) -> None:
         """Frees all slots; in a forked child, whose connection has no calls."""
         self._used = 0
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[_AwaitedSlot] = deque()
         self._lock = threading.Lock()  # guards both; nobody is woken under it
 
     @contextmanager
@@ -54,7 +54,7 @@ class CallSlots:
             if self._used < self._max_slots:
                 self._used += 1
                 return
-            waiting = _Waiter()
+            waiting = _AwaitedSlot()
             self._waiting.append(waiting)
         try:
             cancellation.watch(waiting)
@@ -68,7 +68,7 @@ class CallSlots:
             self._release()
             raise
 
-    def _check(self, waiting: _Waiter, deadline: Deadline) -> None:
+    def _check(self, waiting: _AwaitedSlot, deadline: Deadline) -> None:
         if waiting.has_slot:
             return
         cancellation.check()
@@ -89,7 +89,7 @@ class CallSlots:
         first.woken.set()
 
 
-class _Waiter:
+class _AwaitedSlot:
     """A call that waits for a slot."""
 
     def __init__(self) -> None:
