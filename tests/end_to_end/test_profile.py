@@ -230,7 +230,7 @@ def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_on
 
 
 @pytest.mark.long
-def test_a_profile_over_the_limit_is_discarded_entirely(server_factory, tmp_path):
+def test_a_profile_beyond_the_limit_is_discarded_entirely(server_factory, tmp_path):
     with sc.connect(server_factory("--max-profile-bytes", str(1 << 20)).address) as client:
         profile = client.profile(tmp_path / "traces")
         profile.start()

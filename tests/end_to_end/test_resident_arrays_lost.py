@@ -126,7 +126,7 @@ def test_closing_a_client_deletes_its_arrays_at_once(server, client):
     assert kept.lost
 
 
-def test_arrays_beyond_the_limits_are_refused_until_others_are_deleted(server_factory):
+def test_arrays_beyond_the_limits_are_refused_unless_others_are_deleted(server_factory):
     half = np.ones((1024, 80))  # 640 KiB
     server = server_factory(
         "--max-resident-bytes-per-lease",

@@ -106,7 +106,7 @@ def test_with_a_full_segment_results_come_as_streams(local: sc.Client):
     assert shared(local.diff(LARGE, axis=0, prepend=0.0).array)
 
 
-def test_an_array_made_by_empty_is_an_operand_without_a_copy(server_factory):
+def test_an_array_of_empty_is_an_operand_without_a_copy(server_factory):
     server = server_factory("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
     with sc.connect(server.address) as client:
         x = client.empty((20, 128, 1024))  # 20 MiB: there is no space for a copy or for the result

@@ -47,30 +47,32 @@ def _functions() -> Iterator[Function]:
 
 
 def _layouts() -> Iterator[Function]:
-    of_x, own, kept = type_rules.as_operand(0), layout_rules, "that of ``x`` along the axes that it keeps"
+    of_x, rules, kept = type_rules.as_operand(0), layout_rules, "that of ``x`` along the axes that it keeps"
     arrays, of_first = (OperandInfo("arrays", repeated=True),), "that of the first array"
     formed = f"{kept}, and along the first other one that of the first axis of ``x`` that it does not keep"
     starts = {"sizes": REQUIRED, "steps": REQUIRED, "dropped": (), "inserted": ()}
-    yield Function.by_rules("getitem", (_X, OperandInfo("starts")), starts, type_rules.getitem, own.getitem, kept)
+    yield Function.by_rules("getitem", (_X, OperandInfo("starts")), starts, type_rules.getitem, rules.getitem, kept)
     assigned = _X, OperandInfo("values"), OperandInfo("starts")
-    yield Function.by_rules("setitem", assigned, starts, type_rules.setitem, own.setitem, _OF_X)
-    yield Function.by_rules("reshape", (_X,), {"shape": REQUIRED}, of_x, own.reshape, formed)
-    yield Function.by_rules("expand_dims", (_X,), {"axis": REQUIRED}, of_x, own.expand_dims, kept)
-    yield Function.by_rules("squeeze", (_X,), {"axis": None}, of_x, own.squeeze, kept)
-    yield Function.by_rules("broadcast_to", (_X,), {"shape": REQUIRED}, of_x, own.broadcast_to, kept)
-    yield Function.by_rules("flip", (_X,), {"axis": None}, of_x, own.flip, _OF_X)
-    yield Function.by_rules("concatenate", arrays, {"axis": 0}, type_rules.joined, own.concatenate, of_first)
-    yield Function.by_rules("stack", arrays, {"axis": 0}, type_rules.joined, own.stack, of_first)
+    yield Function.by_rules("setitem", assigned, starts, type_rules.setitem, rules.setitem, _OF_X)
+    yield Function.by_rules("reshape", (_X,), {"shape": REQUIRED}, of_x, rules.reshape, formed)
+    yield Function.by_rules("expand_dims", (_X,), {"axis": REQUIRED}, of_x, rules.expand_dims, kept)
+    yield Function.by_rules("squeeze", (_X,), {"axis": None}, of_x, rules.squeeze, kept)
+    yield Function.by_rules("broadcast_to", (_X,), {"shape": REQUIRED}, of_x, rules.broadcast_to, kept)
+    yield Function.by_rules("flip", (_X,), {"axis": None}, of_x, rules.flip, _OF_X)
+    yield Function.by_rules("concatenate", arrays, {"axis": 0}, type_rules.joined, rules.concatenate, of_first)
+    yield Function.by_rules("stack", arrays, {"axis": 0}, type_rules.joined, rules.stack, of_first)
     yield Function.by_rules("astype", (_X,), {"dtype": REQUIRED}, type_rules.astype, shape_rules.as_operand(0), _OF_X)
-    yield Function.by_rules("tile", (_X,), {"reps": REQUIRED}, of_x, own.tile, _OF_X)
-    yield Function.by_rules("repeat", (_X,), {"repeats": REQUIRED, "axis": None}, of_x, own.repeat, _OF_X)
-    yield Function.by_rules("tril", (_X,), {"k": 0}, of_x, own.triangle, _OF_X)
-    yield Function.by_rules("triu", (_X,), {"k": 0}, of_x, own.triangle, _OF_X)
+    yield Function.by_rules("tile", (_X,), {"reps": REQUIRED}, of_x, rules.tile, _OF_X)
+    yield Function.by_rules("repeat", (_X,), {"repeats": REQUIRED, "axis": None}, of_x, rules.repeat, _OF_X)
+    yield Function.by_rules("tril", (_X,), {"k": 0}, of_x, rules.triangle, _OF_X)
+    yield Function.by_rules("triu", (_X,), {"k": 0}, of_x, rules.triangle, _OF_X)
     diagonal: dict[str, Any] = {"offset": 0, "axis1": 0, "axis2": 1}
-    yield Function.by_rules("diagonal", (_X,), diagonal, of_x, own.diagonal, kept)
-    yield Function.by_rules("trace", (_X,), {**diagonal, "dtype": None}, type_rules.trace, own.trace, kept)
+    yield Function.by_rules("diagonal", (_X,), diagonal, of_x, rules.diagonal, kept)
+    yield Function.by_rules("trace", (_X,), {**diagonal, "dtype": None}, type_rules.trace, rules.trace, kept)
     padded = _X, OperandInfo("constant_values", optional=True)
-    yield Function.by_rules("pad", padded, {"pad_width": REQUIRED, "mode": "constant"}, type_rules.pad, own.pad, _OF_X)
+    yield Function.by_rules(
+        "pad", padded, {"pad_width": REQUIRED, "mode": "constant"}, type_rules.pad, rules.pad, _OF_X
+    )
 
 
 def _along_axes() -> Iterator[Function]:
@@ -86,41 +88,43 @@ def _along_axes() -> Iterator[Function]:
 
 
 def _creations() -> Iterator[Function]:
-    own, rows = creation_rules, "its first axis, over all mesh axes"
+    rules, rows = creation_rules, "its first axis, over all mesh axes"
     start, second, last = OperandInfo("start"), OperandInfo("second"), OperandInfo("last", optional=True)
     size, value = {"size": REQUIRED}, OperandInfo("fill_value")
-    yield Function.by_rules("full", (value,), {"shape": REQUIRED}, type_rules.as_operand(0), own.full, rows)
-    yield Function.by_rules("full_like", (_X, value), {}, type_rules.as_operand(1), own.full_like, _OF_X)
-    yield Function.by_rules("arange", (start, second), size, own.arange_type, own.sequence("start", "second"), rows)
+    yield Function.by_rules("full", (value,), {"shape": REQUIRED}, type_rules.as_operand(0), rules.full, rows)
+    yield Function.by_rules("full_like", (_X, value), {}, type_rules.as_operand(1), rules.full_like, _OF_X)
+    yield Function.by_rules("arange", (start, second), size, rules.arange_type, rules.sequence("start", "second"), rows)
     yield Function.by_rules(
         "linspace",
         (start, OperandInfo("step"), last),
         size,
-        own.linspace_type,
-        own.sequence("start", "step", "last"),
+        rules.linspace_type,
+        rules.sequence("start", "step", "last"),
         rows,
     )
     yield Function.by_rules(
-        "eye", (OperandInfo("k"),), {"shape": REQUIRED, "dtype": "float64"}, own.eye_type, own.eye, rows
+        "eye", (OperandInfo("k"),), {"shape": REQUIRED, "dtype": "float64"}, rules.eye_type, rules.eye, rows
     )
 
 
 def _elements() -> Iterator[Function]:
-    own, spec = element_rules, "that of ``x`` along the axes that it keeps"
+    rules, spec = element_rules, "that of ``x`` along the axes that it keeps"
     operands = _X, OperandInfo("y", spec="y_spec")
-    yield Function.by_rules("nextafter", operands, {}, own.nextafter_type, own.broadcast, spec)
+    yield Function.by_rules("nextafter", operands, {}, rules.nextafter_type, rules.broadcast, spec)
 
 
 def _updates() -> Iterator[Function]:
-    own, values, indices = update_rules, OperandInfo("values"), OperandInfo("indices", repeated=True)
+    rules, values, indices = update_rules, OperandInfo("values"), OperandInfo("indices", repeated=True)
     at: dict[str, Any] = {"axes": REQUIRED, "position": 0}
     kept = "that of ``x`` along the axes that it keeps"
-    yield Function.by_rules("take_at", (_X, indices), at, own.take_at_type, own.take_at, kept)
-    yield Function.by_rules("put_at", (_X, values, indices), {**at, "mode": "set"}, own.put_at_type, own.put_at, _OF_X)
-    along, types = (_X, values, OperandInfo("indices")), own.put_along_axis_type
-    yield Function.by_rules("put_along_axis", along, {"axis": -1}, types, own.put_along_axis, _OF_X)
+    yield Function.by_rules("take_at", (_X, indices), at, rules.take_at_type, rules.take_at, kept)
+    yield Function.by_rules(
+        "put_at", (_X, values, indices), {**at, "mode": "set"}, rules.put_at_type, rules.put_at, _OF_X
+    )
+    along, types = (_X, values, OperandInfo("indices")), rules.put_along_axis_type
+    yield Function.by_rules("put_along_axis", along, {"axis": -1}, types, rules.put_along_axis, _OF_X)
     spec = "that of the first axis of ``x``"
-    yield Function.by_rules("flatnonzero", (_X,), {"size": REQUIRED}, type_rules.indices, own.flatnonzero, spec)
+    yield Function.by_rules("flatnonzero", (_X,), {"size": REQUIRED}, type_rules.indices, rules.flatnonzero, spec)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})

@@ -172,10 +172,10 @@ class ArrayOperators(NumPyMethods):
         return format(self.get().item(), spec)
 
     @shortened
-    def _only(self, kind: str) -> Any:
+    def _only(self, target: str) -> Any:
         """Returns the only element."""
         if self.size != 1:
-            raise TypeError(f"an array of shape {self.shape} cannot be converted to {kind}: it has not one element")
+            raise TypeError(f"an array of shape {self.shape} cannot be converted to {target}: it has not one element")
         return self.get().item()
 
     @property

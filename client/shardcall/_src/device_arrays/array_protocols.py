@@ -33,10 +33,10 @@ def _augmented(name: str) -> BinaryMethod:
     def method(self: ArrayProtocols, other: Any, /) -> Any:
         if not can_be_operand(other):
             return NotImplemented
-        made = getattr(self._functions, name)(self, other)
+        result = getattr(self._functions, name)(self, other)
         if self._is_scalar:
-            return made
-        self._assign(_as_result(name, made, self), is_operator=True)
+            return result
+        self._assign(_as_result(name, result, self), is_operator=True)
         return self
 
     return method
