@@ -38,12 +38,7 @@ COMPUTING = {
     *("jvp", "vjp"),
     *("at", "sort"),
     "bucket",
-    *(
-        name
-        for kind in (ArrayProtocols, ArrayOperators, NumPyMethods)
-        for name in vars(kind)
-        if not name.startswith("_")
-    ),
+    *(name for cls in (ArrayProtocols, ArrayOperators, NumPyMethods) for name in vars(cls) if not name.startswith("_")),
 }  # which cannot be awaited
 
 

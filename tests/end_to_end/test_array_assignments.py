@@ -265,9 +265,10 @@ def test_functions_that_change_arrays_are_refused(on_mesh, call, shown):
         call(on_mesh(X))
 
 
-def test_an_array_of_this_process_takes_the_values_of_one_on_the_mesh(client):
+def test_an_array_of_this_process_takes_the_values_of_one_on_the_mesh(server):
     x = np.zeros(X.shape)
-    np.copyto(x, client.put(X))
+    with sc.connect(server.address) as copying:
+        np.copyto(x, copying.put(X))
     np.testing.assert_array_equal(x, X)
 
 

@@ -232,22 +232,23 @@ def test_numpys_functions_that_return_no_array(h):
     assert not np.array_equal(h * (holes / X), holes)
 
 
-def test_results_go_to_arrays_of_this_process(client, h):
+def test_results_go_to_arrays_of_this_process(server, h):
     x = X.copy()
     y = x
     with pytest.raises(TypeError, match="implicit_get='error'"):
         x += h
-    h = client.put(X, mesh=sc.Mesh(x=8))
-    x += h
-    assert x is y
-    np.testing.assert_array_equal(x, 2 * X)
-    into = np.empty(6)
-    assert np.sum(h, axis=0, out=into) is into
-    np.testing.assert_allclose(into, X.sum(0))
-    with pytest.raises(TypeError, match="of this process alone"):
-        np.add(h, 1, out=(h,))
-    with pytest.raises(TypeError, match="Cannot cast"):
-        np.add(h, 1, out=np.empty(X.shape, int))
+    with sc.connect(server.address) as copying:
+        h = copying.put(X, mesh=sc.Mesh(x=8))
+        x += h
+        assert x is y
+        np.testing.assert_array_equal(x, 2 * X)
+        into = np.empty(6)
+        assert np.sum(h, axis=0, out=into) is into
+        np.testing.assert_allclose(into, X.sum(0))
+        with pytest.raises(TypeError, match="of this process alone"):
+            np.add(h, 1, out=(h,))
+        with pytest.raises(TypeError, match="Cannot cast"):
+            np.add(h, 1, out=np.empty(X.shape, int))
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,10 @@ def test_arrays_say_where_they_are(client, put):
     assert np.result_type(h, np.float32) == np.float64
 
 
-def test_dlpack_has_a_copy(client):
-    h = client.put(X)
-    assert h.__dlpack_device__() == (1, 0)
-    np.testing.assert_array_equal(np.from_dlpack(h), X)
-    with pytest.raises(BufferError, match="the values are on the mesh"):
-        h.__dlpack__(copy=False)
+def test_dlpack_has_a_copy(server):
+    with sc.connect(server.address) as copying:
+        h = copying.put(X)
+        assert h.__dlpack_device__() == (1, 0)
+        np.testing.assert_array_equal(np.from_dlpack(h), X)
+        with pytest.raises(BufferError, match="the values are on the mesh"):
+            h.__dlpack__(copy=False)
