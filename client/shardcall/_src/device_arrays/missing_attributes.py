@@ -51,6 +51,14 @@ def unchangeable_attribute(array: object, name: str) -> AttributeError:
     return AttributeError(message, name=name, obj=array)
 
 
+def unsupported(what: str) -> TypeError:
+    """Returns the error for a function or a keyword of NumPy that arrays on the mesh do not have."""
+    return TypeError(
+        f"{what} does not run on the mesh; to run it in this process, pass array.get() in place of the array, not in a "
+        "traced function"
+    )
+
+
 def check_row_major(order: str | None) -> None:
     """Refuses an order of elements in memory other than the rows'; of one, NumPy's "A" and "K" are "C".
 
