@@ -30,35 +30,35 @@ def at(ufunc, x, key, *others):
 
 
 COMPUTED = {
-    "reduce, subtract": (lambda x: np.subtract.reduce(x), np.abs(X)),
+    "reduce, subtract": (np.subtract.reduce, np.abs(X)),
     "reduce, subtract integers": (lambda x: np.subtract.reduce(x, initial=7), SMALL),
     "reduce, divide": (lambda x: np.divide.reduce(x, 1, keepdims=True), I),
-    "reduce, power": (lambda x: np.power.reduce(x), np.abs(SMALL)),
+    "reduce, power": (np.power.reduce, np.abs(SMALL)),
     "reduce, floor_divide where": (lambda x: np.floor_divide.reduce(x, where=MASK, initial=99), I),
-    "reduce, arctan2": (lambda x: np.arctan2.reduce(x), X[4:7].astype("f4")),
+    "reduce, arctan2": (np.arctan2.reduce, X[4:7].astype("f4")),
     "reduce, logical_xor": (lambda x: np.logical_xor.reduce(x, axis=None), X > 0),
     "reduce, bitwise_and": (lambda x: np.bitwise_and.reduce(x, axis=(0, 1)), I | 8),
-    "reduce, bitwise_xor of nothing": (lambda x: np.bitwise_xor.reduce(x), I[:0]),
+    "reduce, bitwise_xor of nothing": (np.bitwise_xor.reduce, I[:0]),
     "reduce, gcd": (lambda x: np.gcd.reduce(x, initial=12), I * 6),
     "reduce, lcm where": (lambda x: np.lcm.reduce(x, 1, where=MASK, initial=1), I),
-    "reduce, fmax": (lambda x: np.fmax.reduce(x), X),
-    "reduce, hypot": (lambda x: np.hypot.reduce(x), X),
+    "reduce, fmax": (np.fmax.reduce, X),
+    "reduce, hypot": (np.hypot.reduce, X),
     "reduce, logaddexp": (lambda x: np.logaddexp.reduce(x, 1), X),
     "reduce, maximum in float32": (lambda x: np.maximum.reduce(x, dtype="f4"), SMALL),
     "reduce, add in int8": (lambda x: np.add.reduce(x, dtype="i1"), SMALL),
     "reduce, logical_and from false": (lambda x: np.logical_and.reduce(x, initial=False), X > 0),
-    "reduce, heaviside": (lambda x: np.heaviside.reduce(x), X[:2]),
-    "accumulate, add": (lambda x: np.add.accumulate(x), SMALL),
+    "reduce, heaviside": (np.heaviside.reduce, X[:2]),
+    "accumulate, add": (np.add.accumulate, SMALL),
     "accumulate, add in int8": (lambda x: np.add.accumulate(x, dtype="i1"), SMALL),
     "accumulate, multiply": (lambda x: np.multiply.accumulate(x, 1), X),
-    "accumulate, maximum": (lambda x: np.maximum.accumulate(x), X),
+    "accumulate, maximum": (np.maximum.accumulate, X),
     "accumulate, minimum": (lambda x: np.minimum.accumulate(x, -1), I),
-    "accumulate, maximum of many": (lambda x: np.maximum.accumulate(x), MANY),
-    "accumulate, fmin": (lambda x: np.fmin.accumulate(x), X),
-    "accumulate, subtract": (lambda x: np.subtract.accumulate(x), SMALL.astype("u1")),
-    "accumulate, divide": (lambda x: np.divide.accumulate(x), I),
-    "accumulate, logical_or": (lambda x: np.logical_or.accumulate(x), SMALL),
-    "accumulate, nothing": (lambda x: np.maximum.accumulate(x), X[:0]),
+    "accumulate, maximum of many": (np.maximum.accumulate, MANY),
+    "accumulate, fmin": (np.fmin.accumulate, X),
+    "accumulate, subtract": (np.subtract.accumulate, SMALL.astype("u1")),
+    "accumulate, divide": (np.divide.accumulate, I),
+    "accumulate, logical_or": (np.logical_or.accumulate, SMALL),
+    "accumulate, nothing": (np.maximum.accumulate, X[:0]),
     "reduceat, add": (lambda x: np.add.reduceat(x, [0, 4, 2, 12, 12, 5]), X),
     "reduceat, add of an axis": (lambda x: np.add.reduceat(x, [0, 3], axis=1, dtype="f8"), I),
     "reduceat, maximum": (lambda x: np.maximum.reduceat(x, [0, 4, 9]), X),
@@ -136,10 +136,10 @@ REFUSED = {
     "reduce without an identity": (ValueError, lambda x: np.subtract.reduce(x[:0])),
     "reduce two axes": (ValueError, lambda x: np.subtract.reduce(x, axis=None)),
     "reduce where": (ValueError, lambda x: np.subtract.reduce(x, where=MASK)),
-    "reduce by no bool": (TypeError, lambda x: np.less.reduce(x)),
-    "reduce by a function of one operand": (ValueError, lambda x: np.sin.reduce(x)),
-    "reduce by a function of two results": (ValueError, lambda x: np.divmod.reduce(x)),
-    "reduce matrices": (RuntimeError, lambda x: np.matmul.reduce(x)),
+    "reduce by no bool": (TypeError, np.less.reduce),
+    "reduce by a function of one operand": (ValueError, np.sin.reduce),
+    "reduce by a function of two results": (ValueError, np.divmod.reduce),
+    "reduce matrices": (RuntimeError, np.matmul.reduce),
     "reduce no axis": (np.exceptions.AxisError, lambda x: np.hypot.reduce(x, 5)),
     "accumulate no axis": (np.exceptions.AxisError, lambda x: np.maximum.accumulate(x, 5)),
     "accumulate two axes": (ValueError, lambda x: np.add.accumulate(x, axis=None)),
@@ -170,9 +170,9 @@ def test_what_numpy_refuses_is_refused(put, name):
 
 def test_what_has_no_update_is_refused_by_name(put):
     h = put(I)
-    with pytest.raises(TypeError, match="numpy.bitwise_or.at with equal indices"):
+    with pytest.raises(TypeError, match=r"numpy\.bitwise_or\.at with equal indices"):
         np.bitwise_or.at(h, np.zeros(100, int), 1)
-    with pytest.raises(TypeError, match="numpy.hypot.reduceat of 100 parts"):
+    with pytest.raises(TypeError, match=r"numpy\.hypot\.reduceat of 100 parts"):
         np.hypot.reduceat(put(X), np.arange(100) % 2)
 
 

@@ -96,10 +96,10 @@ def _with_constants(xp: NamespaceBase, x: Any, widths: Pairs, values: Pairs) -> 
     for axis, (pair, ends) in enumerate(zip(widths, values, strict=True)):
         first, last = (np.asarray(end).astype(dtype) for end in ends)
         if first == last:
-            x = KernelMethods.pad(xp, x, _around(axis, ndim, *pair), "constant", first)
+            x = KernelMethods.pad(xp, x, _pairs_of_axis(axis, ndim, *pair), "constant", first)
             continue
-        x = KernelMethods.pad(xp, x, _around(axis, ndim, pair[0], 0), "constant", first)
-        x = KernelMethods.pad(xp, x, _around(axis, ndim, 0, pair[1]), "constant", last)
+        x = KernelMethods.pad(xp, x, _pairs_of_axis(axis, ndim, pair[0], 0), "constant", first)
+        x = KernelMethods.pad(xp, x, _pairs_of_axis(axis, ndim, 0, pair[1]), "constant", last)
     return x if ndim else xp.copy(x)
 
 
@@ -156,7 +156,7 @@ def _reflected(xp: NamespaceBase, x: Any, axis: int, before: int, behind: int, *
     """Returns an array extended by reflections that are odd: twice the edge less the reflected elements."""
     dtype, period = type_of(x).dtype, type_of(x).shape[axis]
     if period == 1:
-        return KernelMethods.pad(xp, x, _around(axis, type_of(x).ndim, before, behind), "edge")
+        return KernelMethods.pad(xp, x, _pairs_of_axis(axis, type_of(x).ndim, before, behind), "edge")
     skipped = 0 if is_symmetric else 1  # the edge itself
     while before or behind:
         size = type_of(x).shape[axis]
@@ -193,7 +193,7 @@ def _part(x: Any, axis: int, start: int, end: int) -> Any:
     return part_of(x, (*(slice(None),) * axis, slice(start, end)))
 
 
-def _around(axis: int, ndim: int, before: int, behind: int) -> list[tuple[int, int]]:
+def _pairs_of_axis(axis: int, ndim: int, before: int, behind: int) -> list[tuple[int, int]]:
     return [(before, behind) if i == axis else (0, 0) for i in range(ndim)]
 
 
