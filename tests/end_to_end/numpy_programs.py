@@ -303,11 +303,11 @@ class _Drawing:
         """Draws a call of a function that changes its first argument, or of a ufunc with an output."""
         first, draw = self._own(), self._draw
         value = self._values[first]
-        indices, values = draw.indices(value.size), draw.operand(first)
+        indices, values, mode = draw.indices(value.size), draw.operand(first), draw.one("'wrap'", "'clip'", "'raise'")
         updated = draw.one("add", "subtract", "multiply", "maximum", "minimum", "bitwise_or", "divide")
-        name, arguments = draw.one(
+        calls = (
             ("put", f"{indices}, {values}"),
-            ("put", f"{indices}, {values}, mode={draw.one("'wrap'", "'clip'", "'raise'")}"),
+            ("put", f"{indices}, {values}, mode={mode}"),
             ("place", f"{draw.mask(first)}, {values}"),
             ("putmask", f"{draw.mask(first)}, {values}"),
             ("copyto", values),
@@ -320,6 +320,7 @@ class _Drawing:
             (updated, f"{values}, out={first}"),
             (updated, f"{values}, out={first}, where={draw.mask(first)}"),
         )
+        name, arguments = self._chance.choice(calls)
         if self.program.uses_xp and name.partition(".")[0] == updated:
             raise Unfit  # functions of the namespace are no ufuncs
         return Line(f"np.{name}({first}, {arguments})", name, (), first)

@@ -160,7 +160,7 @@ def _in_type(
         return function(xp, x, axis, **how)
     own, wanted = type_of(x).dtype, parse_dtype(dtype)
     if own.kind == "c" and wanted.kind != "c":
-        raise TypeError(f"dtype={wanted.name} and x is of {own.name}; give a complex type, for complex numbers")
+        raise TypeError(f"dtype={wanted.name} loses the imaginary part of {own.name}; give a complex type")
     if not is_inexact(wanted):
         raise TypeError(f"dtype={wanted.name} and x is of {own.name}; give a floating-point type, for real numbers")
     return xp.astype(function(xp, xp.astype(x, np.result_type(own, wanted)), axis, **how), wanted)
