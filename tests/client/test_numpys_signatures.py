@@ -135,7 +135,6 @@ def test_operands_keep_their_sequence():
         (lambda f: f(np.nan_to_num, 1.0, copy=False), "nan_to_num with copy="),
         (lambda f: f(np.linalg.svd, 1.0, hermitian=True), "svd with hermitian="),
         (lambda f: f(np.clip, 1.0, min=0, where=False), "clip with where="),
-        (lambda f: f(np.concatenate, [1.0], casting="safe"), "concatenate with casting="),
         (lambda f: f(np.clip, 1.0, min=0, casting="unsafe", order="C", where=True, dtype=None), ""),
     ],
 )

@@ -303,6 +303,50 @@ class _Drawing:
         sign = self._draw.one(*_OPERATORS[:13])
         return Line(f"{first} {sign}= {self._draw.operand(first)}", f"{sign}=", (), first)
 
+    def change(self) -> Line:
+        """Draws a call of a function that changes its first argument, or of a ufunc with an output."""
+        first, draw = self._writable(), self._draw
+        value = self._values[first]
+        indices, values, mode = draw.indices(value.size), draw.operand(first), draw.one("'wrap'", "'clip'", "'raise'")
+        updated = draw.one("add", "subtract", "multiply", "maximum", "minimum", "bitwise_or", "divide")
+        calls = (
+            ("put", f"{indices}, {values}"),
+            ("put", f"{indices}, {values}, mode={mode}"),
+            ("place", f"{draw.mask(first)}, {values}"),
+            ("putmask", f"{draw.mask(first)}, {values}"),
+            ("copyto", values),
+            ("copyto", f"{values}, where={draw.mask(first)}"),
+            ("copyto", f"{values}, casting='unsafe'"),
+            ("fill_diagonal", values),
+            ("fill_diagonal", f"{values}, wrap=True"),
+            (f"{updated}.at", f"{draw.indices(len(value) if value.ndim else 1)}, {draw.number()}"),
+            (f"{updated}.at", f"{draw.mask(first)}, {draw.number()}"),
+            (updated, f"{values}, out={first}"),
+            (updated, f"{values}, out={first}, where={draw.mask(first)}"),
+        )
+        name, arguments = self._chance.choice(calls)
+        if self.program.uses_xp and name.partition(".")[0] == updated:
+            raise Unfit  # functions of the namespace are no ufuncs
+        return Line(f"np.{name}({first}, {arguments})", name, (), first)
+
+    def method_of_ufunc(self) -> Line:
+        """Draws a call of a method of a ufunc."""
+        first, draw = self._draw.array(), self._draw
+        value = self._values[first]
+        name = draw.one(
+            *("add", "subtract", "multiply", "divide", "maximum", "minimum", "logical_and", "logical_or"),
+            *("logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "gcd", "fmax", "hypot", "less"),
+        )
+        method = draw.one("reduce", "accumulate", "reduceat", "outer")
+        axis = draw.axis(value.ndim) if method != "reduce" else draw.axes(value.ndim)
+        if method == "outer":
+            arguments = [first, draw.operand(first)]
+        elif method == "reduceat":
+            arguments = [first, draw.indices(_rows_along(value, axis)), f"axis={axis}"]
+        else:
+            arguments = [first, f"axis={axis}"]
+        return self._line(f"numpy.{name}.{method}({', '.join(arguments)})", f"{name}.{method}")
+
     def _writable(self) -> str:
         """Returns an array that is no view of another."""
         names = [name for name in self.program.inputs if name not in self.program.local]
@@ -322,16 +366,26 @@ _STATEMENTS: Sequence[Callable[[_Drawing], Line]] = (
     _Drawing.assignment,
     _Drawing.augmented,
     _Drawing.attribute,
+    _Drawing.change,
+    _Drawing.method_of_ufunc,
 )
+
 _COMMUTED = frozenset(("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "dot", "inner", "outer"))
 _KEYWORDS_OF: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("sum", "prod", "max", "min"), ("keepdims", "initial", "where")),
     **dict.fromkeys(("mean", "std", "var"), ("keepdims", "where")),
     "clip": ("dtype", "casting", "where"),
-    "pad": ("constant_values",),
+    "pad": ("constant_values", "end_values", "stat_length", "reflect_type"),
 }
 _DRAWERS_OF_FUNCTIONS: Mapping[tuple[str, str], Any] = {
     ("pad", "constant_values"): PARAMETERS["fill_value"],
+    ("pad", "end_values"): PARAMETERS["fill_value"],
+    ("pad", "stat_length"): lambda draw, *_: draw.one("None", "1", "2", "(1, 2)", "0"),
+    ("pad", "reflect_type"): lambda draw, *_: draw.one("'even'", "'odd'"),
+    ("pad", "mode"): lambda draw, *_: draw.one(
+        *("'constant'", "'edge'", "'wrap'", "'reflect'", "'symmetric'", "'linear_ramp'", "'maximum'"),
+        *("'minimum'", "'mean'", "'median'", "'empty'", "'full'"),
+    ),
     ("convolve", "mode"): lambda draw, *_: draw.one("'full'", "'same'", "'valid'"),
     ("interp", "right"): PARAMETERS["fill_value"],
     ("digitize", "bins"): lambda draw, *_: draw.one("[0, 1, 2]", "[0.5, 2.5]", "numpy.array([3, 1, 0])", "[1, 0, 2]"),
@@ -387,6 +441,12 @@ _SPECIAL: Mapping[str, Callable[[Arguments], tuple[list[str], list[str]]]] = {
     "einsum": _einsum,
     "lexsort": _lexsort,
 }
+
+
+def _rows_along(value: Any, axis: str) -> int:
+    """Returns the size of an axis that the array has, else 1."""
+    index = int(axis) if axis.lstrip("-").isdigit() else 0
+    return int(value.shape[index]) if -value.ndim <= index < value.ndim else 1
 
 
 def _size_of(value: Any) -> int:

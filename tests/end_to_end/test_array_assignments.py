@@ -248,23 +248,6 @@ def test_updates_take_elements_and_functions(client, on_mesh):
     same(before.set(X[0]), X)
 
 
-@pytest.mark.parametrize(
-    ("call", "shown"),
-    [
-        (lambda h: np.copyto(h, 1.0), "numpy.copyto"),
-        (lambda h: np.put(h, [0], 1.0), "numpy.put"),
-        (lambda h: np.place(h, MASK, 1.0), "numpy.place"),
-        (lambda h: np.putmask(h, MASK, 1.0), "numpy.putmask"),
-        (lambda h: np.add.at(h, 0, 1.0), "numpy.add.at"),
-    ],
-)
-def test_functions_that_change_arrays_are_refused(on_mesh, call, shown):
-    with pytest.raises(
-        TypeError, match=rf"{shown} does not change arrays on the mesh.*array\[key\] = values.*array\.at\[key\]"
-    ):
-        call(on_mesh(X))
-
-
 def test_an_array_of_this_process_takes_the_values_of_one_on_the_mesh(server):
     x = np.zeros(X.shape)
     with sc.connect(server.address) as copying:

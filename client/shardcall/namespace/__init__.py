@@ -27,19 +27,23 @@ from shardcall.namespace import (
     shapes,
     standard,
     statistics,
+    writing,
 )
 from shardcall.namespace.arithmetic import angle
 from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.contractions import einsum
 from shardcall.namespace.counting import interp, searchsorted
 from shardcall.namespace.fft import FftNamespace
+from shardcall.namespace.joins import concatenate, stack
 from shardcall.namespace.linalg import LinalgNamespace
+from shardcall.namespace.padding import pad
 from shardcall.namespace.searching import where
 from shardcall.namespace.standard import (
     argsort,
     astype,
     expand_dims,
     gradient,
+    mean,
     repeat,
     reshape,
     sort,
@@ -127,6 +131,10 @@ class Namespace(NamespaceBase):
     take_along_axis = take_along_axis
     squeeze = squeeze
     expand_dims = expand_dims
+    mean = mean
+    concatenate = concatenate
+    stack = stack
+    pad = pad
 
     # All others; `Final`, so that type checkers take the types of the functions.
     round: Final = arithmetic.round
@@ -267,6 +275,11 @@ class Namespace(NamespaceBase):
     logsumexp: Final = statistics.logsumexp
     softmax: Final = statistics.softmax
     log_softmax: Final = statistics.log_softmax
+    copyto: Final = writing.copyto
+    put: Final = writing.put
+    place: Final = writing.place
+    putmask: Final = writing.putmask
+    fill_diagonal: Final = writing.fill_diagonal
 
     # The names of the Python array API standard, where they are not NumPy's names.
     acos: Final = KernelMethods.arccos

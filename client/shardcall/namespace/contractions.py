@@ -125,26 +125,34 @@ def cross(
     axisc: int = -1,
     axis: int | None = None,
 ) -> Any:
-    """Returns the cross products of vectors of three elements, as ``numpy.cross``.
+    """Returns the cross products of vectors of three elements or two, as ``numpy.cross``.
+
+    A vector of two elements has 0 as its third one. Of two such vectors the third element of the product is returned.
 
     Args:
-        a: [..., 3] the first vectors.
-        b: [..., 3] the second vectors.
+        a: [..., 3] or [..., 2] the first vectors.
+        b: [..., 3] or [..., 2] the second vectors.
         axisa: the axis of a that holds a vector.
         axisb: the axis of b that holds a vector.
         axisc: the axis of the result that holds a vector.
         axis: all three.
 
     Raises:
-        ValueError: if the vectors do not have three elements.
+        ValueError: if the vectors have another number of elements.
     """
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = moveaxis(xp, a, axisa, 0), moveaxis(xp, b, axisb, 0)
-    if not type_of(a).shape[0] == type_of(b).shape[0] == 3:
-        raise ValueError(
-            f"vectors have {type_of(a).shape[0]} and {type_of(b).shape[0]} elements; cross takes vectors of 3"
-        )
+    sizes = type_of(a).shape[0], type_of(b).shape[0]
+    if not {*sizes} <= {2, 3}:
+        raise ValueError(f"vectors have {sizes[0]} and {sizes[1]} elements; cross takes vectors of 2 or 3")
+    if sizes == (2, 2):
+        of_a, of_b = ([xp.take(x, i, axis=0) for i in range(2)] for x in (a, b))
+        return xp.subtract(xp.multiply(of_a[0], of_b[1]), xp.multiply(of_a[1], of_b[0]))
+    a, b = (
+        x if size == 3 else xp.pad(x, [(0, 1), *[(0, 0)] * (type_of(x).ndim - 1)])
+        for x, size in zip((a, b), sizes, strict=True)
+    )
     of_a, of_b = _components(xp, a), _components(xp, b)
     parts = [
         xp.subtract(xp.multiply(of_a[i - 2], of_b[i - 1]), xp.multiply(of_a[i - 1], of_b[i - 2])) for i in range(3)

@@ -45,7 +45,25 @@ def searchsorted(  # with NumPy's fourth argument
                 f"sorter is {sorter_type} and a of shape {type_of(a).shape}; give an index for each element"
             )
         a = xp.take(a, sorter)
+    if "c" in (type_of(a).dtype.kind, type_of(v).dtype.kind) and type_of(a).ndim == 1:
+        return _complex_positions(xp, a, v, side)
     return xp.call("searchsorted", a, v, side=side, **options)
+
+
+def _complex_positions(xp: NamespaceBase, a: OperandLike, v: OperandLike, side: str) -> Any:
+    """Returns positions among complex numbers, by sorting both together, which keeps the sequence of equal ones."""
+    if side not in ("left", "right"):
+        raise ValueError(f"side={side!r} is not one of: left, right")
+    dtype, shape = np.result_type(type_of(a).dtype, type_of(v).dtype), type_of(v).shape
+    numbers = xp.reshape(converted(xp, v, dtype), -1)
+    count, size = type_of(numbers).shape[0], type_of(a).shape[0]
+    is_left = side == "left"
+    together = [numbers, converted(xp, a, dtype)] if is_left else [converted(xp, a, dtype), numbers]
+    permutation = xp.argsort(xp.concatenate(together))
+    ranks = xp.argsort(permutation)
+    before = xp.cumsum(xp.less(permutation, count) if is_left else xp.greater_equal(permutation, size), 0)
+    positions = part_of(ranks, slice(0, count) if is_left else slice(size, None))
+    return xp.reshape(xp.subtract(positions, xp.subtract(xp.take(before, positions), 1)), shape)
 
 
 def digitize(xp: NamespaceBase, x: OperandLike, bins: OperandLike, right: bool = False) -> Any:
@@ -103,17 +121,19 @@ def histogram_bin_edges(
 ) -> NDArray:  # fmt: skip
     """Returns the edges of a histogram, of this process, as ``numpy.histogram_bin_edges``.
 
-    It waits for the extremes of ``a`` if there is no range. ``bins`` is a number, or the edges, of this process.
+    It waits for the extremes of ``a`` if there is no range, and for ``bins``, a number or the edges, on the mesh.
 
     Raises:
-        TypeError: for the name of an estimator in place of a number of bins, and edges on the mesh.
+        TypeError: for the name of an estimator in place of a number of bins.
     """
     del weights
-    if isinstance(bins, str | ArrayProperties):
+    if isinstance(bins, str):
         raise TypeError(
-            f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges of this process. For "
-            "estimators call numpy.histogram_bin_edges(a.get(), bins)"
+            f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges. For estimators call "
+            "numpy.histogram_bin_edges(a.get(), bins)"
         )
+    if isinstance(bins, ArrayProperties):
+        bins = bins.__remote_array__().get()  # type: ignore[attr-defined]
     dtype = type_of(a).dtype
     if np.ndim(bins):
         return np.histogram_bin_edges(np.empty(0, dtype), bins)
@@ -132,7 +152,7 @@ def histogram(
 
     Args:
         a: [...] the numbers, real.
-        bins: the number of bins, or their edges, of this process.
+        bins: the number of bins, or their edges; those on the mesh are copied.
         range: the first and the last edge; None for the least and the greatest number, for which it waits.
         density: divide by the width of each bin and by the sum.
         weights: [...] what to add for each number; None for 1.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, namespace_of, part_of, type_of
+from shardcall.methods import KernelMethods
+from shardcall.namespace.base import NamespaceBase, converted, namespace_of, part_of, type_of
+from shardcall_core.types.element_types import parse_dtype
 
 
 def atleast_1d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
@@ -33,15 +36,64 @@ def atleast_3d(xp: NamespaceBase, *arrays: OperandLike) -> Any:
     return _reshaped(xp, arrays, shape)
 
 
-def hstack(xp: NamespaceBase, tup: Sequence[OperandLike]) -> Any:
+def concatenate(  # with NumPy's keywords
+    xp: NamespaceBase,
+    arrays: Sequence[OperandLike],
+    axis: SupportsIndex | None = 0,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    casting: Any = "same_kind",
+    **options: Any,
+) -> Any:
+    """Returns arrays joined along an axis, as ``numpy.concatenate``.
+
+    Args:
+        arrays: the arrays, of one shape but for the axis.
+        axis: the axis; None flattens the arrays.
+        dtype: the element type of the result; None for the one that the arrays have in common.
+        casting: the conversions to the element type that are allowed.
+        options: those of `Client.concatenate`.
+
+    Raises:
+        TypeError: for a conversion that ``casting`` does not allow.
+    """
+    return KernelMethods.concatenate(xp, _in_type(xp, arrays, dtype, casting), axis, **options)
+
+
+def stack(  # with NumPy's keywords
+    xp: NamespaceBase,
+    arrays: Sequence[OperandLike],
+    axis: SupportsIndex = 0,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    casting: Any = "same_kind",
+    **options: Any,
+) -> Any:
+    """Returns arrays joined along a new axis, as ``numpy.stack``; the keywords are those of `concatenate`."""
+    return KernelMethods.stack(xp, _in_type(xp, arrays, dtype, casting), axis, **options)
+
+
+def hstack(
+    xp: NamespaceBase,
+    tup: Sequence[OperandLike],
+    *,
+    dtype: npt.DTypeLike | None = None,
+    casting: Any = "same_kind",
+) -> Any:
     """Returns arrays joined along their second axis, their only one of vectors, as ``numpy.hstack``."""
     arrays = [atleast_1d(xp, array) for array in tup]
-    return xp.concatenate(arrays, 0 if type_of(arrays[0]).ndim == 1 else 1)
+    return concatenate(xp, arrays, 0 if type_of(arrays[0]).ndim == 1 else 1, dtype=dtype, casting=casting)
 
 
-def vstack(xp: NamespaceBase, tup: Sequence[OperandLike]) -> Any:
+def vstack(
+    xp: NamespaceBase,
+    tup: Sequence[OperandLike],
+    *,
+    dtype: npt.DTypeLike | None = None,
+    casting: Any = "same_kind",
+) -> Any:
     """Returns arrays joined along their first axis, vectors as rows, as ``numpy.vstack``."""
-    return xp.concatenate([atleast_2d(xp, array) for array in tup], 0)
+    return concatenate(xp, [atleast_2d(xp, array) for array in tup], 0, dtype=dtype, casting=casting)
 
 
 def dstack(xp: NamespaceBase, tup: Sequence[OperandLike]) -> Any:
@@ -138,6 +190,23 @@ def _reshaped(xp: NamespaceBase, arrays: Sequence[OperandLike], shape: Any) -> A
         as_it_is = array if isinstance(array, ArrayProperties) else np.asarray(array)
         results.append(as_it_is if sizes is None else namespace_of(xp, array).reshape(as_it_is, sizes))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _in_type(
+    xp: NamespaceBase, arrays: Sequence[OperandLike], dtype: npt.DTypeLike | None, casting: Any
+) -> Sequence[OperandLike]:
+    """Returns arrays in the element type of what is joined from them."""
+    if dtype is None and casting == "same_kind":
+        return arrays
+    types = [type_of(array).dtype for array in arrays]
+    target = np.result_type(*types) if dtype is None else parse_dtype(dtype)
+    for i, source in enumerate(types):
+        if not np.can_cast(source, target, casting):
+            raise TypeError(
+                f"arrays[{i}] is of {source.name} and the result of {target.name}, which the rule {casting!r} does "
+                "not allow"
+            )
+    return [converted(xp, array, target) for array in arrays]
 
 
 def _bounds(size: int, indices_or_sections: Any) -> list[int]:

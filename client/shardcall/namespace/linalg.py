@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import part_of, type_of
 from shardcall_core.types.tracebacks import shortened
+
+_NO_VALUE: Any = inspect.signature(np.linalg.pinv).parameters["rtol"].default
 
 
 class EighResult(NamedTuple):
@@ -111,7 +114,7 @@ class LinalgNamespace:
         result = QRResult(*self._xp.call("qr", _matrices(a), mode="reduced" if mode == "r" else mode, **options))
         return result.R if mode == "r" else result
 
-    def pinv(self, a: OperandLike, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    def pinv(self, a: OperandLike, rcond: Any = None, hermitian: bool = False, *, rtol: Any = _NO_VALUE) -> Any:
         """Returns the pseudo-inverses of matrices, as ``numpy.linalg.pinv``.
 
         Args:
@@ -119,11 +122,17 @@ class LinalgNamespace:
             rcond: singular values below that share of the largest one count as zero; None for 1e-15.
             hermitian: accepted as NumPy does; the result is the same.
             rtol: as ``rcond``, and None for the larger of M and N times the resolution of the element type.
+
+        Raises:
+            ValueError: for both ``rcond`` and ``rtol``.
         """
         xp, shape = self._xp, type_of(_matrices(a)).shape
+        if rcond is not None and rtol is not _NO_VALUE:
+            raise ValueError(f"rcond={rcond} and rtol={rtol}; give one of them")
         u, s, v = self.svd(a, full_matrices=False)
         if rcond is None:
-            rcond = 1e-15 if rtol is None else rtol
+            resolution = max(shape[-2:]) * float(np.finfo(type_of(s).dtype).eps)
+            rcond = 1e-15 if rtol is _NO_VALUE else resolution if rtol is None else rtol
         if not shape[-1] or not shape[-2]:
             return xp.broadcast_to(np.zeros((), type_of(u).dtype), (*shape[:-2], shape[-1], shape[-2]))
         cutoff = xp.multiply(xp.max(s, -1, keepdims=True), _with_axis(rcond))

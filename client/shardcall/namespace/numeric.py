@@ -134,16 +134,17 @@ def trapezoid(xp: NamespaceBase, y: OperandLike, x: OperandLike | None = None, d
 
     Args:
         y: [...] the values.
-        x: [points] or [...] the coordinates; None for points with distances of ``dx``.
+        x: [points] or [...] the coordinates, which broadcast to the values but for the axis, counted in their own
+            shape; None for points with distances of ``dx``.
         dx: the distance of the points.
         axis: the axis.
     """
-    ndim = type_of(y).ndim
+    ndim, along = type_of(y).ndim, axis
     axis = counted_axis(axis, ndim)
     step: Any = dx
     if x is not None:
         of_x = namespace_of(xp, x)
-        step = of_x.diff(x) if type_of(x).ndim == 1 else of_x.diff(x, axis=axis)
+        step = of_x.diff(x) if type_of(x).ndim == 1 else of_x.diff(x, axis=along)
         if type_of(x).ndim == 1:
             step = of_x.reshape(step, [-1 if i == axis % ndim else 1 for i in range(ndim)])
     after, before = (part_of(y, _along(ndim, axis, part)) for part in (slice(1, None), slice(None, -1)))

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, type_of
-from shardcall.namespace.statistics import can_be_nan, nanmean
+from shardcall.namespace.statistics import can_be_nan, matching_weights, nanmean
 from shardcall_core.types.arrays import NDArray
 
 
@@ -72,7 +73,7 @@ def nanmedian(xp: NamespaceBase, x: OperandLike, axis: Any = None, *, keepdims: 
 
 def quantile(
     xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
-    keepdims: bool = False,
+    keepdims: bool = False, weights: OperandLike | None = None,
 ) -> Any:  # fmt: skip
     """Returns quantiles over axes, as ``numpy.quantile``; NaN where there is one.
 
@@ -82,41 +83,53 @@ def quantile(
         axis: the axis or axes; None for all.
         method: one of NumPy's methods.
         keepdims: keep the reduced axes, with one element each.
+        weights: of the shape of ``x``, or of its axes ``axis``, for the method ``"inverted_cdf"``; None for equal ones.
+            Weights on the mesh are not checked; those whose sum is zero give the least element.
 
     Raises:
-        ValueError: for a quantile out of range, another method, and an array without elements.
+        ValueError: for a quantile out of range, another method, an array without elements, and weights of another
+            shape.
         TypeError: for quantiles on the mesh, and an array of complex numbers.
     """
-    return _quantiles(xp, x, q, _checked(q, 1), axis, method, keepdims)
+    return _quantiles(xp, x, q, _checked(q, 1), axis, method, keepdims, weights)
 
 
 def percentile(
     xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
-    keepdims: bool = False,
+    keepdims: bool = False, weights: OperandLike | None = None,
 ) -> Any:  # fmt: skip
     """Returns percentiles over axes, as ``numpy.percentile``; the arguments of `quantile`, ``q`` from 0 to 100."""
-    return _quantiles(xp, x, q, _checked(q, 100), axis, method, keepdims)
+    return _quantiles(xp, x, q, _checked(q, 100), axis, method, keepdims, weights)
 
 
 def nanquantile(
     xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
-    keepdims: bool = False,
+    keepdims: bool = False, weights: OperandLike | None = None,
 ) -> Any:  # fmt: skip
     """Returns quantiles of what is not NaN, as ``numpy.nanquantile``; the arguments are those of `quantile`."""
-    return _nanquantiles(xp, x, q, _checked(q, 1), axis, method, keepdims)
+    return _nanquantiles(xp, x, q, _checked(q, 1), axis, method, keepdims, weights)
 
 
 def nanpercentile(
     xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
-    keepdims: bool = False,
+    keepdims: bool = False, weights: OperandLike | None = None,
 ) -> Any:  # fmt: skip
     """Returns percentiles of what is not NaN, as ``numpy.nanpercentile``; the arguments of `percentile`."""
-    return _nanquantiles(xp, x, q, _checked(q, 100), axis, method, keepdims)
+    return _nanquantiles(xp, x, q, _checked(q, 100), axis, method, keepdims, weights)
 
 
 def _nanquantiles(
-    xp: NamespaceBase, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool
+    xp: NamespaceBase,
+    x: OperandLike,
+    q: Any,
+    at: NDArray,
+    axis: Any,
+    method: str,
+    keepdims: bool,
+    weights: OperandLike | None = None,
 ) -> Any:
+    if weights is not None:
+        return _weighted(xp, x, at, axis, method, keepdims, weights, with_nan=False)
     if 0 in type_of(x).shape:
         return nanmean(xp, x, axis, keepdims=keepdims)
     if not can_be_nan(x):
@@ -140,7 +153,18 @@ def _nanquantiles(
     return result if result.dtype == dtype else xp.astype(result, dtype)
 
 
-def _quantiles(xp: NamespaceBase, x: OperandLike, q: Any, at: NDArray, axis: Any, method: str, keepdims: bool) -> Any:
+def _quantiles(
+    xp: NamespaceBase,
+    x: OperandLike,
+    q: Any,
+    at: NDArray,
+    axis: Any,
+    method: str,
+    keepdims: bool,
+    weights: OperandLike | None = None,
+) -> Any:
+    if weights is not None:
+        return _weighted(xp, x, at, axis, method, keepdims, weights)
     _check_method(x, method)
     rows, shape = _rows(xp, x, axis, keepdims)
     count = type_of(rows).shape[-1]
@@ -156,6 +180,50 @@ def _quantiles(xp: NamespaceBase, x: OperandLike, q: Any, at: NDArray, axis: Any
         flat = _interpolated(xp, inner, flat, indices, method, weak)
     result = xp.transpose(_with_nan(xp, inner, flat), (type_of(flat).ndim - 1, *range(type_of(flat).ndim - 1)))
     return xp.reshape(result, (*indices.shape, *shape))
+
+
+def _weighted(
+    xp: NamespaceBase, x: OperandLike, at: NDArray, axis: Any, method: str, keepdims: bool, weights: OperandLike, *,
+    with_nan: bool = True,
+) -> Any:  # fmt: skip
+    """Returns quantiles of weighted elements: the first whose share of the sum of the weights, with those before."""
+    _check_method(x, method)
+    if method != "inverted_cdf":
+        raise ValueError(f"method={method!r} takes no weights; 'inverted_cdf' does")
+    factors = _weights_like(xp, x, axis, weights)
+    rows, shape = _rows(xp, x, axis, keepdims)
+    factors, count = _rows(xp, factors, axis, keepdims)[0], type_of(rows).shape[-1]
+    if not count:
+        raise ValueError("x has no elements along the axes; it has no quantiles")
+    if not with_nan and can_be_nan(x):
+        factors = xp.where(xp.isnan(rows), 0, factors)
+    permutation = xp.argsort(rows, -1)
+    inner, factors = (xp.take_along_axis(values, permutation, -1) for values in (rows, factors))
+    sums = xp.cumsum(factors, -1, np.float64)
+    shares = xp.divide(sums, xp.take(sums, np.array([-1]), -1))
+    shares = shares if at.dtype.kind != "f" else xp.astype(shares, at.dtype)
+    shares = xp.where(xp.equal(shares, 0), -1, shares)  # so that 0 is the share of the first with a weight
+    below = xp.less(xp.expand_dims(shares, -2), at.reshape(-1, 1).astype(type_of(shares).dtype))
+    indices = xp.minimum(xp.sum(below, -1), count - 1)
+    flat = xp.take_along_axis(inner, indices, -1)
+    values = _with_nan(xp, inner, flat) if with_nan else flat
+    last = type_of(flat).ndim - 1
+    return xp.reshape(xp.transpose(values, (last, *range(last))), (*at.shape, *shape))
+
+
+def _weights_like(xp: NamespaceBase, x: OperandLike, axis: Any, weights: OperandLike) -> Any:
+    """Returns weights of the shape of an array, those of this process checked."""
+    shape = type_of(x).shape
+    factors = matching_weights(xp, x, None if axis is None else normalize_axis_tuple(axis, len(shape)), weights)
+    if isinstance(factors, ArrayProperties):
+        return xp.broadcast_to(factors, shape)
+    if np.any(factors < 0):
+        raise ValueError("weights has negative numbers; give numbers of 0 or more")
+    factors = np.broadcast_to(factors, shape)
+    sums = np.sum(factors, axis if axis is None else normalize_axis_tuple(axis, len(shape)), np.float64)
+    if not np.all(np.isfinite(sums)) or not np.all(sums):
+        raise ValueError("weights has NaN or infinity, or all are zero; give others")
+    return factors
 
 
 def _interpolated(xp: NamespaceBase, inner: Any, before: Any, indices: NDArray, method: str, weak: bool) -> Any:
@@ -229,6 +297,8 @@ def _checked(q: Any, max_value: int) -> NDArray:
     at = np.true_divide(q, max_value) if max_value != 1 else np.asarray(q)
     if at.dtype.kind not in "biuf":
         raise TypeError(f"q is of {at.dtype.name}; give real numbers")
+    if at.ndim > 2:
+        raise ValueError(f"q is of shape {at.shape}; give two axes or fewer")
     if not np.all((at >= 0) & (at <= 1)):
         raise ValueError(f"q must be from 0 to {max_value}")
     return at if at.dtype.kind == "f" else at.astype(np.int64)  # of integers "linear" takes elements as they are

@@ -123,10 +123,28 @@ def logspace(
     endpoint: bool = True,
     base: Any = 10.0,
     dtype: npt.DTypeLike | None = None,
+    axis: int = 0,
     **to: Unpack[Destination],
 ) -> Any:
-    """Returns numbers whose logarithms are evenly spaced, as ``numpy.logspace``."""
-    result = xp.power(base, linspace(xp, start, stop, num, endpoint, **to))
+    """Returns numbers whose logarithms are evenly spaced, as ``numpy.logspace``.
+
+    Args:
+        start: the logarithm of the first number, or an array of them.
+        stop: the logarithm of the last number, or an array of them; with ``endpoint=False`` of the one after it.
+        num: how many.
+        endpoint: whether the last one is stop.
+        base: the base of the logarithms, or an array of them.
+        dtype: the element type; None for float64, or complex128.
+        axis: the axis of the result along which they are, if an argument is an array.
+        to: see `Destination`.
+    """
+    if ndim := np.ndim(base):
+        ndim = max(ndim, np.ndim(start), np.ndim(stop))
+        start, stop, base = (
+            values.reshape((1,) * (ndim - values.ndim) + values.shape) for values in map(_values, (start, stop, base))
+        )
+        base = np.expand_dims(base, axis)
+    result = xp.power(base, linspace(xp, start, stop, num, endpoint, axis=axis, **to))
     return result if dtype is None else xp.astype(result, dtype)
 
 

@@ -25,7 +25,8 @@ from shardcall.namespace.base import (
     with_axis,
 )
 from shardcall.namespace.destinations import check_device
-from shardcall_core.functions.element_types import is_float
+from shardcall.namespace.writing import check_mode, within
+from shardcall_core.functions.element_types import is_inexact
 from shardcall_core.types.element_types import parse_dtype
 
 Axes = int | Sequence[int] | None
@@ -114,30 +115,40 @@ def argsort(
 
 def var(
     xp: NamespaceBase, x: OperandLike, /, axis: Axes = None, *, dtype: npt.DTypeLike | None = None, ddof: float = 0,
-    correction: float | None = None, keepdims: bool = False, where: OperandLike | None = None, **options: Any,
+    correction: float | None = None, keepdims: bool = False, where: OperandLike | None = None,
+    mean: OperandLike | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Returns the variance over axes, as ``numpy.var``.
 
     Args:
         x: the array.
         axis: the axes; None for all.
-        dtype: the floating-point type of the result, in which it is computed if it is the wider one.
+        dtype: the floating-point or complex type of the result, in which it is computed if it is the wider one.
         ddof: what is subtracted from the number of elements; ``correction`` is its other name.
         correction: the same; None for ``ddof``.
         keepdims: whether the axes stay, with a size of 1.
         where: the elements to compute with; None for all.
+        mean: the mean, which broadcasts with the array; None to compute it.
         options: those of `Client.var`.
+
+    Raises:
+        ValueError: for both ``ddof`` and ``correction``.
     """
-    freedom = ddof if correction is None else correction
+    freedom = degrees_taken(ddof, correction)
+    if mean is not None:
+        return _about_mean(xp, x, mean, axis, dtype, freedom, keepdims, where)
     return _in_type(xp, KernelMethods.var, x, axis, dtype, ddof=freedom, keepdims=keepdims, where=where, **options)
 
 
 def std(
     xp: NamespaceBase, x: OperandLike, /, axis: Axes = None, *, dtype: npt.DTypeLike | None = None, ddof: float = 0,
-    correction: float | None = None, keepdims: bool = False, where: OperandLike | None = None, **options: Any,
+    correction: float | None = None, keepdims: bool = False, where: OperandLike | None = None,
+    mean: OperandLike | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Returns the standard deviation over axes, as ``numpy.std``; arguments are those of `var`."""
-    freedom = ddof if correction is None else correction
+    freedom = degrees_taken(ddof, correction)
+    if mean is not None:
+        return xp.sqrt(_about_mean(xp, x, mean, axis, dtype, freedom, keepdims, where))
     return _in_type(xp, KernelMethods.std, x, axis, dtype, ddof=freedom, keepdims=keepdims, where=where, **options)
 
 
@@ -148,11 +159,71 @@ def _in_type(
     if dtype is None:
         return function(xp, x, axis, **how)
     array_dtype, requested = type_of(x).dtype, parse_dtype(dtype)
-    if array_dtype.kind == "c" or not is_float(requested):
+    if array_dtype.kind == "c" and requested.kind != "c":
+        raise TypeError(f"dtype={requested.name} loses the imaginary part of {array_dtype.name}; give a complex type")
+    if not is_inexact(requested):
         raise TypeError(
             f"dtype={requested.name} and x is of {array_dtype.name}; give a floating-point type, for real numbers"
         )
     return xp.astype(function(xp, xp.astype(x, np.result_type(array_dtype, requested)), axis, **how), requested)
+
+
+def mean(
+    xp: NamespaceBase, x: OperandLike, axis: Axes = None, dtype: npt.DTypeLike | None = None, *,
+    keepdims: bool = False, where: OperandLike | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Returns the mean over axes, as ``numpy.mean``.
+
+    Args:
+        x: the array.
+        axis: the axes; None for all.
+        dtype: the element type of the result; of integers and bool, the sum in the type is divided, and its fraction
+            left out. None for that of x, and float64 for integers.
+        keepdims: whether the axes stay, with a size of 1.
+        where: the elements to compute with; None for all.
+        options: those of `Client.mean`.
+    """
+    if dtype is None or is_inexact(parse_dtype(dtype)) or options:
+        return KernelMethods.mean(xp, x, axis, dtype, keepdims=keepdims, where=where, **options)
+    result = parse_dtype(dtype)
+    total = xp.sum(converted(xp, x, result), axis, result, keepdims=keepdims, where=where)
+    quotient = xp.divide(total, _count(xp, x, axis, keepdims, where))
+    return xp.not_equal(quotient, 0) if result.kind == "b" else xp.astype(quotient, result)
+
+
+def degrees_taken(ddof: float, correction: Any) -> float:
+    """Returns what is subtracted from the number of elements, which has two names.
+
+    Raises:
+        ValueError: for both.
+    """
+    if correction is None:
+        return ddof
+    if ddof:
+        raise ValueError(f"ddof={ddof} and correction={correction}, which is its other name; give one of them")
+    return correction  # type: ignore[no-any-return]
+
+
+def _about_mean(
+    xp: NamespaceBase, x: OperandLike, mean: OperandLike, axis: Axes, dtype: npt.DTypeLike | None, freedom: float,
+    keepdims: bool, where: OperandLike | None,
+) -> Any:  # fmt: skip
+    """Returns the variance about a mean that is given."""
+    apart = xp.subtract(x, mean)
+    squares = xp.square(apart)
+    if type_of(apart).dtype.kind == "c":
+        squares = xp.add(xp.square(xp.real(apart)), xp.square(xp.imag(apart)))
+    in_float = np.float64 if squares.dtype.kind in "biu" else None
+    total = xp.sum(squares, axis, in_float, keepdims=keepdims, where=where)
+    divisor = xp.maximum(xp.subtract(_count(xp, x, axis, keepdims, where), freedom), 0)
+    quotient = xp.astype(xp.divide(total, divisor), type_of(total).dtype)
+    return quotient if dtype is None else xp.astype(quotient, dtype)
+
+
+def _count(xp: NamespaceBase, x: OperandLike, axis: Axes, keepdims: bool, where: OperandLike | None) -> Any:
+    """Returns how many elements a reduction takes."""
+    ones = xp.logical_or(x, True)
+    return xp.sum(ones, axis, np.int64, keepdims=keepdims, where=where)
 
 
 def nextafter(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /, **options: Any) -> Any:
@@ -198,16 +269,38 @@ def gradient(
 
 
 def take(
-    xp: NamespaceBase, x: OperandLike, indices: OperandLike, axis: SupportsIndex | None = None, **options: Any
+    xp: NamespaceBase,
+    x: OperandLike,
+    indices: OperandLike,
+    axis: SupportsIndex | None = None,
+    *,
+    mode: str = "raise",
+    **options: Any,
 ) -> Any:
-    """Returns the elements at indices along an axis, as ``numpy.take``; options are those of `Client.take`."""
+    """Returns the elements at indices along an axis, as ``numpy.take``.
+
+    Args:
+        x: the array.
+        indices: integers.
+        axis: the axis; None for the flattened array.
+        mode: what becomes of indices that there are not: ``"raise"``, ``"wrap"`` or ``"clip"``, which takes the first
+            element for negative ones.
+        options: those of `Client.take`.
+
+    Raises:
+        IndexError: for indices of this process that there are not; for those on the mesh when the result is read.
+        ValueError: for another mode.
+    """
+    check_mode(mode)
     here = array_of(np.int64(int(indices)) if isinstance(indices, float | complex) else indices)  # type: ignore[call-overload]
     if here.dtype.kind == "b" or not isinstance(indices, ArrayProperties | np.ndarray | np.generic):
         here = converted(xp, here, np.dtype(np.int64))  # an empty list, too, as NumPy does
     x = with_axis(xp, x, axis)
     shape = type_of(x).shape
-    if math.prod(here.shape) and not (math.prod(shape) if axis is None else shape[counted_axis(axis, len(shape))]):
+    size = math.prod(shape) if axis is None else shape[counted_axis(axis, len(shape))]
+    if math.prod(here.shape) and not size:
         raise IndexError(f"x is of shape {shape}, without elements along the axis; take none from it")
+    here = within(xp, here, size, mode) if size else here
     return KernelMethods.take(xp, x, here, axis, **options)
 
 
@@ -226,6 +319,8 @@ def take_along_axis(
         IndexError: for indices that are no integers.
     """
     check_indices(indices)
+    if axis is None and type_of(indices).ndim != 1:
+        raise ValueError(f"indices is of shape {type_of(indices).shape} and axis=None; give indices of one axis")
     x, axis = (KernelMethods.reshape(xp, x, -1), 0) if axis is None else (x, axis)
     return KernelMethods.take_along_axis(xp, x, indices, axis, **options)
 

@@ -12,6 +12,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, converted, namespace_of, type_of
+from shardcall.namespace.standard import degrees_taken
 from shardcall_core.functions.element_types import is_float, is_inexact
 from shardcall_core.functions.type_rules import loop
 from shardcall_core.types.element_types import parse_dtype
@@ -88,17 +89,19 @@ def nanmean(
 
 def nanvar(
     xp: NamespaceBase, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, ddof: float = 0, *,
-    keepdims: bool = False, where: OperandLike | None = None,
+    keepdims: bool = False, where: OperandLike | None = None, mean: OperandLike | None = None,
+    correction: float | None = None,
 ) -> Any:  # fmt: skip
     """Returns the variance over axes without NaN, as ``numpy.nanvar``; NaN for no more elements than ``ddof``."""
+    ddof = degrees_taken(ddof, correction)
     if dtype is not None:
         requested = parse_dtype(dtype)
         if not is_inexact(requested) or (type_of(x).dtype.kind == "c" and requested.kind != "c"):
             raise TypeError(f"dtype={requested.name} does not hold a variance of {type_of(x).dtype.name}")
         x = xp.astype(x, requested)
     if not can_be_nan(x):
-        return xp.var(x, axis, ddof=ddof, keepdims=keepdims, where=where)
-    mean = nanmean(xp, x, axis, keepdims=True, where=where)
+        return xp.var(x, axis, ddof=ddof, keepdims=keepdims, where=where, mean=mean)
+    mean = nanmean(xp, x, axis, keepdims=True, where=where) if mean is None else mean
     apart = xp.where(xp.isnan(x), 0, xp.subtract(x, mean))
     squares = xp.square(apart)
     if type_of(x).dtype.kind == "c":
@@ -110,10 +113,12 @@ def nanvar(
 
 def nanstd(
     xp: NamespaceBase, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, ddof: float = 0, *,
-    keepdims: bool = False, where: OperandLike | None = None,
+    keepdims: bool = False, where: OperandLike | None = None, mean: OperandLike | None = None,
+    correction: float | None = None,
 ) -> Any:  # fmt: skip
     """Returns the standard deviation over axes without NaN, as ``numpy.nanstd``."""
-    return xp.sqrt(nanvar(xp, x, axis, dtype, ddof, keepdims=keepdims, where=where))
+    how: dict[str, Any] = {"mean": mean, "correction": correction}
+    return xp.sqrt(nanvar(xp, x, axis, dtype, ddof, keepdims=keepdims, where=where, **how))
 
 
 def nancumsum(xp: NamespaceBase, x: OperandLike, axis: int | None = None, dtype: npt.DTypeLike | None = None) -> Any:
@@ -150,7 +155,7 @@ def average(
         mean = xp.mean(a, axis, keepdims=keepdims)
         count = math.prod(type_of(a).shape) // max(math.prod(type_of(mean).shape), 1)
         return (mean, _constant(xp, mean, count)) if returned else mean
-    factors = _weights(xp, a, axis, weights)
+    factors = matching_weights(xp, a, axis, weights)
     types = type_of(a).dtype, type_of(factors).dtype
     dtype = np.result_type(*types, np.float64) if types[0].kind in "biu" else loop("multiply", *types).result
     scale = namespace_of(xp, factors).sum(factors, axis, dtype, keepdims=keepdims)
@@ -289,7 +294,7 @@ def _comparable(xp: NamespaceBase, x: OperandLike, axis: int | None, lowest: flo
     return _filled(xp, x, lowest)
 
 
-def _weights(xp: NamespaceBase, a: OperandLike, axis: Any, weights: OperandLike) -> Any:
+def matching_weights(xp: NamespaceBase, a: OperandLike, axis: Any, weights: OperandLike) -> Any:
     """Returns weights that broadcast with the array."""
     shape, weights_shape = type_of(a).shape, type_of(weights).shape
     if weights_shape == shape:

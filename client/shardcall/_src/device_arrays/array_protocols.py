@@ -174,7 +174,8 @@ class ArrayProtocols(ArrayOperators):
         return _CPU
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
-        if not all(map(can_be_operand, inputs)):
+        operands = inputs if method != "at" else (inputs[0], *inputs[2:])  # without the index
+        if not all(map(can_be_operand, operands)):
             return NotImplemented
         return apply_ufunc(self._functions, ufunc, method, inputs, kwargs)
 

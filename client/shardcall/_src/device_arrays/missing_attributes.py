@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _FROM_VALUES = "the values are on the mesh: use get().{}, on a copy of them in this process"
 _INSTEAD: Mapping[str, str] = {
@@ -49,6 +49,20 @@ def unchangeable_attribute(array: object, name: str) -> AttributeError:
     instead = _ASSIGNED.get(name, "arrays on the mesh take no attributes")
     message = f"{name!r} of a {type(array).__name__} cannot be set; {instead}"
     return AttributeError(message, name=name, obj=array)
+
+
+def unsupported(what: str, near: Sequence[str] = ()) -> TypeError:
+    """Returns the error for a function or a keyword of NumPy that arrays on the mesh do not have.
+
+    Args:
+        what: its name.
+        near: similar names of functions that they have; the first is named.
+    """
+    similar = f"; {near[0]} does" if near else ""
+    return TypeError(
+        f"{what} does not run on the mesh{similar}; to run it in this process, pass array.get() in place of the array, "
+        "not in a traced function"
+    )
 
 
 def check_row_major(order: str | None) -> None:

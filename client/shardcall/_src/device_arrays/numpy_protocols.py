@@ -10,19 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.device_arrays.missing_attributes import check_row_major
+from shardcall._src.device_arrays import ufunc_methods
+from shardcall._src.device_arrays.change_targets import target_of
+from shardcall._src.device_arrays.missing_attributes import check_row_major, unsupported
 from shardcall._src.device_arrays.numpy_metadata import DESCRIBING
 from shardcall_core.functions.element_types import DType
-
-REDUCTIONS: Mapping[str, str] = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_and": "all",
-    "logical_or": "any",
-}
-"""The function that reduces by each ufunc."""
 
 ALIASES: Mapping[str, str] = {
     "amax": "max",
@@ -34,7 +26,14 @@ ALIASES: Mapping[str, str] = {
 }
 """The names of functions of NumPy that have other names here."""
 
-_ASSIGNING = ("copyto", "put", "place", "putmask", "fill_diagonal")
+_CHANGING = ("copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis")
+_TO_ANY_TYPE = frozenset(
+    (
+        *("sum", "prod", "max", "amax", "min", "amin", "mean", "median", "var", "cumsum", "cumprod", "trace"),
+        *("nansum", "nanprod", "nanmax", "nanmin", "nancumsum", "nancumprod"),
+    )
+)
+"""Functions whose results NumPy converts to the type of ``out``, whatever is lost."""
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 _RENAMED = {"a_min": "min", "a_max": "max"}  # the bounds of clip
 _WITHOUT_EFFECT = ("subok", "overwrite_input", "optimize")
@@ -64,24 +63,27 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     Raises:
         TypeError: for ufuncs and keywords that arrays on the mesh do not have.
     """
-    out, casting = kwargs.pop("out", ()), kwargs.pop("casting", "same_kind")
+    name = f"numpy.{ufunc.__name__}"
+    if method == "at":
+        return ufunc_methods.at(functions, ufunc, *inputs)
+    if method == "outer":
+        return apply_ufunc(functions, ufunc, "__call__", ufunc_methods.outer_operands(ufunc, *inputs), kwargs)
+    out, casting, where = kwargs.pop("out", ()), kwargs.pop("casting", "same_kind"), True
     if method == "__call__":
-        dtype = kwargs.pop("dtype", None)
+        dtype, where = kwargs.pop("dtype", None), kwargs.pop("where", True)
         if dtype is not None or casting != "same_kind" or ufunc is np.fabs:  # which is absolute of inexact types alone
             inputs = _converted(functions, ufunc, inputs, None if dtype is None else np.dtype(dtype), casting)
-        run = _function(functions, ufunc.__name__, f"numpy.{ufunc.__name__}")
-    elif method == "reduce" and ufunc.__name__ in REDUCTIONS:
-        run = getattr(functions, REDUCTIONS[ufunc.__name__])
-        kwargs.setdefault("axis", 0)
-    elif method == "accumulate" and ufunc is np.add:
-        run = functions.cumsum
-        kwargs.setdefault("axis", 0)
-    elif method == "at":
-        raise _assigning(f"numpy.{ufunc.__name__}.at")
+        if where is not True:
+            where = _mask(where)
+            inputs = _without_refused(functions, ufunc, inputs, where)
+        run = _function(functions, ufunc.__name__, name)
+        results = run(*inputs, **_options(name, run, kwargs))
     else:
-        raise _unsupported(f"numpy.{ufunc.__name__}.{method}")
-    results = run(*inputs, **_options(f"numpy.{ufunc.__name__}", run, kwargs))
-    return _assign(results, out, casting) if any(array is not None for array in out) else results
+        run, casting = getattr(ufunc_methods, method), "unsafe"
+        results = run(functions, ufunc, *inputs, **_options(f"{name}.{method}", run, kwargs))
+    if any(target is not None for target in out):
+        return _assign(functions, results, out, casting, where)
+    return results if where is True else _masked(functions, results, where)
 
 
 def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -94,10 +96,8 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
         TypeError: for functions and keywords that arrays on the mesh do not have.
     """
     name = f"{function.__module__}.{function.__name__}"
-    if function.__name__ in _ASSIGNING:
-        if function is np.copyto and isinstance(args[0], np.ndarray) and not kwargs and len(args) == 2:
-            return _assign(args[1], args[:1])
-        raise _assigning(name)
+    if function.__name__ in _CHANGING and isinstance(args[0] if args else next(iter(kwargs.values())), np.ndarray):
+        return function(*map(_in_this_process, args), **{key: _in_this_process(x) for key, x in kwargs.items()})
     if function in DESCRIBING and (described := DESCRIBING[function](*args, **kwargs)) is not NotImplemented:
         return described
     run = _function(functions, name.removeprefix("numpy."), name)
@@ -105,15 +105,18 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     out = named.pop("out", None)
     if out is not None and not isinstance(out, tuple):
         out = (out,)
+    if out and named.get("dtype") is not None and function.__name__ in ("concatenate", "stack"):
+        raise TypeError(f"{name} takes out or dtype, and got both")
     if out and "dtype" in _parameters(run)[0] and named.get("dtype") is None:
         named["dtype"] = _type_of_sums(positional[0], out[0])
+    casting = "unsafe" if function.__name__ in _TO_ANY_TYPE else named.get("casting", "same_kind")
     results = run(*positional, **_options(name, run, named))
     if out is None:
         return results
     for result, target in zip(results if isinstance(results, tuple) else (results,), out, strict=True):
-        if isinstance(target, np.ndarray) and target.shape != result.shape:
+        if target is not None and np.shape(target) != result.shape:
             raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")
-    return _assign(results, out)
+    return _assign(functions, results, out, casting)
 
 
 def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
@@ -125,7 +128,7 @@ def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
         names = [name for name in dir(namespace) if not name.startswith("_")]
     name = ALIASES.get(name, name)
     if name not in names:
-        raise _unsupported(shown, get_close_matches(name, names, n=1, cutoff=0.7))
+        raise unsupported(shown, get_close_matches(name, names, n=1, cutoff=0.7))
     return getattr(namespace, name)  # type: ignore[no-any-return]
 
 
@@ -202,17 +205,18 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
         check_row_major(named.pop("order"))
     accepted, _ = _parameters(run)
     for name, value in list(named.items()):
-        if any(_is_default(value, default) for default in _DEFAULTS.get(name, ())):
+        is_neutral = any(_is_default(value, default) for default in _DEFAULTS.get(name, ()))
+        if is_neutral and (name != "casting" or name not in accepted):
             del named[name]
         elif name not in accepted:
-            raise _unsupported(f"{shown} with {name}=")
+            raise unsupported(f"{shown} with {name}=")
     return named
 
 
 def _type_of_sums(x: Any, out: Any) -> DType | None:
     """Returns the type in which NumPy adds the elements of an array for a target; None for its own."""
     dtype = getattr(x, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "fc" or not isinstance(out, np.ndarray):
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "fc" or not hasattr(out, "dtype"):
         return None
     return out.dtype if np.can_cast(dtype, out.dtype, "safe") else None
 
@@ -244,32 +248,51 @@ def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DT
     ]
 
 
-def _assign(results: Any, out: Sequence[Any], casting: Any = "same_kind") -> Any:
-    """Copies results to arrays of this process, and returns these; a result for which there is None stays."""
+def _assign(functions: Any, results: Any, out: Sequence[Any], casting: Any = "same_kind", where: Any = True) -> Any:
+    """Copies results to other arrays, and returns these; a result for which there is None stays."""
     several = results if isinstance(results, tuple) else (results,)
-    assigned = []
+    outputs = []
     for result, target in zip(several, out, strict=True):
-        if not isinstance(target, np.ndarray | None):
-            raise TypeError(
-                f"out is {type(target).__name__}, and functions of NumPy write to arrays of this process alone; assign "
-                "the result to the elements of an array on the mesh, array[...] = result, or write array += b"
-            )
-        if target is not None:
-            np.copyto(target, result.to_numpy(), casting=casting)
-        assigned.append(result if target is None else target)
-    return assigned[0] if len(assigned) == 1 else tuple(assigned)
+        if target is None:
+            outputs.append(result if where is True else _masked(functions, result, where))
+            continue
+        if isinstance(target, np.ndarray):
+            np.copyto(target, _in_this_process(result), casting=casting, where=_in_this_process(where))
+        else:
+            target_of(target, "out=")
+            if not np.can_cast(result.dtype, target.dtype, casting):
+                raise TypeError(
+                    f"the result is of {result.dtype.name} and out of {target.dtype.name}, which the rule {casting!r} "
+                    "does not allow"
+                )
+            functions.copyto(target, result, "unsafe", where)
+        outputs.append(target)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _assigning(what: str) -> TypeError:
-    return TypeError(
-        f"{what} does not change arrays on the mesh; assign to elements, array[key] = values, or use array.at[key], "
-        "which returns a new array"
-    )
+def _mask(where: Any) -> Any:
+    """Returns where a ufunc computes, as an array of bool."""
+    mask = where if ufunc_methods.is_remote(where) else np.asarray(where)
+    if mask.dtype == np.bool_:
+        return mask
+    if ufunc_methods.is_remote(where) or isinstance(where, np.ndarray):
+        raise TypeError(f"where is of {mask.dtype.name}; give a mask of bool")
+    return mask.astype(np.bool_)
 
 
-def _unsupported(what: str, near: Sequence[str] = ()) -> TypeError:
-    similar = f"; {near[0]} does" if near else ""
-    return TypeError(
-        f"{what} does not run on the mesh{similar}; to run it in this process, pass array.get() in place of the array, "
-        "not in a traced function"
-    )
+def _without_refused(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], where: Any) -> Sequence[Any]:
+    """Returns the inputs of a ufunc, without the negative exponents of integers where it does not compute."""
+    if ufunc is not np.power or getattr(inputs[1], "dtype", np.asarray(1.0).dtype).kind not in "iu":
+        return inputs
+    return inputs[0], functions.where(where, inputs[1], np.ones((), inputs[1].dtype))
+
+
+def _masked(functions: Any, results: Any, where: Any) -> Any:
+    """Returns results with 0 where a ufunc does not compute, whose elements NumPy leaves as they are in memory."""
+    if isinstance(results, tuple):
+        return tuple(_masked(functions, result, where) for result in results)
+    return functions.where(where, results, np.zeros((), results.dtype))
+
+
+def _in_this_process(value: Any) -> Any:
+    return value.to_numpy() if ufunc_methods.is_remote(value) else value
