@@ -13,6 +13,7 @@ from shardcall_core.functions import (
     layout_rules,
     rows_fft,
     rows_linalg,
+    rows_special,
     rows_statistics,
     shape_rules,
     type_rules,
@@ -150,6 +151,7 @@ def _functions() -> Iterator[Function]:
     yield from _elements()
     yield from _updates()
     yield from rows_linalg.rows()
+    yield from rows_special.rows()
 
 
 def _layouts() -> Iterator[Function]:
