@@ -18,8 +18,9 @@ def same(made, wanted, tolerance=None):
     """Compares types, shapes and values; floats within a share of the largest value."""
     made, wanted = leaves(made), leaves(wanted)
     assert len(made) == len(wanted)
-    for ours, theirs in zip(made, wanted, strict=True):
-        ours, theirs = np.asarray(ours.get() if isinstance(ours, sc.RemoteArray) else ours), np.asarray(theirs)
+    for result, expected in zip(made, wanted, strict=True):
+        ours = np.asarray(result.get() if isinstance(result, sc.RemoteArray) else result)
+        theirs = np.asarray(expected)
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         share = (1e-5 if theirs.dtype in (np.float32, np.complex64) else 1e-11) if tolerance is None else tolerance
         finite = np.abs(theirs[np.isfinite(theirs)]) if theirs.dtype.kind in "fc" else np.zeros(0)

@@ -38,7 +38,7 @@ LONG = {
     "ldexp of float16": (lambda x: np.ldexp(x, np.int32(-3)), X.astype(np.float16)),
     "frexp of integers": (np.frexp, I.astype(np.int8)),
     "frexp of small numbers": (np.frexp, X * 1e-300),
-    "isreal": (np.isreal, C * [1, 0] * 3 if C.size == 2 else np.where(X[:, 0] > 0, C, 1)),
+    "isreal": (np.isreal, np.where(X[:, 0] > 0, C, 1)),
     "isreal of reals": (np.isreal, X),
     "iscomplex of reals": (np.iscomplex, I),
 }
@@ -72,10 +72,10 @@ def test_elements_of_traced_functions(own):
 def test_wrong_arguments_are_refused(own):
     h = own.put(X, mesh=MESH)
     for call, error in (
-        (lambda x: np.packbits(x), TypeError),
+        (np.packbits, TypeError),
         (lambda x: np.packbits(x > 0, bitorder="x"), ValueError),
         (lambda x: np.packbits(x > 0, axis=2), np.exceptions.AxisError),
-        (lambda x: np.unpackbits(x), TypeError),
+        (np.unpackbits, TypeError),
         (lambda x: np.unpackbits(x.astype(np.uint8), count=-1000), ValueError),
         (lambda x: np.ldexp(x, 1.5), TypeError),
         (lambda x: np.frexp(x * 1j), TypeError),

@@ -30,7 +30,6 @@ LONG = {
     "poly of integers": (np.poly, np.array([1, 2, 3])),
     "poly of a matrix": (np.poly, M),
     "poly of many": (np.poly, np.linspace(0, 1, 20)),
-    "poly of a number": (np.poly, np.float64(3)),
     "poly of float32": (np.poly, V[:3].astype("f")),
     "roots of complex": (lambda x: np.sort_complex(np.roots(x)), V[:4] * 1j + 1),
     "no roots": (np.roots, np.array([0, 3.0])),
@@ -86,10 +85,10 @@ def test_polynomials_of_traced_functions(own):
 def test_wrong_arguments_are_refused(own):
     h = own.put(X, mesh=MESH)
     for call, error in (
-        (lambda x: np.vander(x), ValueError),
+        (np.vander, ValueError),
         (lambda x: np.vander(x[0], -1), ValueError),
-        (lambda x: np.poly(x), ValueError),
-        (lambda x: np.roots(x), ValueError),
+        (np.poly, ValueError),
+        (np.roots, ValueError),
         (lambda x: np.polymul(x, [1]), ValueError),
         (lambda x: np.polyder(x, -1), ValueError),
         (lambda x: np.polyint(x, -1), ValueError),

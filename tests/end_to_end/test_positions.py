@@ -28,7 +28,6 @@ LONG = {
     "block of one list": (lambda x: np.block([x, 3.0]), X[:, 0]),
     "block of three": (lambda x: np.block([[[x, x]]]), X),
     "block of an array": (np.block, X),
-    "row_stack": (lambda x: np.vstack([x, x]), X),
     "histogramdd of columns": (
         lambda x: np.histogramdd((x, x[::-1]), bins=4, density=True, weights=np.abs(x)),
         X[:, 0],
