@@ -31,6 +31,8 @@ def same(ours, expected):
 SHORT = {
     "inv": np.linalg.inv,
     "slogdet": np.linalg.slogdet,
+    "eig": lambda x: np.linalg.eig(x[0]).eigenvalues.sum(),
+    "eigvals, real": lambda x: np.sort(np.linalg.eigvals(x @ x.mT) if x.dtype.kind != "c" else x.real[0, 0]),
     "solve": lambda x: np.linalg.solve(x, X[..., 0:2]),
     "pinv": np.linalg.pinv,
     "norm": lambda x: np.linalg.norm(x, axis=1),
@@ -131,3 +133,43 @@ def test_matrices_without_a_result_are_refused(client):
     ):
         with pytest.raises(ValueError, match=says):
             call()
+
+
+MATRIX = X[0] + 1j * X[1]
+SOLUTIONS = {
+    "triangular": lambda linalg, put: linalg.solve_triangular(put(X[0]), X[1]),
+    "lower": lambda linalg, put: linalg.solve_triangular(put(X[0]), X[1, 0], lower=True, trans=1, unit_diagonal=True),
+    "of a batch": lambda linalg, put: linalg.solve_triangular(put(X), X[1], trans="T"),
+    "of complex numbers": lambda linalg, put: linalg.solve_triangular(put(MATRIX), X[1], trans="C", lower=True),
+    "Cholesky": lambda linalg, put: linalg.cho_solve(linalg.cho_factor(put(X[0] @ X[0].T)), X[1]),
+    "Cholesky, lower": lambda linalg, put: linalg.cho_solve(
+        linalg.cho_factor(put(MATRIX @ np.conj(MATRIX.T)), True), X[1, 0]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_solutions_are_scipys(own, name):
+    scipy = pytest.importorskip("scipy.linalg")
+    made = SOLUTIONS[name](own.xp.linalg, lambda x: own.put(x, mesh={"x": 8}))
+    same(made, SOLUTIONS[name](scipy, lambda x: x))
+
+
+def test_singular_triangles_and_other_transposes_are_refused(own):
+    h = own.put(np.triu(np.ones((4, 4)), 1), mesh={"x": 2})
+    with pytest.raises(np.linalg.LinAlgError, match="zero on the diagonal"):
+        own.xp.linalg.solve_triangular(h, np.ones(4)).get()
+    with pytest.raises(ValueError, match="trans='X'"):
+        own.xp.linalg.solve_triangular(h, np.ones(4), trans="X")
+
+
+def test_eigenvalues_of_general_matrices(own):
+    h = own.put(np.diag(np.arange(5.0)), mesh={"x": 8})
+    values, vectors = np.linalg.eig(h)
+    assert values.dtype == vectors.dtype == np.float64
+    same(np.sort(values), np.arange(5.0))
+    assert np.linalg.eigvals(own.put(np.array([[0, 1.0], [-1, 0]]))).dtype == np.complex128
+    with pytest.raises(np.linalg.LinAlgError, match="do not converge"):
+        np.linalg.eigvals(own.put(np.full((2, 2), np.nan) * 1j)).get()
+    with pytest.raises(sc.TracingError):
+        own.jit(np.linalg.eigvals).trace(np.eye(3))

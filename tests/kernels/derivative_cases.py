@@ -180,6 +180,12 @@ _OTHERS: dict[str, list[Call]] = {
     "det": [([matrices(2, 3, 3)], {})],
     "slogdet": [([matrices(3, 3)], {})],
     "solve": [([matrices(2, 3, 3), normal(3)], {}), ([matrices(3, 3), normal(3, 2)], {})],
+    "solve_triangular": [
+        ([matrices(2, 3, 3), normal(3)], {"lower": True}),
+        ([matrices(3, 3), normal(3, 2)], {"trans": "T", "unit_diagonal": True}),
+    ],
+    "erf": [([normal(*SMALL)], {})],
+    "gammaln": [([positive(*SMALL)], {})],
     "eigh": [([matrices(3, 3)], {})],
     "eigvalsh": [([matrices(2, 3, 3)], {"UPLO": "U"})],
     "svd": [([matrices(4, 3)], {"full_matrices": False})],

@@ -133,6 +133,38 @@ def test_solutions_of_broadcast_batches(run, values):
     close(run(KERNELS["solve"], x, b, mesh={"x": 3}), np.linalg.solve(x, b))
 
 
+@pytest.mark.parametrize(("mesh", "spec"), SHORT)
+@pytest.mark.parametrize("kind", ["float32", pytest.param("complex128", marks=pytest.mark.long)])
+def test_eigenvalues_of_general_matrices_are_numpys(run, values, mesh, spec, kind):
+    x = matrices(values, (5, 6, 6), kind)
+    how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan}
+    found, vectors = run(KERNELS["eig"], x, **how)
+    wanted = np.linalg.eigvals(x).astype(found.dtype)
+    close(np.sort_complex(found.round(4)), np.sort_complex(wanted.round(4)))
+    close(vectors * found[..., None, :], x @ vectors)
+    close(np.linalg.norm(vectors, axis=-2), np.ones((5, 6), x.real.dtype))
+    close(np.sort_complex(run(KERNELS["eigvals"], x, **how).round(4)), np.sort_complex(wanted.round(4)))
+
+
+TRIANGLES = [
+    {"lower": True},
+    {"trans": "T", "unit_diagonal": True},
+    pytest.param({"lower": True, "trans": "C"}, marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("how", TRIANGLES)
+@pytest.mark.parametrize(("mesh", "spec"), SHORT)
+@pytest.mark.parametrize("shape", [(6,), pytest.param((5, 6, 2), marks=pytest.mark.long)])
+def test_solutions_of_triangular_matrices(run, values, mesh, spec, shape, how):
+    x, b = matrices(values, (5, 6, 6), "complex128"), values.normal(shape, np.float32)
+    read = np.tril(x) if how.get("lower") else np.triu(x)
+    if how.get("unit_diagonal"):
+        read = np.where(np.eye(6) == 1, 1, read)
+    read = {"N": read, "T": read.mT, "C": np.conj(read.mT)}[how.get("trans", "N")]
+    close(run(KERNELS["solve_triangular"], x, b, mesh=mesh, in_specs=[spec], **how), np.linalg.solve(read, b))
+
+
 @pytest.mark.parametrize(("upper", "name"), pairs_of([False, True], ["cholesky", "eigvalsh"]))
 def test_only_one_triangle_is_read(run, values, upper, name):
     x = positive(matrices(values, (5, 5), "complex128"))

@@ -11,18 +11,23 @@ import numpy as np
 from shardcall.methods import KernelMethods
 from shardcall.namespace import (
     arithmetic,
+    callables,
     contractions,
     control_flow,
     counting,
     creation,
+    elements,
     indexing,
     inspection,
     joins,
     numeric,
+    polynomials,
+    positions,
     quantiles,
     ranges,
     searching,
     selection,
+    set_operations,
     sets,
     shapes,
     standard,
@@ -36,8 +41,10 @@ from shardcall.namespace.counting import interp, searchsorted
 from shardcall.namespace.fft import FftNamespace
 from shardcall.namespace.joins import concatenate, stack
 from shardcall.namespace.linalg import LinalgNamespace
+from shardcall.namespace.ndimage import NdimageNamespace
 from shardcall.namespace.padding import pad
 from shardcall.namespace.searching import where
+from shardcall.namespace.special import SpecialNamespace
 from shardcall.namespace.standard import (
     argsort,
     astype,
@@ -108,6 +115,16 @@ class Namespace(NamespaceBase):
         return LinalgNamespace(self)
 
     @property
+    def ndimage(self) -> NdimageNamespace:
+        """Filters of images."""
+        return NdimageNamespace(self)
+
+    @property
+    def special(self) -> SpecialNamespace:
+        """Functions of mathematical physics and statistics."""
+        return SpecialNamespace(self)
+
+    @property
     def function_names(self) -> frozenset[str]:
         """The names of the functions."""
         return _NAMES
@@ -139,6 +156,9 @@ class Namespace(NamespaceBase):
     # All others; `Final`, so that type checkers take the types of the functions.
     round: Final = arithmetic.round
     ptp: Final = arithmetic.ptp
+    apply_along_axis: Final = callables.apply_along_axis
+    apply_over_axes: Final = callables.apply_over_axes
+    piecewise: Final = callables.piecewise
     count_nonzero: Final = arithmetic.count_nonzero
     isclose: Final = arithmetic.isclose
     allclose: Final = arithmetic.allclose
@@ -161,6 +181,7 @@ class Namespace(NamespaceBase):
     histogram_bin_edges: Final = counting.histogram_bin_edges
     histogram: Final = counting.histogram
     histogram2d: Final = counting.histogram2d
+    histogramdd: Final = counting.histogramdd
     full: Final = creation.full
     zeros: Final = creation.zeros
     ones: Final = creation.ones
@@ -177,6 +198,14 @@ class Namespace(NamespaceBase):
     from_dlpack: Final = creation.from_dlpack
     meshgrid: Final = creation.meshgrid
     fromfunction: Final = creation.fromfunction
+    ldexp: Final = elements.ldexp
+    frexp: Final = elements.frexp
+    isreal: Final = elements.isreal
+    iscomplex: Final = elements.iscomplex
+    real_if_close: Final = elements.real_if_close
+    sort_complex: Final = elements.sort_complex
+    packbits: Final = elements.packbits
+    unpackbits: Final = elements.unpackbits
     getitem: Final = indexing.getitem
     setitem: Final = indexing.setitem
     update: Final = indexing.update
@@ -191,6 +220,7 @@ class Namespace(NamespaceBase):
     atleast_3d: Final = joins.atleast_3d
     hstack: Final = joins.hstack
     vstack: Final = joins.vstack
+    row_stack: Final = joins.vstack
     dstack: Final = joins.dstack
     column_stack: Final = joins.column_stack
     array_split: Final = joins.array_split
@@ -211,9 +241,25 @@ class Namespace(NamespaceBase):
     sinc: Final = numeric.sinc
     cumulative_sum: Final = numeric.cumulative_sum
     cumulative_prod: Final = numeric.cumulative_prod
+    correlate: Final = numeric.correlate
     trapezoid: Final = numeric.trapezoid
     ediff1d: Final = numeric.ediff1d
     unwrap: Final = numeric.unwrap
+    vander: Final = polynomials.vander
+    poly: Final = polynomials.poly
+    roots: Final = polynomials.roots
+    polyval: Final = polynomials.polyval
+    polyadd: Final = polynomials.polyadd
+    polysub: Final = polynomials.polysub
+    polymul: Final = polynomials.polymul
+    polydiv: Final = polynomials.polydiv
+    polyder: Final = polynomials.polyder
+    polyint: Final = polynomials.polyint
+    polyfit: Final = polynomials.polyfit
+    choose: Final = positions.choose
+    ravel_multi_index: Final = positions.ravel_multi_index
+    diag_indices_from: Final = positions.diag_indices_from
+    block: Final = positions.block
     median: Final = quantiles.median
     nanmedian: Final = quantiles.nanmedian
     quantile: Final = quantiles.quantile
@@ -242,6 +288,10 @@ class Namespace(NamespaceBase):
     unravel_index: Final = selection.unravel_index
     partition: Final = selection.partition
     argpartition: Final = selection.argpartition
+    union1d: Final = set_operations.union1d
+    intersect1d: Final = set_operations.intersect1d
+    setdiff1d: Final = set_operations.setdiff1d
+    setxor1d: Final = set_operations.setxor1d
     unique_all: Final = sets.unique_all
     unique_counts: Final = sets.unique_counts
     unique_inverse: Final = sets.unique_inverse

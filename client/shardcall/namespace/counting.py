@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -212,6 +215,51 @@ def histogram2d(
         areas = np.multiply.outer(*map(np.diff, edges))
         counts = xp.divide(xp.divide(counts, areas), xp.sum(counts))
     return counts, *edges
+
+
+def histogramdd(
+    xp: NamespaceBase, sample: Any, bins: Any = 10, range: Any = None,  # noqa: A002  # NumPy's name
+    density: bool | None = None, weights: OperandLike | None = None,
+) -> tuple[Any, tuple[NDArray, ...]]:  # fmt: skip
+    """Returns how many points are in each bin of a space, and the edges of the bins, as ``numpy.histogramdd``.
+
+    Args:
+        sample: [points, D] the coordinates, real; or a sequence of D arrays [points].
+        bins: the number of bins along all axes, or for each axis a number, or edges of this process.
+        range: the first and the last edge along each axis; None for the least and the greatest coordinates, for
+            which it waits.
+        density: divide by the volume of each bin and by the sum.
+        weights: [points] what to add for each point; None for 1.
+
+    Returns:
+        The counts, with an axis for each of the D, in float64, on the mesh, and the edges, of this process.
+
+    Raises:
+        ValueError: for other numbers of bins and ranges than there are axes.
+    """
+    is_table = hasattr(sample, "shape") and type_of(sample).ndim == 2
+    points = sample.T if is_table else [sample] if hasattr(sample, "shape") else sample
+    axes = [points[i] for i in builtins.range(len(points))]
+    count = len(axes)
+    of_axes = [bins] * count if not hasattr(bins, "__len__") else [*bins]
+    ranges = [None] * count if range is None else [*range]
+    if len(of_axes) != count or len(ranges) != count:
+        raise ValueError(f"{count} axes, {len(of_axes)} of bins and {len(ranges)} ranges; give one for each axis")
+    edges = tuple(histogram_bin_edges(xp, *each) for each in zip(axes, of_axes, ranges, strict=True))
+    sizes = [len(of_axis) - 1 for of_axis in edges]
+    flat: Any = 0
+    is_inside: Any = True
+    for at, of_axis, size in zip(axes, edges, sizes, strict=True):
+        index = _bins(xp, at, of_axis)
+        inside = xp.logical_and(xp.greater_equal(index, 0), xp.less(index, size))
+        is_inside = xp.logical_and(is_inside, inside)
+        flat = xp.add(xp.multiply(flat, size), index)
+    sums = _sums(xp, xp.where(is_inside, flat, -1), weights, math.prod(sizes))
+    counts = xp.reshape(converted(xp, sums, np.dtype(np.float64)), sizes)
+    if density:
+        volumes = functools.reduce(np.multiply.outer, map(np.diff, edges))
+        counts = xp.divide(xp.divide(counts, volumes), xp.sum(counts))
+    return counts, edges
 
 
 def _bins(xp: NamespaceBase, x: Any, edges: NDArray) -> Any:

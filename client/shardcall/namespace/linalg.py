@@ -26,6 +26,13 @@ class EighResult(NamedTuple):
     eigenvectors: Any
 
 
+class EigResult(NamedTuple):
+    """The result of `LinalgNamespace.eig`, as ``numpy.linalg.eig`` has it."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
 class QRResult(NamedTuple):
     """The result of `LinalgNamespace.qr`, as ``numpy.linalg.qr`` has it."""
 
@@ -92,6 +99,75 @@ class LinalgNamespace:
     def eigvalsh(self, a: OperandLike, UPLO: str = "L", **options: Any) -> Any:  # noqa: N803  # NumPy's name
         """Returns the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``."""
         return self._xp.call("eigvalsh", _square(a), UPLO=UPLO.upper(), **options)
+
+    def eig(self, a: OperandLike, **options: Any) -> EigResult:
+        """Returns the eigenvalues and eigenvectors of matrices, as ``numpy.linalg.eig``; on CPUs alone.
+
+        They are complex, but of real matrices all of whose eigenvalues are real, for which it waits.
+        """
+        values, vectors = self._xp.call("eig", _square(a), **options)
+        if self._all_real(a, values):
+            return EigResult(self._xp.real(values), self._xp.real(vectors))
+        return EigResult(values, vectors)
+
+    def eigvals(self, a: OperandLike, **options: Any) -> Any:
+        """Returns the eigenvalues of matrices, as ``numpy.linalg.eigvals``; on CPUs alone.
+
+        They are complex, but of real matrices all of whose eigenvalues are real, for which it waits.
+        """
+        values = self._xp.call("eigvals", _square(a), **options)
+        return self._xp.real(values) if self._all_real(a, values) else values
+
+    def solve_triangular(
+        self, a: OperandLike, b: OperandLike, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False,
+        overwrite_b: bool = False, check_finite: bool = True, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Returns the solutions of linear equations of triangular matrices, as ``scipy.linalg.solve_triangular``.
+
+        Args:
+            a: [..., N, N] the matrices, of which one triangle is read.
+            b: [N] or [..., N, K] the right-hand sides.
+            trans: 0 or ``"N"`` for the matrices, 1 or ``"T"`` for their transposes, 2 or ``"C"`` for their conjugate
+                transposes.
+            lower: whether the lower triangles are read.
+            unit_diagonal: whether the diagonals count as ones.
+            overwrite_b: has no effect.
+            check_finite: has no effect: values that are not finite give such results.
+            options: those of `solve`.
+
+        Raises:
+            ValueError: for another ``trans``.
+        """
+        del overwrite_b, check_finite
+        names = {0: "N", 1: "T", 2: "C", "N": "N", "T": "T", "C": "C"}
+        if trans not in names:
+            raise ValueError(f"trans={trans!r}; give 0, 1, 2, 'N', 'T' or 'C'")
+        how = {"trans": names[trans], "lower": bool(lower), "unit_diagonal": bool(unit_diagonal)}
+        return self._xp.call("solve_triangular", _square(a), b, **how, **options)
+
+    def cho_factor(
+        self, a: OperandLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+    ) -> tuple[Any, bool]:
+        """Returns Cholesky factors for `cho_solve`, as ``scipy.linalg.cho_factor``, and whether they are lower ones.
+
+        The other triangle of the factors has zeros. ``overwrite_a`` and ``check_finite`` have no effect.
+        """
+        del overwrite_a, check_finite
+        return self.cholesky(a, upper=not lower), lower
+
+    def cho_solve(
+        self, c_and_lower: tuple[OperandLike, bool], b: OperandLike, overwrite_b: bool = False,
+        check_finite: bool = True,
+    ) -> Any:  # fmt: skip
+        """Returns the solutions of linear equations from the result of `cho_factor`, as ``scipy.linalg.cho_solve``.
+
+        ``overwrite_b`` and ``check_finite`` have no effect.
+        """
+        del overwrite_b, check_finite
+        factor, lower = c_and_lower
+        if lower:
+            return self.solve_triangular(factor, self.solve_triangular(factor, b, lower=True), "C", lower=True)
+        return self.solve_triangular(factor, self.solve_triangular(factor, b, "C"))
 
     def svd(self, a: OperandLike, full_matrices: bool = True, compute_uv: bool = True, **options: Any) -> Any:
         """Returns the singular value decompositions of matrices, as ``numpy.linalg.svd``."""
@@ -314,6 +390,9 @@ class LinalgNamespace:
     def vecdot(self, x1: OperandLike, x2: OperandLike, /, *, axis: int = -1) -> Any:
         """Returns the products of vectors, the first ones conjugated, as ``numpy.linalg.vecdot``."""
         return self._xp.vecdot(x1, x2, axis=axis)
+
+    def _all_real(self, a: OperandLike, values: Any) -> bool:
+        return type_of(a).dtype.kind != "c" and bool(self._xp.all(self._xp.equal(self._xp.imag(values), 0)))
 
     def _adjoint(self, x: Any) -> Any:
         return self._xp.conjugate(self._xp.matrix_transpose(x))

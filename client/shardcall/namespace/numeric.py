@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import typed
-from shardcall.namespace.base import NamespaceBase, converted, counted_axis, namespace_of, part_of, type_of
+from shardcall.namespace.base import NamespaceBase, array_of, converted, counted_axis, namespace_of, part_of, type_of
 from shardcall.namespace.statistics import can_be_nan
 
 
@@ -149,6 +149,28 @@ def trapezoid(xp: NamespaceBase, y: OperandLike, x: OperandLike | None = None, d
             step = of_x.reshape(step, [-1 if i == axis % ndim else 1 for i in range(ndim)])
     after, before = (part_of(y, _along(ndim, axis, part)) for part in (slice(1, None), slice(None, -1)))
     return xp.sum(xp.divide(xp.multiply(step, xp.add(after, before)), 2.0), axis)
+
+
+def correlate(xp: NamespaceBase, a: OperandLike, v: OperandLike, mode: str = "valid") -> Any:
+    """Returns the cross-correlation of two vectors, of which the second is conjugated, as ``numpy.correlate``.
+
+    Args:
+        a: [N] the first vector.
+        v: [M] the second vector.
+        mode: ``"valid"``, ``"same"`` or ``"full"``, as of `Client.convolve`.
+
+    Raises:
+        ValueError: for arrays of other than one axis or without elements.
+    """
+    for name, each in (("a", a), ("v", v)):
+        if type_of(each).ndim != 1 or not type_of(each).shape[0]:
+            raise ValueError(f"{name} is of shape {type_of(each).shape}; give an array of one axis, with elements")
+    of_v = namespace_of(xp, v)
+    conjugate = of_v.conjugate(array_of(v))
+    if type_of(a).shape[0] < type_of(v).shape[0]:
+        flipped = namespace_of(xp, a).flip(array_of(a))
+        return xp.flip(xp.convolve(conjugate, flipped, mode))
+    return xp.convolve(a, of_v.flip(conjugate), mode)
 
 
 def ediff1d(

@@ -15,6 +15,9 @@ from shardcall_core.functions.type_rules import DTypes
 TRIANGLES = ("L", "U")
 """The triangle of a matrix that is read."""
 
+TRANSPOSES = ("N", "T", "C")
+"""Which matrix of equations is meant: the one given, its transpose, or its conjugate transpose."""
+
 _NAMES = ("float32", "float64", "complex64", "complex128")
 
 
@@ -26,6 +29,11 @@ def numbers(dtypes: DTypes, _: Parameters) -> DType:
 def reals(dtypes: DTypes, parameters: Parameters) -> DType:
     """Returns the type of the parts of `numbers`."""
     return np.empty(0, numbers(dtypes, parameters)).real.dtype
+
+
+def complexes(dtypes: DTypes, parameters: Parameters) -> DType:
+    """Returns the complex type of which `numbers` are, or are the parts."""
+    return np.result_type(numbers(dtypes, parameters), np.complex64)
 
 
 def types_by_result(
@@ -65,6 +73,16 @@ def eigh(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     return (*eigvalsh(shapes, parameters), *square(shapes, parameters))
 
 
+def eigvals(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
+    """Returns the shape of the eigenvalues."""
+    return (square(shapes, parameters)[0][:-1],)
+
+
+def eig(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
+    """Returns the shapes of the eigenvalues and of the eigenvectors."""
+    return (*eigvals(shapes, parameters), *square(shapes, parameters))
+
+
 def svdvals(shapes: Shapes, _: Parameters) -> tuple[Shape, ...]:
     """Returns the shape of the singular values."""
     x = _matrices("x", present(shapes)[0])
@@ -102,6 +120,14 @@ def solve(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     except ValueError:
         raise checks.operand("b", f"b is of shape {b} and x of {a}; their batches do not broadcast") from None
     return ((*checks.ranked("b", leading), *b[-2:]),)
+
+
+def solve_triangular(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
+    """Returns the shape of b, whose batch is broadcast with that of a."""
+    checks.flag(parameters, "lower")
+    checks.flag(parameters, "unit_diagonal")
+    checks.one_of(parameters, "trans", TRANSPOSES)
+    return solve(shapes, parameters)
 
 
 def _matrices(name: str, shape: Shape) -> Shape:

@@ -18,6 +18,7 @@ from shardcall_core.functions import (
     relayouts,
     rows_fft,
     rows_linalg,
+    rows_special,
     rows_statistics,
     shape_rules,
     stencils,
@@ -44,6 +45,7 @@ def _functions() -> Iterator[Function]:
     yield from _elements()
     yield from _updates()
     yield from rows_linalg.rows()
+    yield from rows_special.rows()
 
 
 def _layouts() -> Iterator[Function]:

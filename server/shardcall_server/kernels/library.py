@@ -14,6 +14,7 @@ from shardcall_server.kernels.array_functions.movement import rows as layout_row
 from shardcall_server.kernels.array_functions.relayout import Copy, Reshard, Transpose
 from shardcall_server.kernels.array_functions.slices import rows as slice_rows
 from shardcall_server.kernels.array_functions.sorts import rows as axis_rows
+from shardcall_server.kernels.array_functions.special_functions import rows as special_rows
 from shardcall_server.kernels.array_functions.statistics import rows as statistics_rows
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.elementwise.elementwise import elementwise
@@ -63,6 +64,7 @@ def kernels() -> tuple[Kernel, ...]:
                 *axis_rows(),
                 *creation_rows(),
                 *element_rows(),
+                *special_rows(),
                 *statistics_rows(),
                 *fft_rows(),
                 *update_rows(),

@@ -14,7 +14,9 @@ from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes
 from shardcall_server.kernels.core.element_types import convert
 
 
-def _broadcast(call: CallShapes) -> AlignedAxes:
+def broadcast_axes(call: CallShapes) -> AlignedAxes:
+    """Aligns the axes of operands that are broadcast."""
+
     def axes(shape: tuple[int, ...]) -> tuple[int | None, ...]:
         behind = len(call.shape) - len(shape)
         return tuple(i + behind if size == call.shape[i + behind] else None for i, size in enumerate(shape))
@@ -55,6 +57,6 @@ def rows() -> tuple[Row, ...]:
             "The next number from x towards y, as numpy.nextafter.",
             _nextafter,
             ("An array of floats.", "An array of floats that broadcasts with x."),
-            aligned=_broadcast,
+            aligned=broadcast_axes,
         ),
     )

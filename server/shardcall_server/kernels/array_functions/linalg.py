@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_core.call_error import CallError, Reason
 from shardcall_core.functions import linalg_rules
 from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import AlignedAxes, BatchCheck, CallShapes, ResultBlock, Row
@@ -112,6 +113,33 @@ def _solve(block: ResultBlock, operands: Sequence[jax.Array | None]) -> tuple[ja
     return (solution[..., 0] if is_vector else solution), singular
 
 
+def _solve_triangular(block: ResultBlock, operands: Sequence[jax.Array | None]) -> tuple[jax.Array, ...]:
+    x, b, shape = _systems(block, operands)
+    if not b.size:
+        return jnp.zeros(block.shape, block.dtype), jnp.zeros(b.shape[:-2], bool)
+    solution = lax.linalg.triangular_solve(
+        x,
+        b,
+        left_side=True,
+        lower=block["lower"],
+        transpose_a=block["trans"] != "N",
+        conjugate_a=block["trans"] == "C",
+        unit_diagonal=block["unit_diagonal"],
+    )
+    singular = (jnp.diagonal(x, axis1=-2, axis2=-1) == 0).any(-1)
+    return solution.reshape(shape), jnp.zeros_like(singular) if block["unit_diagonal"] else singular
+
+
+def _systems(block: ResultBlock, operands: Sequence[jax.Array | None]) -> tuple[jax.Array, jax.Array, tuple[int, ...]]:
+    """Returns matrices and right-hand sides [..., N, K] of one batch, and the shape of the solutions."""
+    x, b = (convert(required(operand), block.dtype) for operand in operands)
+    b = b[..., None] if len(required(block.call.shapes[1])) == 1 else b
+    batch = block.shape[: _batch_axes(block.call)]
+    x, b = (jnp.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (x, b))
+    unit = jnp.eye(x.shape[-1], dtype=x.dtype)
+    return jnp.where(_valid(block, batch)[..., None, None], x, unit), b, block.shape
+
+
 def _factors(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns the factors of determinants [..., N], and the signs of their permutations [...]."""
     if not x.size:
@@ -143,6 +171,38 @@ def _eigh(block: ResultBlock, x: jax.Array) -> tuple[jax.Array, ...]:
 def _eigvalsh(block: ResultBlock, x: jax.Array) -> tuple[jax.Array, ...]:
     values, _, failed = _eigh(block, x)
     return values, failed
+
+
+def _eig(_: ResultBlock, x: jax.Array) -> tuple[jax.Array, ...]:
+    values, vectors, failed = _general(x, vectors=True)
+    return values, vectors, failed
+
+
+def _eigvals(_: ResultBlock, x: jax.Array) -> tuple[jax.Array, ...]:
+    values, _vectors, failed = _general(x, vectors=False)
+    return values, failed
+
+
+def _general(x: jax.Array, *, vectors: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the eigenvalues and eigenvectors of matrices, and where they do not converge.
+
+    Raises:
+        CallError: on other devices than CPUs.
+    """
+    if (platform := jax.default_backend()) != "cpu":
+        raise CallError(
+            Reason.NOT_SUPPORTED,
+            f"eigenvalues of general matrices are computed on CPUs alone, and the devices are of {platform}; call eigh "
+            "for Hermitian matrices, or NumPy with array.get()",
+            field="x",
+        )
+    dtype = np.result_type(x.dtype, np.complex64)
+    if not x.size:
+        return jnp.zeros(x.shape[:-1], dtype), x.astype(dtype), jnp.zeros(x.shape[:-2], bool)
+    wrong = ~jnp.isfinite(x).all((-2, -1))
+    x = jnp.where(wrong[..., None, None], jnp.eye(x.shape[-1], dtype=x.dtype), x)
+    values, *right = lax.linalg.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=vectors)
+    return values, right[0] if vectors else x, wrong | jnp.isnan(values).any(-1)
 
 
 def _svd(block: ResultBlock, x: jax.Array) -> tuple[jax.Array, ...]:
@@ -232,6 +292,23 @@ def rows() -> tuple[Row, ...]:
             products=_products,
             reproducibility=Reproducibility.NOT_PROMISED,
         ),
+        Row(
+            "solve_triangular",
+            "The solutions of linear equations of triangular matrices, as scipy.linalg.solve_triangular.",
+            _solve_triangular,
+            (_SQUARE, "The right-hand sides: [N], or [..., N, K]."),
+            {
+                "lower": "True to read the lower triangles of the matrices, else the upper ones.",
+                "trans": "N for the matrices, T for their transposes, C for their conjugate transposes.",
+                "unit_diagonal": "True to take the diagonals for ones.",
+            },
+            _of_two,
+            main=1,
+            batch_check=BatchCheck(0, "x has a zero on the diagonal of a triangular matrix; give others", _batch_axes),
+            needs_complete_axes=True,
+            products=_products,
+            reproducibility=Reproducibility.NOT_PROMISED,
+        ),
         _row("det", "The determinants of matrices, as numpy.linalg.det.", _det),
         _row(
             "slogdet",
@@ -250,6 +327,18 @@ def rows() -> tuple[Row, ...]:
             "The eigenvalues of Hermitian matrices, as numpy.linalg.eigvalsh.",
             _eigvalsh,
             triangle,
+            failure=unfinished.format("eigenvalues"),
+        ),
+        _row(
+            "eig",
+            "The eigenvalues and eigenvectors of matrices, complex, as numpy.linalg.eig; on CPUs.",
+            _eig,
+            failure=unfinished.format("eigenvalues"),
+        ),
+        _row(
+            "eigvals",
+            "The eigenvalues of matrices, complex, as numpy.linalg.eigvals; on CPUs.",
+            _eigvals,
             failure=unfinished.format("eigenvalues"),
         ),
         _row(

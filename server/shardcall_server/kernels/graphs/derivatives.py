@@ -292,11 +292,23 @@ def _eigvalsh(problem: Problem, x: jax.Array) -> jax.Array:
     return values
 
 
+def _solved_triangular(problem: Problem, *operands: jax.Array) -> jax.Array:
+    parameters, (x, b) = problem.parameters, _wide(problem, *operands)
+    x = jnp.tril(x) if parameters.lower else jnp.triu(x)
+    if parameters.unit_diagonal:
+        x = jnp.where(jnp.eye(x.shape[-1], dtype=bool), 1, x)
+    x = x if parameters.trans == "N" else x.mT if parameters.trans == "T" else jnp.conj(x.mT)
+    solution: jax.Array = jnp.linalg.solve(x, b)
+    return solution
+
+
 _PARTITIONED: Mapping[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "collective_matmul": _matmul,
     "einsum": _einsum,
     "astype": _as_type,
+    "erf": lambda problem, x: lax.erf(_as_type(problem, x)),
+    "gammaln": lambda problem, x: lax.lgamma(_as_type(problem, x)),
 }
 """The functions of other kernels, which the compiler partitions."""
 
@@ -308,6 +320,7 @@ _REPLICATED: Mapping[str, Callable[..., Any]] = {
     "cholesky": _linalg("cholesky", "upper"),
     "inv": _linalg("inv"),
     "solve": _linalg("solve"),
+    "solve_triangular": _solved_triangular,
     "det": _linalg("det"),
     "slogdet": _linalg("slogdet"),
     "eigh": _linalg("eigh", "UPLO"),

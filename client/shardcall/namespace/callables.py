@@ -1,0 +1,146 @@
+"""Functions that take functions of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from shardcall._src.device_arrays.array_properties import ArrayProperties
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall.namespace.base import NamespaceBase, array_of, converted, counted_axis, namespace_of, part_of, type_of
+from shardcall.namespace.creation import zeros_like
+from shardcall.namespace.shapes import moveaxis
+from shardcall_core.types.errors import TracingError
+
+
+def apply_along_axis(
+    xp: NamespaceBase, func1d: Callable[..., Any], axis: SupportsIndex, arr: OperandLike, *args: Any, **kwargs: Any
+) -> Any:
+    """Returns the results of a function of vectors for all of them along an axis, as ``numpy.apply_along_axis``.
+
+    The function is traced once and computed for all vectors in one program, as of `Client.vmap`. A function that cannot
+    be traced, since it needs values, is called for one vector after the other.
+
+    Args:
+        func1d: the function of an array of one axis; its result is one array.
+        axis: the axis.
+        arr: [..., size, ...] the array.
+        args: further arguments of the function.
+        kwargs: its further arguments by name.
+
+    Raises:
+        ValueError: if there are no vectors.
+    """
+    x, along = array_of(arr), counted_axis(axis, type_of(arr).ndim)
+    shape = type_of(x).shape
+    outer = (*shape[:along], *shape[along + 1 :])
+    if 0 in outer:
+        raise ValueError(f"arr is of shape {shape} and has no vectors along axis {along}; give at least one")
+
+    def of_vector(vector: Any) -> Any:
+        return func1d(vector, *args, **kwargs)
+
+    if not outer:
+        return xp.asarray(of_vector(x))  # type: ignore[attr-defined]
+    rows = xp.reshape(moveaxis(xp, x, along, -1), (-1, shape[along]))
+    made = _of_each_row(xp, of_vector, rows)
+    inner = type_of(made).shape[1:]
+    made = xp.reshape(made, (*outer, *inner))
+    axes = [*range(len(outer), len(outer) + len(inner))]
+    return moveaxis(xp, made, axes, [*range(along, along + len(inner))]) if axes else made
+
+
+def apply_over_axes(xp: NamespaceBase, func: Callable[..., Any], a: OperandLike, axes: Any) -> Any:
+    """Returns the result of a function of an array and an axis, axis after axis, as ``numpy.apply_over_axes``.
+
+    Args:
+        func: the function; its result has the axes of the array, or all but the one.
+        a: [...] the array.
+        axes: the axis or axes, which the result keeps.
+
+    Raises:
+        ValueError: for a result of other axes.
+    """
+    made, ndim = array_of(a), type_of(a).ndim
+    for axis in np.atleast_1d(np.asarray(axes)).tolist():
+        along = ndim + axis if axis < 0 else axis
+        result = func(made, along)
+        if type_of(result).ndim != ndim:
+            result = namespace_of(xp, result).expand_dims(result, along)
+        if type_of(result).ndim != ndim:
+            raise ValueError(f"func returns an array of shape {type_of(result).shape}; give one that keeps the axes")
+        made = result
+    return made
+
+
+def piecewise(xp: NamespaceBase, x: OperandLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+    """Returns the values of functions where their conditions are true, as ``numpy.piecewise``.
+
+    Every function is computed for all elements, so that nothing waits: it has to be one of single elements.
+
+    Args:
+        x: [...] the array.
+        condlist: the conditions, of its shape; of several that are true, the last counts.
+        funclist: a function or a number for each condition, and one more for where none is true.
+        args: further arguments of the functions.
+        kw: their further arguments by name.
+
+    Raises:
+        ValueError: for another number of functions.
+    """
+    x = array_of(x)
+    conditions = _conditions(condlist, type_of(x).ndim)
+    if len(funclist) not in (len(conditions), len(conditions) + 1):
+        raise ValueError(
+            f"{len(conditions)} conditions and {len(funclist)} functions; give one for each condition, or one more"
+        )
+    made, dtype = zeros_like(xp, x), type_of(x).dtype
+    functions = [*funclist]
+    if len(functions) > len(conditions):
+        otherwise = functions.pop()
+        made = xp.where(True, _value(xp, otherwise, x, dtype, args, kw), made)
+    for condition, function in zip(conditions, functions, strict=True):
+        made = xp.where(_fitted(xp, condition, type_of(x).ndim), _value(xp, function, x, dtype, args, kw), made)
+    return made
+
+
+def _of_each_row(xp: NamespaceBase, function: Callable[[Any], Any], rows: Any) -> Any:
+    """Returns the results of a function of the rows of a matrix, stacked."""
+    vmap = getattr(xp._client, "vmap", None)
+    if vmap is not None:
+        try:
+            return vmap(lambda row: xp.asarray(function(row)))(rows)  # type: ignore[attr-defined]
+        except TracingError:
+            if not hasattr(rows, "get"):
+                raise
+    first, *others = (xp.asarray(function(part_of(rows, i))) for i in range(type_of(rows).shape[0]))  # type: ignore[attr-defined]
+    return xp.stack([first, *(converted(xp, each, type_of(first).dtype) for each in others)])
+
+
+def _conditions(condlist: Any, ndim: int) -> list[Any]:
+    """Returns conditions: several if the first one is an array, or if the array has no axes; else one."""
+    is_array = isinstance(condlist, np.ndarray | ArrayProperties)
+    if not is_array and not isinstance(condlist, Sequence):
+        return [condlist]
+    length = len(condlist) if not is_array or condlist.ndim else 0
+    if not length:
+        return [condlist]
+    first = condlist[0]
+    has_axes = isinstance(first, list | np.ndarray) or (isinstance(first, ArrayProperties) and first.ndim > 0)
+    return [condlist[i] for i in range(length)] if has_axes or not ndim else [condlist]
+
+
+def _fitted(xp: NamespaceBase, condition: Any, ndim: int) -> Any:
+    """Returns a condition of bool, of as many axes as an array."""
+    condition = converted(xp, condition, np.dtype(np.bool_))
+    behind = ndim - type_of(condition).ndim
+    return namespace_of(xp, condition).expand_dims(condition, tuple(range(-behind, 0))) if behind > 0 else condition
+
+
+def _value(xp: NamespaceBase, function: Any, x: Any, dtype: Any, args: Any, kw: Any) -> Any:
+    value = function(x, *args, **kw) if callable(function) else function
+    if type_of(value).dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"a value is of {type_of(value).dtype.name} and x of {dtype.name}; give real numbers")
+    return converted(xp, value, dtype)

@@ -1,0 +1,136 @@
+"""Functions of single elements: the parts of floats, bits, and whether numbers are real."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.scalars import typed
+from shardcall.namespace.base import NamespaceBase, array_of, counted_axis, namespace_of, part_of, type_of
+from shardcall_core.types.arrays import NDArray
+
+
+def ldexp(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /, **options: Any) -> Any:
+    """Returns ``x1 * 2**x2``, rounded once, as ``numpy.ldexp``."""
+    return xp.call("ldexp", *typed("ldexp", (x1, x2)), **options)
+
+
+def frexp(xp: NamespaceBase, x: OperandLike, /, **options: Any) -> tuple[Any, Any]:
+    """Returns mantissas from 0.5 to 1 and the exponents of 2 that they are multiplied by, as ``numpy.frexp``."""
+    mantissa, exponent = xp.call("frexp", array_of(x), **options)
+    return mantissa, exponent
+
+
+def isreal(xp: NamespaceBase, x: OperandLike) -> Any:
+    """Returns where the imaginary part of an array is 0, as ``numpy.isreal``."""
+    return xp.equal(xp.imag(x), 0)
+
+
+def iscomplex(xp: NamespaceBase, x: OperandLike) -> Any:
+    """Returns where the imaginary part of an array is not 0, as ``numpy.iscomplex``."""
+    return xp.not_equal(xp.imag(x), 0)
+
+
+def real_if_close(xp: NamespaceBase, a: OperandLike, tol: float = 100) -> Any:
+    """Returns the real part of an array if the imaginary one is small, as ``numpy.real_if_close``; waits to see that.
+
+    Args:
+        a: [...] the array.
+        tol: the bound of the imaginary parts; if it is more than 1, in units of the resolution of the element type.
+    """
+    dtype = type_of(a).dtype
+    if dtype.kind != "c":
+        return array_of(a)
+    bound = float(np.finfo(dtype).eps) * tol if tol > 1 else tol
+    return xp.real(a) if bool(xp.all(xp.less(xp.absolute(xp.imag(a)), bound))) else array_of(a)
+
+
+def sort_complex(xp: NamespaceBase, a: OperandLike) -> Any:
+    """Returns an array sorted along its last axis, as complex numbers, as ``numpy.sort_complex``."""
+    made = xp.sort(a)
+    dtype = type_of(made).dtype
+    if dtype.kind == "c":
+        return made
+    is_short = dtype in (np.int8, np.int16, np.uint8, np.uint16)
+    return xp.astype(made, np.complex64 if is_short else np.complex128)
+
+
+def packbits(xp: NamespaceBase, a: OperandLike, /, axis: int | None = None, bitorder: str = "big") -> Any:
+    """Returns bytes of eight elements that are zero or not, as ``numpy.packbits``.
+
+    Args:
+        a: [...] integers or bool; zeros are added to a number of them that eight does not divide.
+        axis: the axis; None for the flattened array.
+        bitorder: ``"big"`` if the first element is the highest bit, or ``"little"``.
+
+    Raises:
+        TypeError: for other element types.
+    """
+    if (dtype := type_of(a).dtype).kind not in "biu":
+        raise TypeError(f"a is of {dtype.name}; packbits takes integers and bool")
+    weights, x, along = *_weights(bitorder), *_flat_without(xp, a, axis)
+    ndim, size = type_of(x).ndim, type_of(x).shape[along]
+    bits = xp.astype(xp.not_equal(x, 0), np.uint8)
+    if size % 8:
+        bits = xp.pad(bits, [(0, -size % 8 if i == along else 0) for i in range(ndim)])
+    shape = type_of(x).shape
+    bits = xp.reshape(bits, (*shape[:along], -(-size // 8), 8, *shape[along + 1 :]))
+    factors = weights.reshape([8 if i == along + 1 else 1 for i in range(ndim + 1)])
+    return xp.sum(xp.multiply(bits, factors), along + 1, np.uint8)
+
+
+def unpackbits(
+    xp: NamespaceBase, a: OperandLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big"
+) -> Any:
+    """Returns the bits of bytes, as ``numpy.unpackbits``.
+
+    Args:
+        a: [...] bytes, of uint8.
+        axis: the axis; None for the flattened array.
+        count: how many bits, zeros behind the last byte among them; negative to leave out as many; None for all.
+        bitorder: ``"big"`` if the highest bit comes first, or ``"little"``.
+
+    Raises:
+        TypeError: for other element types.
+        ValueError: for fewer bits than none.
+    """
+    if (dtype := type_of(a).dtype) != np.uint8:
+        raise TypeError(f"a is of {dtype.name}; unpackbits takes uint8")
+    weights, x, along = *_weights(bitorder), *_flat_without(xp, a, axis)
+    shape = type_of(x).shape
+    places = weights.reshape([8 if i == along + 1 else 1 for i in range(len(shape) + 1)])
+    bits = xp.not_equal(xp.bitwise_and(xp.expand_dims(x, along + 1), places), 0)
+    size = 8 * shape[along]
+    made = xp.reshape(xp.astype(bits, np.uint8), (*shape[:along], size, *shape[along + 1 :]))
+    if count is None:
+        return made
+    length = operator.index(count)
+    if length < -size:
+        raise ValueError(f"count={length}, and there are {size} bits; give {-size} or more")
+    length = size + length if length < 0 else length
+    if length > size:
+        return xp.pad(made, [(0, length - size if i == along else 0) for i in range(len(shape))])
+    return part_of(made, (*(slice(None),) * along, slice(length)))
+
+
+def _weights(bitorder: str) -> tuple[NDArray]:
+    """Returns the values of eight bits, the first one's first.
+
+    Raises:
+        ValueError: for another sequence than ``"big"`` and ``"little"``.
+    """
+    if bitorder not in ("big", "little"):
+        raise ValueError(f"bitorder={bitorder!r}; give 'big' or 'little'")
+    return (np.uint8(1) << np.arange(8, dtype=np.uint8)[:: -1 if bitorder == "big" else 1],)
+
+
+def _flat_without(xp: NamespaceBase, x: OperandLike, axis: int | None) -> tuple[Any, int]:
+    """Returns an array, flattened without an axis, and the axis counted from the first."""
+    if axis is None or not type_of(x).ndim:
+        if axis is not None:
+            counted_axis(axis, 1)
+        return namespace_of(xp, x).reshape(array_of(x), -1), 0
+    return array_of(x), counted_axis(axis, type_of(x).ndim)

@@ -1,0 +1,104 @@
+"""The filters of `client.xp.ndimage` equal SciPy's over sharded arrays, and exchange rows without a gather."""
+
+import numpy as np
+import pytest
+from end_to_end.same_results import MESH, same
+
+import shardcall as sc
+
+scipy = pytest.importorskip("scipy.ndimage")
+
+RANDOM = np.random.default_rng(9)
+X, CUBE, V = RANDOM.normal(size=(13, 6)), RANDOM.normal(size=(3, 9, 5)), RANDOM.normal(size=13)
+BYTES = RANDOM.integers(0, 256, (13, 6)).astype(np.uint8)
+WEIGHTS = RANDOM.normal(size=(3, 2))
+MODES = ("reflect", "mirror", "nearest", "wrap", "constant")
+SHORT = {
+    "correlate": (lambda nd, x: nd.correlate(x, WEIGHTS, mode="mirror", origin=(1, -1)), X),
+    "convolve": (lambda nd, x: nd.convolve(x, WEIGHTS, mode="constant", cval=2.5), X),
+    "convolve of bytes": (lambda nd, x: nd.convolve(x, -np.ones((3, 3))), BYTES),
+    "uniform_filter": (lambda nd, x: nd.uniform_filter(x, (9, 4), mode=["wrap", "nearest"]), X),
+    "gaussian_filter": (lambda nd, x: nd.gaussian_filter(x, 1, order=(0, 2)), X.astype("f")),
+    "gaussian_filter of bytes": (lambda nd, x: nd.gaussian_filter(x, [1, 1.7]), np.full((13, 6), 77, np.uint8)),
+}
+LONG = {
+    **{
+        f"{name}, {mode}": (function, X)
+        for mode in MODES
+        for name, function in (
+            ("correlate", lambda nd, x, mode=mode: nd.correlate(x, WEIGHTS, mode=mode, cval=2.5, origin=(1, -1))),
+            ("convolve", lambda nd, x, mode=mode: nd.convolve(x, WEIGHTS, mode=mode, cval=2.5)),
+            ("uniform_filter", lambda nd, x, mode=mode: nd.uniform_filter(x, (9, 4), mode=mode)),
+            ("gaussian_filter", lambda nd, x, mode=mode: nd.gaussian_filter(x, 2.5, mode=mode)),
+        )
+    },
+    "gaussian_filter along an axis": (lambda nd, x: nd.gaussian_filter(x, 1, order=1, axes=(1,), radius=2), CUBE),
+    "gaussian_filter of nothing": (lambda nd, x: nd.gaussian_filter(x, 1), X[:0]),
+    "gaussian_filter of a number": (lambda nd, x: nd.gaussian_filter(x, 1), np.array(3.0)),
+    "gaussian_filter of no deviation": (lambda nd, x: nd.gaussian_filter(x, 0), X),
+    "gaussian_filter of complex": (lambda nd, x: nd.gaussian_filter(x * 1j, 1), X),
+    "uniform_filter of bytes": (lambda nd, x: nd.uniform_filter(x, 4), BYTES),
+    "uniform_filter of one": (lambda nd, x: nd.uniform_filter(x, 1), BYTES),
+    "uniform_filter, moved": (lambda nd, x: nd.uniform_filter(x, 5, origin=(-2, 1)), X),
+    "uniform_filter of 4,096": (lambda nd, x: nd.uniform_filter(x, 7), np.linspace(0, 1, 4096) ** 2),
+    "convolve of bool": (lambda nd, x: nd.convolve(x, np.ones((3, 3)) * 0.6), BYTES > 100),
+    "convolve of nothing": (lambda nd, x: nd.convolve(x, np.ones((3, 3))), X[:0]),
+    "correlate of complex": (lambda nd, x: nd.correlate(x, [[1j, 2], [3, 4]], axes=(0, 2)), CUBE),
+    "convolve of complex": (lambda nd, x: nd.convolve(x, [[1j, 2], [3, 4]], axes=(0, 2)), CUBE),
+    "correlate to float32": (lambda nd, x: nd.correlate(x, [1, 2, 3], output=np.float32), V),
+    "correlate of a cube": (lambda nd, x: nd.correlate(x, np.ones((3, 3, 3)) / 27), CUBE.astype("f")),
+    "correlate of a short axis": (lambda nd, x: nd.correlate(x, np.arange(9.0), mode="mirror"), V[:3]),
+}
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
+    ids=[*SHORT, *LONG],
+)
+def test_filters_are_scipys(own, function, x):
+    same(function(own.xp.ndimage, own.put(x, mesh=MESH)), function(scipy, x))
+
+
+def test_neighbours_exchange_rows_and_nothing_is_gathered(own):
+    h = own.put(np.zeros((64, 16)), mesh=MESH, spec=sc.P("x", None))
+    for function in (
+        lambda h: own.xp.ndimage.gaussian_filter(h, 1),
+        lambda h: own.xp.ndimage.convolve(h, np.ones((3, 3)), mode="wrap"),
+    ):
+        plan = own.jit(function).plan(h)
+        assert "all-gather" not in str(plan)
+        assert "collective-permute" in str(plan)
+        assert plan.results[0].spec == sc.P("x", None)
+
+
+def test_weights_may_be_on_the_mesh(own):
+    made = own.xp.ndimage.correlate(own.put(X, mesh=MESH), own.put(WEIGHTS))
+    same(made, scipy.correlate(X, WEIGHTS))
+
+
+def test_wrong_arguments_are_refused(own):
+    h = own.put(X, mesh=MESH)
+    for call, error in (
+        (lambda nd, x: nd.correlate(x, [1, 2]), RuntimeError),
+        (lambda nd, x: nd.correlate(x, WEIGHTS, mode="x"), RuntimeError),
+        (lambda nd, x: nd.correlate(x, WEIGHTS, mode=["wrap", "wrap"]), RuntimeError),
+        (lambda nd, x: nd.correlate(x, WEIGHTS, origin=2), ValueError),
+        (lambda nd, x: nd.uniform_filter(x, 3, origin=2), ValueError),
+        (lambda nd, x: nd.uniform_filter(x, (1, 2, 3)), RuntimeError),
+        (lambda nd, x: nd.gaussian_filter(x, 1, order=-1), ValueError),
+        (lambda nd, x: nd.gaussian_filter(x, 1, radius=-1), ValueError),
+        (lambda nd, x: nd.gaussian_filter(x.astype(np.float16), 1), RuntimeError),
+    ):
+        for nd, x in ((scipy, X), (own.xp.ndimage, h)):
+            with pytest.raises(error):
+                call(nd, x)
+    with pytest.raises(TypeError, match="results are new arrays"):
+        own.xp.ndimage.gaussian_filter(h, 1, output=h)

@@ -1,0 +1,93 @@
+"""NumPy's functions of indices and of blocks equal NumPy's over arrays on the mesh."""
+
+import numpy as np
+import pytest
+from end_to_end.same_results import MESH, check, same
+
+import shardcall as sc
+
+RANDOM = np.random.default_rng(8)
+I, X = RANDOM.integers(-5, 6, (13, 6)), RANDOM.normal(size=(13, 6))  # noqa: E741
+SHORT = {
+    "choose": (lambda x: np.choose(x, [10, x * 2, [1.5] * 6]), I % 3),
+    "choose of many": (lambda x: np.choose(x, np.arange(240).reshape(40, 6), mode="clip"), I),
+    "ravel_multi_index": (lambda x: np.ravel_multi_index((x, x % 4), (9, 4), mode=("wrap", "clip")), I),
+    "diag_indices_from": (np.diag_indices_from, X[:6]),
+    "block": (lambda x: np.block([[x, x[:, :1]], [np.ones((2, 7))]]), X),
+    "histogramdd": (lambda x: np.histogramdd(x, bins=(3, 4, [-3, 0, 3])), X[:, :3]),
+    "correlate": (lambda x: [np.correlate(x, [1, 2j, 3], mode) for mode in ("valid", "same", "full")], X[:, 0] * 1j),
+}
+LONG = {
+    "choose, wrapped": (lambda x: np.choose(x, [x, x + 1], mode="wrap"), I),
+    "choose of one array": (lambda x: np.choose([0, 1, 0], x), I[:2, :3]),
+    "choose of bool": (lambda x: np.choose(x, [1, 2.5]), I > 0),
+    "choose of nothing": (lambda x: np.choose(x, [1, 2]), I[:0]),
+    "choose of 4,096": (lambda x: np.choose(x % 2, [x, -x]), np.arange(4096)),
+    "ravel_multi_index of an array": (lambda x: np.ravel_multi_index(x, (12, 12, 12)), np.abs(I[:3])),
+    "ravel_multi_index of one axis": (lambda x: np.ravel_multi_index((x,), 12), np.abs(I)),
+    "block of one list": (lambda x: np.block([x, 3.0]), X[:, 0]),
+    "block of three": (lambda x: np.block([[[x, x]]]), X),
+    "block of an array": (np.block, X),
+    "histogramdd of columns": (
+        lambda x: np.histogramdd((x, x[::-1]), bins=4, density=True, weights=np.abs(x)),
+        X[:, 0],
+    ),
+    "histogramdd of one axis": (lambda x: np.histogramdd(x, 4, range=[(-1, 1)]), X[:, 0]),
+    "histogramdd of four": (lambda x: np.histogramdd(x, 2, weights=I[:, 0]), X[:, :4]),
+    **{
+        f"correlate with a longer one, {mode}": (
+            lambda x, mode=mode: np.correlate([1, 2j, 3, 0.5], x, mode),
+            np.arange(9.0),
+        )
+        for mode in ("valid", "same", "full")
+    },
+    "correlate of integers": (lambda x: np.correlate(x, x), I[:, 0]),
+}
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
+    ids=[*SHORT, *LONG],
+)
+def test_functions_of_indices_are_numpys(own, function, x):
+    check(own, function, x)
+
+
+def test_positions_of_traced_functions(own):
+    def function(x):
+        rows = np.choose(x, [x, x + 1], mode="wrap"), np.ravel_multi_index((x, x), (9, 9), mode="clip")
+        return *rows, np.block([[x], [x]]), np.correlate(x[0], x[1], "full"), np.diag_indices_from(x[:6])
+
+    same(own.jit(function)(own.put(I, mesh=MESH)), function(I))
+
+
+def test_wrong_arguments_are_refused(own):
+    h, i = own.put(X, mesh=MESH), own.put(I, mesh=MESH)
+    for call, error in (
+        (lambda x, i: np.choose(i, [1, 2]), ValueError),
+        (lambda x, i: np.choose(i, []), ValueError),
+        (lambda x, i: np.choose(i, [i, i], mode="x"), ValueError),
+        (lambda x, i: np.choose(x, [1, 2]), TypeError),
+        (lambda x, i: np.ravel_multi_index((i, i), (9, 9)), ValueError),
+        (lambda x, i: np.ravel_multi_index((i,), (9, 9)), ValueError),
+        (lambda x, i: np.ravel_multi_index((x,), (9,)), TypeError),
+        (lambda x, i: np.diag_indices_from(x), ValueError),
+        (lambda x, i: np.diag_indices_from(x[0]), ValueError),
+        (lambda x, i: np.block([[x], x]), ValueError),
+        (lambda x, i: np.block([x, []]), ValueError),
+        (lambda x, i: np.block([(x, x)]), TypeError),
+        (lambda x, i: np.correlate(x, x), ValueError),
+        (lambda x, i: np.correlate(x[0], x[0, :0]), ValueError),
+        (lambda x, i: np.histogramdd(x, bins=(2, 3)), ValueError),
+    ):
+        for arrays in ((X, I), (h, i)):
+            with pytest.raises(error):
+                call(*arrays)

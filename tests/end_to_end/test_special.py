@@ -1,0 +1,63 @@
+"""The functions of `client.xp.special` equal SciPy's over sharded arrays."""
+
+import numpy as np
+import pytest
+from end_to_end.same_results import MESH, same
+
+import shardcall as sc
+
+scipy = pytest.importorskip("scipy.special")
+
+X = np.random.default_rng(10).normal(size=(13, 6))
+ENDS = np.array([-1000, -720, -700, -1, 0, 1, 40, 800, np.nan, np.inf, -np.inf])
+SHORT = {
+    "expit": (lambda special, x: special.expit(x), ENDS),
+    "erf": (lambda special, x: special.erf(x), np.linspace(-7, 7, 4096)),
+    "gammaln": (lambda special, x: special.gammaln(x), np.linspace(0.01, 200, 99).astype("f")),
+    "logsumexp": (lambda special, x: special.logsumexp(x, axis=1, b=X, return_sign=True), X),
+}
+LONG = {
+    "expit of float32": (lambda special, x: special.expit(x), np.linspace(-90, 90, 31).astype("f")),
+    "expit of integers": (lambda special, x: special.expit(x), np.arange(-3, 4, dtype=np.int8)),
+    "erf of float16": (lambda special, x: special.erf(x), X.astype(np.float16)),
+    "erf of nothing": (lambda special, x: special.erf(x), X[:0]),
+    "gammaln of integers": (lambda special, x: special.gammaln(x), np.arange(9)),
+    "gammaln of a number": (lambda special, x: special.gammaln(x), np.array(0.5)),
+    "logsumexp without signs": (lambda special, x: special.logsumexp(x, axis=0), X),
+    "logsumexp of all": (
+        lambda special, x: special.logsumexp(x, b=[1, -1, 2, 0, 0, 1], keepdims=True, return_sign=True),
+        X,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def own(server):
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
+    ids=[*SHORT, *LONG],
+)
+def test_functions_are_scipys(own, function, x):
+    same(function(own.xp.special, own.put(x, mesh=MESH)), function(scipy, x))
+
+
+def test_derivatives_of_traced_functions(own):
+    special = own.xp.special
+    slope = own.grad(lambda x: (special.expit(x) + special.erf(x)).sum())(own.put(X, mesh=MESH))
+    logistic = scipy.expit(X)
+    same(slope, logistic * (1 - logistic) + 2 / np.sqrt(np.pi) * np.exp(-(X**2)))
+    x = np.abs(X) + 0.1
+    same(own.grad(lambda x: special.gammaln(x).sum())(own.put(x, mesh=MESH)), scipy.digamma(x))
+
+
+def test_complex_numbers_are_refused(own):
+    h = own.put(X * 1j, mesh=MESH)
+    for name in ("expit", "erf", "gammaln", "logsumexp"):
+        with pytest.raises(TypeError):
+            getattr(own.xp.special, name)(h).get()
