@@ -32,7 +32,7 @@ class Recorded:
         self._class = cls
 
     def __dir__(self) -> list[str]:
-        return dir(self._kind)
+        return dir(self._class)
 
     def __getattr__(self, name: str) -> Any:
         if self._class is Namespace and name in ("fft", "linalg"):
