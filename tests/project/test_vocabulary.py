@@ -103,6 +103,7 @@ EXCEPTIONS = {
     r"true_divide": "NumPy's name",
     r"^(array_|h|v|d)?split$": "NumPy's names",
     r"^repeats$": "the parameter of numpy.repeat",
+    r"^choices$": "the parameter of numpy.choose",
     r"(?i)(^|_)functions$": "mathematical functions; the table of functions",
     r"(?i)(^|_)warm_?up(?=_|$)|WarmUp": "warm-up is the term",
     r"(?i)measured?$": "the command of the link that times a program",
