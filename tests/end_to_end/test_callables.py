@@ -38,7 +38,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def strict_client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -49,20 +49,20 @@ def own(server):
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*SHORT, *LONG],
 )
-def test_functions_of_functions_are_numpys(own, function, x):
-    check(own, function, x)
+def test_functions_of_functions_are_numpys(strict_client, function, x):
+    check(strict_client, function, x)
 
 
-def test_callables_of_traced_functions(own):
+def test_callables_of_traced_functions(strict_client):
     def function(x):
         vectors = np.apply_along_axis(lambda v: v / v.max(), 1, x)
         return vectors, np.piecewise(x, [x < 0], [np.abs, 1]), np.apply_over_axes(np.max, x, (0, 1))
 
-    same(own.jit(function)(own.put(X, mesh=MESH)), function(X))
+    same(strict_client.jit(function)(strict_client.put(X, mesh=MESH)), function(X))
 
 
-def test_wrong_arguments_are_refused(own):
-    h = own.put(X, mesh=MESH)
+def test_wrong_arguments_are_refused(strict_client):
+    h = strict_client.put(X, mesh=MESH)
     for call, error in (
         (lambda x: np.apply_along_axis(np.sum, 2, x), np.exceptions.AxisError),
         (lambda x: np.apply_along_axis(np.sum, 0, x[:, :0]), ValueError),

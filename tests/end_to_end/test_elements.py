@@ -45,7 +45,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def strict_client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -56,21 +56,21 @@ def own(server):
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*SHORT, *LONG],
 )
-def test_functions_of_elements_are_numpys(own, function, x):
-    check(own, function, x)
+def test_functions_of_elements_are_numpys(strict_client, function, x):
+    check(strict_client, function, x)
 
 
-def test_elements_of_traced_functions(own):
+def test_elements_of_traced_functions(strict_client):
     def function(x):
         return np.frexp(x), np.ldexp(x, 3), np.isreal(x), np.packbits(x > 0, axis=1), np.unpackbits(np.packbits(x > 0))
 
-    same(own.jit(function)(own.put(X, mesh=MESH)), function(X))
+    same(strict_client.jit(function)(strict_client.put(X, mesh=MESH)), function(X))
     with pytest.raises(sc.TracingError):
-        own.jit(np.real_if_close).trace(C)
+        strict_client.jit(np.real_if_close).trace(C)
 
 
-def test_wrong_arguments_are_refused(own):
-    h = own.put(X, mesh=MESH)
+def test_wrong_arguments_are_refused(strict_client):
+    h = strict_client.put(X, mesh=MESH)
     for call, error in (
         (np.packbits, TypeError),
         (lambda x: np.packbits(x > 0, bitorder="x"), ValueError),

@@ -149,27 +149,27 @@ SOLUTIONS = {
 
 
 @pytest.mark.parametrize("name", SOLUTIONS)
-def test_solutions_are_scipys(own, name):
+def test_solutions_are_scipys(client, name):
     scipy = pytest.importorskip("scipy.linalg")
-    made = SOLUTIONS[name](own.xp.linalg, lambda x: own.put(x, mesh={"x": 8}))
-    same(made, SOLUTIONS[name](scipy, lambda x: x))
+    result = SOLUTIONS[name](client.xp.linalg, lambda x: client.put(x, mesh={"x": 8}))
+    same(result, SOLUTIONS[name](scipy, lambda x: x))
 
 
-def test_singular_triangles_and_other_transposes_are_refused(own):
-    h = own.put(np.triu(np.ones((4, 4)), 1), mesh={"x": 2})
+def test_singular_triangles_and_other_transposes_are_refused(client):
+    h = client.put(np.triu(np.ones((4, 4)), 1), mesh={"x": 2})
     with pytest.raises(np.linalg.LinAlgError, match="zero on the diagonal"):
-        own.xp.linalg.solve_triangular(h, np.ones(4)).get()
+        client.xp.linalg.solve_triangular(h, np.ones(4)).get()
     with pytest.raises(ValueError, match="trans='X'"):
-        own.xp.linalg.solve_triangular(h, np.ones(4), trans="X")
+        client.xp.linalg.solve_triangular(h, np.ones(4), trans="X")
 
 
-def test_eigenvalues_of_general_matrices(own):
-    h = own.put(np.diag(np.arange(5.0)), mesh={"x": 8})
+def test_eigenvalues_of_general_matrices(client):
+    h = client.put(np.diag(np.arange(5.0)), mesh={"x": 8})
     values, vectors = np.linalg.eig(h)
     assert values.dtype == vectors.dtype == np.float64
     same(np.sort(values), np.arange(5.0))
-    assert np.linalg.eigvals(own.put(np.array([[0, 1.0], [-1, 0]]))).dtype == np.complex128
+    assert np.linalg.eigvals(client.put(np.array([[0, 1.0], [-1, 0]]))).dtype == np.complex128
     with pytest.raises(np.linalg.LinAlgError, match="do not converge"):
-        np.linalg.eigvals(own.put(np.full((2, 2), np.nan) * 1j)).get()
+        np.linalg.eigvals(client.put(np.full((2, 2), np.nan) * 1j)).get()
     with pytest.raises(sc.TracingError):
-        own.jit(np.linalg.eigvals).trace(np.eye(3))
+        client.jit(np.linalg.eigvals).trace(np.eye(3))

@@ -52,7 +52,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def strict_client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -63,29 +63,29 @@ def own(server):
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*SHORT, *LONG],
 )
-def test_filters_are_scipys(own, function, x):
-    same(function(own.xp.ndimage, own.put(x, mesh=MESH)), function(scipy, x))
+def test_filters_are_scipys(strict_client, function, x):
+    same(function(strict_client.xp.ndimage, strict_client.put(x, mesh=MESH)), function(scipy, x))
 
 
-def test_neighbours_exchange_rows_and_nothing_is_gathered(own):
-    h = own.put(np.zeros((64, 16)), mesh=MESH, spec=sc.P("x", None))
+def test_neighbours_exchange_rows_and_nothing_is_gathered(strict_client):
+    h = strict_client.put(np.zeros((64, 16)), mesh=MESH, spec=sc.P("x", None))
     for function in (
-        lambda h: own.xp.ndimage.gaussian_filter(h, 1),
-        lambda h: own.xp.ndimage.convolve(h, np.ones((3, 3)), mode="wrap"),
+        lambda h: strict_client.xp.ndimage.gaussian_filter(h, 1),
+        lambda h: strict_client.xp.ndimage.convolve(h, np.ones((3, 3)), mode="wrap"),
     ):
-        plan = own.jit(function).plan(h)
+        plan = strict_client.jit(function).plan(h)
         assert "all-gather" not in str(plan)
         assert "collective-permute" in str(plan)
         assert plan.results[0].spec == sc.P("x", None)
 
 
-def test_weights_may_be_on_the_mesh(own):
-    made = own.xp.ndimage.correlate(own.put(X, mesh=MESH), own.put(WEIGHTS))
-    same(made, scipy.correlate(X, WEIGHTS))
+def test_weights_may_be_on_the_mesh(strict_client):
+    result = strict_client.xp.ndimage.correlate(strict_client.put(X, mesh=MESH), strict_client.put(WEIGHTS))
+    same(result, scipy.correlate(X, WEIGHTS))
 
 
-def test_wrong_arguments_are_refused(own):
-    h = own.put(X, mesh=MESH)
+def test_wrong_arguments_are_refused(strict_client):
+    h = strict_client.put(X, mesh=MESH)
     for call, error in (
         (lambda nd, x: nd.correlate(x, [1, 2]), RuntimeError),
         (lambda nd, x: nd.correlate(x, WEIGHTS, mode="x"), RuntimeError),
@@ -97,8 +97,8 @@ def test_wrong_arguments_are_refused(own):
         (lambda nd, x: nd.gaussian_filter(x, 1, radius=-1), ValueError),
         (lambda nd, x: nd.gaussian_filter(x.astype(np.float16), 1), RuntimeError),
     ):
-        for nd, x in ((scipy, X), (own.xp.ndimage, h)):
+        for nd, x in ((scipy, X), (strict_client.xp.ndimage, h)):
             with pytest.raises(error):
                 call(nd, x)
     with pytest.raises(TypeError, match="results are new arrays"):
-        own.xp.ndimage.gaussian_filter(h, 1, output=h)
+        strict_client.xp.ndimage.gaussian_filter(h, 1, output=h)

@@ -60,7 +60,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def strict_client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -71,19 +71,19 @@ def own(server):
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*SHORT, *LONG],
 )
-def test_functions_of_polynomials_are_numpys(own, function, x):
-    check(own, function, x)
+def test_functions_of_polynomials_are_numpys(strict_client, function, x):
+    check(strict_client, function, x)
 
 
-def test_polynomials_of_traced_functions(own):
+def test_polynomials_of_traced_functions(strict_client):
     def values(x, p):
         return np.polyval(p, x), np.polyadd(p, [1.0, 2]), np.polyder(np.polyint(p)), np.vander(x, 3)
 
-    same(own.jit(values)(own.put(V, mesh=MESH), I[:3]), values(V, I[:3]))
+    same(strict_client.jit(values)(strict_client.put(V, mesh=MESH), I[:3]), values(V, I[:3]))
 
 
-def test_wrong_arguments_are_refused(own):
-    h = own.put(X, mesh=MESH)
+def test_wrong_arguments_are_refused(strict_client):
+    h = strict_client.put(X, mesh=MESH)
     for call, error in (
         (np.vander, ValueError),
         (lambda x: np.vander(x[0], -1), ValueError),
@@ -104,6 +104,6 @@ def test_wrong_arguments_are_refused(own):
                 call(x)
 
 
-def test_a_poor_fit_warns(own):
+def test_a_poor_fit_warns(strict_client):
     with pytest.warns(np.exceptions.RankWarning):
-        np.polyfit(own.put(np.ones(5), mesh=MESH), np.ones(5), 1)
+        np.polyfit(strict_client.put(np.ones(5), mesh=MESH), np.ones(5), 1)

@@ -46,7 +46,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def strict_client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -57,20 +57,20 @@ def own(server):
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*SHORT, *LONG],
 )
-def test_functions_of_indices_are_numpys(own, function, x):
-    check(own, function, x)
+def test_functions_of_indices_are_numpys(strict_client, function, x):
+    check(strict_client, function, x)
 
 
-def test_positions_of_traced_functions(own):
+def test_positions_of_traced_functions(strict_client):
     def function(x):
         rows = np.choose(x, [x, x + 1], mode="wrap"), np.ravel_multi_index((x, x), (9, 9), mode="clip")
         return *rows, np.block([[x], [x]]), np.correlate(x[0], x[1], "full"), np.diag_indices_from(x[:6])
 
-    same(own.jit(function)(own.put(I, mesh=MESH)), function(I))
+    same(strict_client.jit(function)(strict_client.put(I, mesh=MESH)), function(I))
 
 
-def test_wrong_arguments_are_refused(own):
-    h, i = own.put(X, mesh=MESH), own.put(I, mesh=MESH)
+def test_wrong_arguments_are_refused(strict_client):
+    h, i = strict_client.put(X, mesh=MESH), strict_client.put(I, mesh=MESH)
     for call, error in (
         (lambda x, i: np.choose(i, [1, 2]), ValueError),
         (lambda x, i: np.choose(i, []), ValueError),

@@ -39,7 +39,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def strict_client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -50,11 +50,11 @@ def own(server):
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*SHORT, *LONG],
 )
-def test_set_operations_are_numpys(own, function, x):
-    check(own, function, x)
+def test_set_operations_are_numpys(strict_client, function, x):
+    check(strict_client, function, x)
 
 
-def test_sizes_that_depend_on_values_are_not_traced(own):
+def test_sizes_that_depend_on_values_are_not_traced(strict_client):
     for function in (np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d):
         with pytest.raises(sc.TracingError):
-            own.jit(function).trace(np.arange(3), np.arange(4))
+            strict_client.jit(function).trace(np.arange(3), np.arange(4))

@@ -32,7 +32,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def own(server):
+def strict_client(server):
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
@@ -43,21 +43,21 @@ def own(server):
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
     ids=[*SHORT, *LONG],
 )
-def test_functions_are_scipys(own, function, x):
-    same(function(own.xp.special, own.put(x, mesh=MESH)), function(scipy, x))
+def test_functions_are_scipys(strict_client, function, x):
+    same(function(strict_client.xp.special, strict_client.put(x, mesh=MESH)), function(scipy, x))
 
 
-def test_derivatives_of_traced_functions(own):
-    special = own.xp.special
-    slope = own.grad(lambda x: (special.expit(x) + special.erf(x)).sum())(own.put(X, mesh=MESH))
+def test_derivatives_of_traced_functions(strict_client):
+    special = strict_client.xp.special
+    slope = strict_client.grad(lambda x: (special.expit(x) + special.erf(x)).sum())(strict_client.put(X, mesh=MESH))
     logistic = scipy.expit(X)
     same(slope, logistic * (1 - logistic) + 2 / np.sqrt(np.pi) * np.exp(-(X**2)))
     x = np.abs(X) + 0.1
-    same(own.grad(lambda x: special.gammaln(x).sum())(own.put(x, mesh=MESH)), scipy.digamma(x))
+    same(strict_client.grad(lambda x: special.gammaln(x).sum())(strict_client.put(x, mesh=MESH)), scipy.digamma(x))
 
 
-def test_complex_numbers_are_refused(own):
-    h = own.put(X * 1j, mesh=MESH)
+def test_complex_numbers_are_refused(strict_client):
+    h = strict_client.put(X * 1j, mesh=MESH)
     for name in ("expit", "erf", "gammaln", "logsumexp"):
         with pytest.raises(TypeError):
-            getattr(own.xp.special, name)(h).get()
+            getattr(strict_client.xp.special, name)(h).get()

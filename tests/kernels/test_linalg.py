@@ -138,12 +138,12 @@ def test_solutions_of_broadcast_batches(run, values):
 def test_eigenvalues_of_general_matrices_are_numpys(run, values, mesh, spec, kind):
     x = matrices(values, (5, 6, 6), kind)
     how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan}
-    found, vectors = run(KERNELS["eig"], x, **how)
-    wanted = np.linalg.eigvals(x).astype(found.dtype)
-    close(np.sort_complex(found.round(4)), np.sort_complex(wanted.round(4)))
-    close(vectors * found[..., None, :], x @ vectors)
+    computed, vectors = run(KERNELS["eig"], x, **how)
+    required = np.linalg.eigvals(x).astype(computed.dtype)
+    close(np.sort_complex(computed.round(4)), np.sort_complex(required.round(4)))
+    close(vectors * computed[..., None, :], x @ vectors)
     close(np.linalg.norm(vectors, axis=-2), np.ones((5, 6), x.real.dtype))
-    close(np.sort_complex(run(KERNELS["eigvals"], x, **how).round(4)), np.sort_complex(wanted.round(4)))
+    close(np.sort_complex(run(KERNELS["eigvals"], x, **how).round(4)), np.sort_complex(required.round(4)))
 
 
 TRIANGLES = [

@@ -44,10 +44,10 @@ def gammaln_of(x):
     return (rest - WIDE(0.5)) * np.log(rest) - rest + np.log(2 * PI) / 2 + series - np.log(product)
 
 
-def units(made, wanted):
+def units(result, expected):
     """The largest error in units in the last place."""
-    spacing = np.spacing(np.abs(wanted).astype(made.dtype)).astype(WIDE)
-    return float((np.abs(made.astype(WIDE) - wanted) / spacing).max())
+    spacing = np.spacing(np.abs(expected).astype(result.dtype)).astype(WIDE)
+    return float((np.abs(result.astype(WIDE) - expected) / spacing).max())
 
 
 ERF_POINTS = np.concatenate([RANDOM.uniform(-6, 6, 3000), 10.0 ** RANDOM.uniform(-300, 0, 1096)])
@@ -59,12 +59,12 @@ GAMMA_POINTS = np.concatenate([RANDOM.uniform(low, high, 800) for low, high in (
     [("erf", ERF_POINTS, erf_of, 2), ("gammaln", GAMMA_POINTS, gammaln_of, 4)],
 )
 def test_functions_are_within_a_few_units_of_extended_precision(run, name, points, reference, bound):
-    for dtype, most in ((np.float64, bound), (np.float32, 0.6)):
+    for dtype, limit in ((np.float64, bound), (np.float32, 0.6)):
         x = points.astype(dtype)
         x = x[np.abs(x) > np.finfo(np.float32).tiny] if dtype == np.float32 else x
-        made = run(KERNELS[name], x, mesh={"x": 8}, padding=np.nan)
-        assert made.dtype == dtype
-        assert units(made, reference(x)) <= most
+        result = run(KERNELS[name], x, mesh={"x": 8}, padding=np.nan)
+        assert result.dtype == dtype
+        assert units(result, reference(x)) <= limit
 
 
 def test_the_zeros_of_gammaln_have_all_digits(run):
@@ -72,28 +72,28 @@ def test_the_zeros_of_gammaln_have_all_digits(run):
     for point in (1.0, 2.0):
         x = point + z
         d = (x - point).astype(WIDE)
-        wanted = -GAMMA * d + sum(zeta * (-d) ** k / k for k, zeta in enumerate(ZETAS, 2))
-        made = run(KERNELS["gammaln"], x, mesh={"x": 8})
-        assert units(made, wanted + (np.log1p(d) if point == 2 else 0)) <= 8
+        expected = -GAMMA * d + sum(zeta * (-d) ** k / k for k, zeta in enumerate(ZETAS, 2))
+        result = run(KERNELS["gammaln"], x, mesh={"x": 8})
+        assert units(result, expected + (np.log1p(d) if point == 2 else 0)) <= 8
 
 
 def test_gammaln_of_negative_numbers_and_its_limits(run):
     x = RANDOM.uniform(-30, 0, 999)
-    wanted = np.array([math.lgamma(each) for each in x])
-    made = run(KERNELS["gammaln"], x, mesh={"x": 8})
-    np.testing.assert_array_less(np.abs(made - wanted), 16 * 2.0**-52 * np.maximum(1, np.abs(wanted)))
+    expected = np.array([math.lgamma(item) for item in x])
+    result = run(KERNELS["gammaln"], x, mesh={"x": 8})
+    np.testing.assert_array_less(np.abs(result - expected), 16 * 2.0**-52 * np.maximum(1, np.abs(expected)))
     ends = np.array([0, -0.0, -1, -2, -171, -1e300, 1e306, np.inf, -np.inf, np.nan])
-    wanted = [np.inf] * 8 + [-np.inf, np.nan]  # SciPy's
-    np.testing.assert_array_equal(run(KERNELS["gammaln"], ends), wanted)
+    expected = [np.inf] * 8 + [-np.inf, np.nan]  # SciPy's
+    np.testing.assert_array_equal(run(KERNELS["gammaln"], ends), expected)
 
 
 def test_types_are_scipys(run):
     for dtype in (np.float16, np.int8, np.bool_, ml_dtypes.bfloat16, np.uint64):
         x = np.arange(2).astype(dtype)
-        for name, wanted in (("erf", math.erf(1)), ("gammaln", 0.0)):
-            made = run(KERNELS[name], x)
-            assert made.dtype == np.float64
-            np.testing.assert_allclose(made[1], wanted, rtol=1e-15)
+        for name, expected in (("erf", math.erf(1)), ("gammaln", 0.0)):
+            result = run(KERNELS[name], x)
+            assert result.dtype == np.float64
+            np.testing.assert_allclose(result[1], expected, rtol=1e-15)
     with pytest.raises(CallError) as raised:
         run.resolve(KERNELS["erf"], np.zeros(2, complex))
     assert raised.value.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
@@ -123,9 +123,9 @@ def test_parts_of_floats_are_numpys(run, values, dtype_):
     x = floats(values, np.dtype(dtype_))
     mantissas, exponents = run(KERNELS["frexp"], x, mesh={"x": 8}, padding=np.nan)
     with np.errstate(invalid="ignore"):
-        wanted = np.frexp(x)
-    same_bits(mantissas, wanted[0])
-    np.testing.assert_array_equal(exponents, wanted[1])
+        expected = np.frexp(x)
+    same_bits(mantissas, expected[0])
+    np.testing.assert_array_equal(exponents, expected[1])
     assert exponents.dtype == np.int32
 
 
@@ -135,15 +135,15 @@ def test_powers_of_two_are_numpys(run, values, dtype_):
     reach = 2 * np.finfo(x.dtype).maxexp + 60
     powers = np.concatenate([RANDOM.integers(-reach, reach, len(x) - 2), [2**62, -(2**62)]])
     with np.errstate(all="ignore"):
-        wanted = np.ldexp(x, powers)
-    same_bits(run(KERNELS["ldexp"], x, powers, mesh={"x": 8}, padding=0), wanted)
-    made = run(KERNELS["ldexp"], x[:, None], np.arange(3, dtype=np.int8), mesh={"x": 3}, in_specs=[("x", None)])
+        expected = np.ldexp(x, powers)
+    same_bits(run(KERNELS["ldexp"], x, powers, mesh={"x": 8}, padding=0), expected)
+    result = run(KERNELS["ldexp"], x[:, None], np.arange(3, dtype=np.int8), mesh={"x": 3}, in_specs=[("x", None)])
     with np.errstate(all="ignore"):
-        same_bits(made, np.ldexp(x[:, None], np.arange(3, dtype=np.int8)))
+        same_bits(result, np.ldexp(x[:, None], np.arange(3, dtype=np.int8)))
 
 
-def same_bits(made, wanted):
-    assert (made.shape, made.dtype) == (wanted.shape, wanted.dtype)
-    is_number = ~np.isnan(wanted)
-    np.testing.assert_array_equal(np.isnan(made), ~is_number)
-    assert made[is_number].tobytes() == wanted[is_number].tobytes()
+def same_bits(result, expected):
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    is_number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(result), ~is_number)
+    assert result[is_number].tobytes() == expected[is_number].tobytes()

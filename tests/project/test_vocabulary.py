@@ -114,6 +114,8 @@ EXCEPTIONS = {
     r"^repeats$": "the parameter of numpy.repeat",
     r"own_kernel": "a kernel of another package; examples/own_kernel is one",
     r"^(device_)?kind$": "parameters of numpy.argsort and numpy.isdtype; jax.Device.device_kind",
+    r"^choices$": "the parameter of numpy.choose",
+    r"^apply_over_axes$": "NumPy's name",
     r"(?i)(^|_)functions$": "mathematical functions; the table of functions",
     r"(?i)(^|_)warm_?up(?=_|$)|WarmUp": "warm-up is the term",
     r"(?i)measured?$": "the command of the link that times a program",

@@ -45,11 +45,11 @@ def apply_along_axis(
     if not outer:
         return xp.asarray(of_vector(x))  # type: ignore[attr-defined]
     rows = xp.reshape(moveaxis(xp, x, along, -1), (-1, shape[along]))
-    made = _of_each_row(xp, of_vector, rows)
-    inner = type_of(made).shape[1:]
-    made = xp.reshape(made, (*outer, *inner))
+    result = _of_all_rows(xp, of_vector, rows)
+    inner = type_of(result).shape[1:]
+    result = xp.reshape(result, (*outer, *inner))
     axes = [*range(len(outer), len(outer) + len(inner))]
-    return moveaxis(xp, made, axes, [*range(along, along + len(inner))]) if axes else made
+    return moveaxis(xp, result, axes, [*range(along, along + len(inner))]) if axes else result
 
 
 def apply_over_axes(xp: NamespaceBase, func: Callable[..., Any], a: OperandLike, axes: Any) -> Any:
@@ -63,16 +63,16 @@ def apply_over_axes(xp: NamespaceBase, func: Callable[..., Any], a: OperandLike,
     Raises:
         ValueError: for a result of other axes.
     """
-    made, ndim = array_of(a), type_of(a).ndim
+    result, ndim = array_of(a), type_of(a).ndim
     for axis in np.atleast_1d(np.asarray(axes)).tolist():
         along = ndim + axis if axis < 0 else axis
-        result = func(made, along)
-        if type_of(result).ndim != ndim:
-            result = namespace_of(xp, result).expand_dims(result, along)
-        if type_of(result).ndim != ndim:
+        reduced = func(result, along)
+        if type_of(reduced).ndim != ndim:
+            reduced = namespace_of(xp, reduced).expand_dims(reduced, along)
+        if type_of(reduced).ndim != ndim:
             raise ValueError(f"func returns an array of shape {type_of(result).shape}; give one that keeps the axes")
-        made = result
-    return made
+        result = reduced
+    return result
 
 
 def piecewise(xp: NamespaceBase, x: OperandLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
@@ -96,17 +96,17 @@ def piecewise(xp: NamespaceBase, x: OperandLike, condlist: Any, funclist: Sequen
         raise ValueError(
             f"{len(conditions)} conditions and {len(funclist)} functions; give one for each condition, or one more"
         )
-    made, dtype = zeros_like(xp, x), type_of(x).dtype
+    result, dtype = zeros_like(xp, x), type_of(x).dtype
     functions = [*funclist]
     if len(functions) > len(conditions):
         otherwise = functions.pop()
-        made = xp.where(True, _value(xp, otherwise, x, dtype, args, kw), made)
+        result = xp.where(True, _value(xp, otherwise, x, dtype, args, kw), result)
     for condition, function in zip(conditions, functions, strict=True):
-        made = xp.where(_fitted(xp, condition, type_of(x).ndim), _value(xp, function, x, dtype, args, kw), made)
-    return made
+        result = xp.where(_fitted(xp, condition, type_of(x).ndim), _value(xp, function, x, dtype, args, kw), result)
+    return result
 
 
-def _of_each_row(xp: NamespaceBase, function: Callable[[Any], Any], rows: Any) -> Any:
+def _of_all_rows(xp: NamespaceBase, function: Callable[[Any], Any], rows: Any) -> Any:
     """Returns the results of a function of the rows of a matrix, stacked."""
     vmap = getattr(xp._client, "vmap", None)
     if vmap is not None:
@@ -116,7 +116,7 @@ def _of_each_row(xp: NamespaceBase, function: Callable[[Any], Any], rows: Any) -
             if not hasattr(rows, "get"):
                 raise
     first, *others = (xp.asarray(function(part_of(rows, i))) for i in range(type_of(rows).shape[0]))  # type: ignore[attr-defined]
-    return xp.stack([first, *(converted(xp, each, type_of(first).dtype) for each in others)])
+    return xp.stack([first, *(converted(xp, item, type_of(first).dtype) for item in others)])
 
 
 def _conditions(condlist: Any, ndim: int) -> list[Any]:

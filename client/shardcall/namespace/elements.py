@@ -50,12 +50,12 @@ def real_if_close(xp: NamespaceBase, a: OperandLike, tol: float = 100) -> Any:
 
 def sort_complex(xp: NamespaceBase, a: OperandLike) -> Any:
     """Returns an array sorted along its last axis, as complex numbers, as ``numpy.sort_complex``."""
-    made = xp.sort(a)
-    dtype = type_of(made).dtype
+    result = xp.sort(a)
+    dtype = type_of(result).dtype
     if dtype.kind == "c":
-        return made
+        return result
     is_short = dtype in (np.int8, np.int16, np.uint8, np.uint16)
-    return xp.astype(made, np.complex64 if is_short else np.complex128)
+    return xp.astype(result, np.complex64 if is_short else np.complex128)
 
 
 def packbits(xp: NamespaceBase, a: OperandLike, /, axis: int | None = None, bitorder: str = "big") -> Any:
@@ -101,19 +101,19 @@ def unpackbits(
         raise TypeError(f"a is of {dtype.name}; unpackbits takes uint8")
     weights, x, along = *_weights(bitorder), *_flat_without(xp, a, axis)
     shape = type_of(x).shape
-    places = weights.reshape([8 if i == along + 1 else 1 for i in range(len(shape) + 1)])
-    bits = xp.not_equal(xp.bitwise_and(xp.expand_dims(x, along + 1), places), 0)
+    factors = weights.reshape([8 if i == along + 1 else 1 for i in range(len(shape) + 1)])
+    bits = xp.not_equal(xp.bitwise_and(xp.expand_dims(x, along + 1), factors), 0)
     size = 8 * shape[along]
-    made = xp.reshape(xp.astype(bits, np.uint8), (*shape[:along], size, *shape[along + 1 :]))
+    result = xp.reshape(xp.astype(bits, np.uint8), (*shape[:along], size, *shape[along + 1 :]))
     if count is None:
-        return made
+        return result
     length = operator.index(count)
     if length < -size:
         raise ValueError(f"count={length}, and there are {size} bits; give {-size} or more")
     length = size + length if length < 0 else length
     if length > size:
-        return xp.pad(made, [(0, length - size if i == along else 0) for i in range(len(shape))])
-    return part_of(made, (*(slice(None),) * along, slice(length)))
+        return xp.pad(result, [(0, length - size if i == along else 0) for i in range(len(shape))])
+    return part_of(result, (*(slice(None),) * along, slice(length)))
 
 
 def _weights(bitorder: str) -> tuple[NDArray]:

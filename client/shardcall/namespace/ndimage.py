@@ -166,10 +166,10 @@ class NdimageNamespace:
             shifts = [-shift - (1 - size % 2) for shift, size in zip(shifts, sizes, strict=True)]
         dtype = _result_type(x, output, w, cval)
         wide = np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
-        widths = [_widths(*each) for each in zip(sizes, shifts, strict=True)]
+        widths = [_widths(*item) for item in zip(sizes, shifts, strict=True)]
         if 0 in type_of(x).shape or 0 in sizes or not along:
-            made = xp.multiply(x, w if not sizes else 1)
-            return converted(xp, made, dtype)
+            result = xp.multiply(x, w if not sizes else 1)
+            return converted(xp, result, dtype)
         padded = self._extended(converted(xp, x, wide), dict(zip(along, widths, strict=True)), mode, cval)
         total = self._of_padded(padded, converted(xp, w, wide), along, type_of(x).shape)
         return _narrowed(xp, total, dtype)
@@ -264,11 +264,11 @@ def _result_type(x: Any, output: Any, *others: Any) -> DType:
     """
     if isinstance(output, ArrayProperties | np.ndarray):
         raise TypeError("output is an array, and results are new arrays; give an element type, or assign the result")
-    own = type_of(x).dtype
-    if own == np.float16 or own.kind not in "biufc":
-        raise RuntimeError(f"input is of {own.name}; convert it to float32")  # SciPy's class
-    is_complex = own.kind == "c" or any(type_of(each).dtype.kind == "c" for each in others)
-    dtype = own if output is None else parse_dtype(output)
+    input_dtype = type_of(x).dtype
+    if input_dtype == np.float16 or input_dtype.kind not in "biufc":
+        raise RuntimeError(f"input is of {input_dtype.name}; convert it to float32")  # SciPy's class
+    is_complex = input_dtype.kind == "c" or any(type_of(item).dtype.kind == "c" for item in others)
+    dtype = input_dtype if output is None else parse_dtype(output)
     return np.promote_types(dtype, np.complex64) if is_complex else dtype
 
 

@@ -162,8 +162,8 @@ def correlate(xp: NamespaceBase, a: OperandLike, v: OperandLike, mode: str = "va
     Raises:
         ValueError: for arrays of other than one axis or without elements.
     """
-    for name, each in (("a", a), ("v", v)):
-        if type_of(each).ndim != 1 or not type_of(each).shape[0]:
+    for name, element in (("a", a), ("v", v)):
+        if type_of(element).ndim != 1 or not type_of(element).shape[0]:
             raise ValueError(f"{name} is of shape {type_of(each).shape}; give an array of one axis, with elements")
     of_v = namespace_of(xp, v)
     conjugate = of_v.conjugate(array_of(v))

@@ -62,15 +62,15 @@ def poly(xp: NamespaceBase, seq_of_zeros: OperandLike) -> Any:
     (count,) = type_of(zeros).shape
     if not count:
         return 1.0
-    made = xp.concatenate([ones_like(xp, zeros[:1]), zeros_like(xp, zeros)])
+    result = xp.concatenate([ones_like(xp, zeros[:1]), zeros_like(xp, zeros)])
 
-    def multiplied(i: Any, made: Any) -> Any:
-        return xp.subtract(made, xp.multiply(zeros[i], xp.concatenate([zeros_like(xp, made[:1]), made[:-1]])))
+    def multiplied(i: Any, result: Any) -> Any:
+        return xp.subtract(result, xp.multiply(zeros[i], xp.concatenate([zeros_like(xp, result[:1]), result[:-1]])))
 
-    made = _repeated(xp, count, multiplied, made)
-    if type_of(made).dtype.kind == "c" and bool(xp.all(xp.equal(xp.sort(zeros), xp.sort(xp.conjugate(zeros))))):
-        return xp.real(made)
-    return made
+    result = _repeated(xp, count, multiplied, result)
+    if type_of(result).dtype.kind == "c" and bool(xp.all(xp.equal(xp.sort(zeros), xp.sort(xp.conjugate(zeros))))):
+        return xp.real(result)
+    return result
 
 
 def roots(xp: NamespaceBase, p: OperandLike) -> Any:
@@ -90,12 +90,12 @@ def roots(xp: NamespaceBase, p: OperandLike) -> Any:
     coefficients = part_of(coefficients, slice(first, last + 1))
     if type_of(coefficients).dtype.kind not in "fc":
         coefficients = xp.astype(coefficients, np.float64)
-    made: Any = np.zeros(0)
+    result: Any = np.zeros(0)
     if (degree := last - first) > 0:
         row = xp.reshape(xp.divide(xp.negative(coefficients[1:]), coefficients[0]), (1, -1))
         below = diag(xp, np.ones(degree - 1, type_of(coefficients).dtype), -1)
-        made = xp.linalg.eigvals(xp.concatenate([row, below[1:]], 0))  # type: ignore[attr-defined]
-    return hstack(xp, [made, np.zeros(behind, type_of(made).dtype)])
+        result = xp.linalg.eigvals(xp.concatenate([row, below[1:]], 0))  # type: ignore[attr-defined]
+    return hstack(xp, [result, np.zeros(behind, type_of(result).dtype)])
 
 
 def polyval(xp: NamespaceBase, p: OperandLike, x: OperandLike) -> Any:
@@ -106,17 +106,17 @@ def polyval(xp: NamespaceBase, p: OperandLike, x: OperandLike) -> Any:
         x: [...] where to evaluate it.
     """
     p, x = array_of(p), array_of(x)
-    made = zeros_like(xp, x)
+    result = zeros_like(xp, x)
     if not type_of(p).shape[0]:
-        return made
-    made = xp.add(xp.multiply(made, x), part_of(p, 0))  # of the type of all values
+        return result
+    result = xp.add(xp.multiply(result, x), part_of(p, 0))  # of the type of all values
 
-    def added(i: Any, made: Any) -> Any:
-        return xp.add(xp.multiply(made, x), part_of(p, i + 1))
+    def added(i: Any, result: Any) -> Any:
+        return xp.add(xp.multiply(result, x), part_of(p, i + 1))
 
     if (count := type_of(p).shape[0] - 1) > MAX_UNROLLED and not hasattr(p, "__remote_array__"):
         p = xp.copy(p)
-    return _repeated(xp, count, added, made)
+    return _repeated(xp, count, added, result)
 
 
 def polyadd(xp: NamespaceBase, a1: OperandLike, a2: OperandLike) -> Any:
@@ -145,7 +145,7 @@ def polydiv(xp: NamespaceBase, u: OperandLike, v: OperandLike) -> tuple[Any, Any
         u: [size] the coefficients of the dividend.
         v: [size] those of the divisor, of which the first is not 0.
     """
-    dividend, divisor = (xp.add(_vector(xp, each), 0.0) for each in (u, v))
+    dividend, divisor = (xp.add(_vector(xp, item), 0.0) for item in (u, v))
     dtype = np.result_type(type_of(dividend).dtype, type_of(divisor).dtype)
     dividend, divisor = converted(xp, dividend, dtype), converted(xp, divisor, dtype)
     if type_of(dividend).shape[0] < type_of(divisor).shape[0]:
@@ -188,10 +188,10 @@ def polyint(xp: NamespaceBase, p: OperandLike, m: int = 1, k: OperandLike | None
     if m < 0:
         raise ValueError(f"m={m}; give 0 or more integrals")
     constants: Any = np.zeros(m) if k is None else _vector(xp, k)
-    if (given := type_of(constants).shape[0]) == 1 and m > 1:
+    if (length := type_of(constants).shape[0]) == 1 and m > 1:
         constants = namespace_of(xp, constants).multiply(constants[0], np.ones(m))
-    elif given < m:
-        raise ValueError(f"k has {given} constants; give one, or more than {m - 1}")
+    elif length < m:
+        raise ValueError(f"k has {length} constants; give one, or more than {m - 1}")
     for i in range(m):
         terms = xp.divide(p, np.arange(_size(p), 0, -1))
         p = xp.concatenate([terms, namespace_of(xp, constants).reshape(part_of(constants, i), 1)])
@@ -235,22 +235,22 @@ def polyfit(
         right = xp.multiply(right, column if type_of(y).ndim == 2 else weights)
     scale = xp.sqrt(xp.sum(xp.multiply(left, left), 0))
     left = xp.divide(left, scale)
-    made, residuals, rank, values = xp.linalg.lstsq(left, right, share)  # type: ignore[attr-defined]
-    made = xp.divide(made, scale if type_of(made).ndim == 1 else xp.reshape(scale, (-1, 1)))
+    result, residuals, rank, values = xp.linalg.lstsq(left, right, share)  # type: ignore[attr-defined]
+    result = xp.divide(result, scale if type_of(result).ndim == 1 else xp.reshape(scale, (-1, 1)))
     if full:
-        return made, residuals, rank, values, share
+        return result, residuals, rank, values, share
     if rank != count:
         warnings.warn("Polyfit may be poorly conditioned", np.exceptions.RankWarning, stacklevel=4)
     if not cov:
-        return made
+        return result
     base = xp.linalg.inv(dot(xp, xp.transpose(left), left))  # type: ignore[attr-defined]
     base = xp.divide(base, outer(xp, scale, scale))
     if cov == "unscaled":
-        return made, base if type_of(y).ndim == 1 else xp.expand_dims(base, -1)
+        return result, base if type_of(y).ndim == 1 else xp.expand_dims(base, -1)
     if size <= count:
         raise ValueError(f"{size} points have no covariances of {count} coefficients; give more, or cov='unscaled'")
     factor = xp.divide(residuals, size - count)
-    return made, xp.multiply(base if type_of(y).ndim == 1 else xp.expand_dims(base, -1), factor)
+    return result, xp.multiply(base if type_of(y).ndim == 1 else xp.expand_dims(base, -1), factor)
 
 
 def _vector(xp: NamespaceBase, x: OperandLike) -> Any:
@@ -274,13 +274,13 @@ def _repeated(xp: NamespaceBase, count: int, step: Any, state: Any) -> Any:
 
 def _of_one_length(xp: NamespaceBase, *polynomials: OperandLike) -> list[Any]:
     """Returns the coefficients of polynomials of the highest degree of them."""
-    arrays = [_vector(xp, each) for each in polynomials]
-    length = max(type_of(each).shape[0] for each in arrays)
+    arrays = [_vector(xp, item) for item in polynomials]
+    length = max(type_of(item).shape[0] for item in arrays)
     return [
-        namespace_of(xp, each).concatenate([np.zeros(behind, type_of(each).dtype), each])
-        if (behind := length - type_of(each).shape[0])
-        else each
-        for each in arrays
+        namespace_of(xp, item).concatenate([np.zeros(behind, type_of(item).dtype), item])
+        if (behind := length - type_of(item).shape[0])
+        else item
+        for item in arrays
     ]
 
 

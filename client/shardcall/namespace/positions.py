@@ -37,17 +37,17 @@ def choose(xp: NamespaceBase, a: OperandLike, choices: Any, mode: str = "raise")
     if not arrays:
         raise ValueError("choices is empty; give one array or more")
     index = _within(xp, _integers(a, "a"), len(arrays), mode, "a")
-    dtype = np.result_type(*(type_of(each).dtype for each in arrays))
-    shape = np.broadcast_shapes(type_of(index).shape, *(type_of(each).shape for each in arrays))
-    arrays = [converted(xp, each, dtype) for each in arrays]
+    dtype = np.result_type(*(type_of(item).dtype for item in arrays))
+    shape = np.broadcast_shapes(type_of(index).shape, *(type_of(item).shape for item in arrays))
+    arrays = [converted(xp, item, dtype) for item in arrays]
     if len(arrays) > MAX_SELECTED:
-        rows = xp.stack([xp.broadcast_to(each, shape) for each in arrays])
-        made = xp.take_along_axis(rows, xp.reshape(xp.broadcast_to(index, shape), (1, *shape)), 0)
-        return xp.reshape(made, shape)
-    made = arrays[-1]
+        rows = xp.stack([xp.broadcast_to(item, shape) for item in arrays])
+        result = xp.take_along_axis(rows, xp.reshape(xp.broadcast_to(index, shape), (1, *shape)), 0)
+        return xp.reshape(result, shape)
+    result = arrays[-1]
     for i in reversed(range(len(arrays) - 1)):
-        made = xp.where(namespace_of(xp, index).equal(index, i), arrays[i], made)
-    return xp.broadcast_to(made, shape) if type_of(made).shape != shape or made is arrays[-1] else made
+        result = xp.where(namespace_of(xp, index).equal(index, i), arrays[i], result)
+    return xp.broadcast_to(result, shape) if type_of(result).shape != shape or result is arrays[-1] else result
 
 
 def ravel_multi_index(xp: NamespaceBase, multi_index: Any, dims: Any, mode: Any = "raise") -> Any:
@@ -104,17 +104,17 @@ def block(xp: NamespaceBase, arrays: Any) -> Any:
     depth, ndim = _depth(arrays, "arrays"), 0
     leaves = [arrays]
     for _ in range(depth):
-        leaves = [each for row in leaves for each in row]
-    ndim = max(depth, *(type_of(each).ndim for each in leaves))
+        leaves = [item for row in leaves for item in row]
+    ndim = max(depth, *(type_of(item).ndim for item in leaves))
 
     def joined(part: Any, level: int) -> Any:
         if level == depth:
             array = array_of(part)
             return namespace_of(xp, array).reshape(array, (1,) * (ndim - type_of(array).ndim) + type_of(array).shape)
-        return xp.concatenate([joined(each, level + 1) for each in part], ndim - depth + level)
+        return xp.concatenate([joined(item, level + 1) for item in part], ndim - depth + level)
 
-    made = joined(arrays, 0)
-    return xp.copy(made) if not depth else made
+    result = joined(arrays, 0)
+    return xp.copy(result) if not depth else result
 
 
 def _depth(part: Any, path: str) -> int:
@@ -130,7 +130,7 @@ def _depth(part: Any, path: str) -> int:
         return 0
     if not part:
         raise ValueError(f"{path} is an empty list; give one block or more")
-    depths = [_depth(each, f"{path}[{i}]") for i, each in enumerate(part)]
+    depths = [_depth(item, f"{path}[{i}]") for i, item in enumerate(part)]
     if len({*depths}) > 1:
         raise ValueError(f"{path} has lists of depths {depths}; give lists of one depth")
     return depths[0] + 1

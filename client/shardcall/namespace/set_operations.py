@@ -30,12 +30,12 @@ def intersect1d(
     """
     firsts: list[Any] = []
     if assume_unique:
-        parts = [xp.reshape(array_of(each), -1) for each in (ar1, ar2)]
+        parts = [xp.reshape(array_of(item), -1) for item in (ar1, ar2)]
     elif return_indices:
-        made = [unique(xp, each, True) for each in (ar1, ar2)]
-        parts, firsts = [each[0] for each in made], [each[1] for each in made]
+        result = [unique(xp, item, True) for item in (ar1, ar2)]
+        parts, firsts = [item[0] for item in result], [item[1] for item in result]
     else:
-        parts = [unique(xp, each) for each in (ar1, ar2)]
+        parts = [unique(xp, item) for item in (ar1, ar2)]
     (size,), (other,) = (type_of(part).shape for part in parts)
     joined = xp.concatenate(parts)
     if size + other < 2:
@@ -73,7 +73,7 @@ def setxor1d(xp: NamespaceBase, ar1: OperandLike, ar2: OperandLike, assume_uniqu
         ar2: [...] the second array.
         assume_unique: whether no array has two equal elements.
     """
-    parts = [array_of(each) if assume_unique else unique(xp, each) for each in (ar1, ar2)]
+    parts = [array_of(item) if assume_unique else unique(xp, item) for item in (ar1, ar2)]
     joined = xp.concatenate(parts, None if assume_unique else 0)
     if not type_of(joined).shape[0]:
         return joined

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace import statistics
 from shardcall.namespace.base import array_of, converted, type_of
+from shardcall.namespace.statistics import can_be_nan, logsumexp
 from shardcall_core.types.tracebacks import shortened
 
 _MAX_EXPONENT = {"float32": 88.0, "float64": 709.0}
@@ -63,23 +63,23 @@ class SpecialNamespace:
         if type_of(a).dtype.kind == "c":
             raise TypeError(f"a is of {type_of(a).dtype.name}; give real numbers")
         if not return_sign:
-            return statistics.logsumexp(xp, a, axis, b, keepdims)
+            return logsumexp(xp, a, axis, b, keepdims)
         a = converted(xp, a, np.result_type(type_of(a).dtype, np.float16 if _is_float(a) else np.float64))
         factors: Any = 1 if b is None else b
         a, factors = xp.where(xp.equal(factors, 0), -np.inf, a), xp.broadcast_to(factors, _shape(a, factors))
         highest = xp.max(a, axis, keepdims=True, initial=-np.inf)
         highest = xp.where(xp.isfinite(highest), highest, 0)
         total = xp.sum(xp.multiply(factors, xp.exp(xp.subtract(a, highest))), axis, keepdims=True)
-        made = xp.add(xp.log(xp.absolute(total)), highest), xp.sign(total)
-        return made if keepdims else tuple(xp.squeeze(part, _axes(axis, type_of(a).ndim)) for part in made)
+        result = xp.add(xp.log(xp.absolute(total)), highest), xp.sign(total)
+        return result if keepdims else tuple(xp.squeeze(part, _axes(axis, type_of(a).ndim)) for part in result)
 
 
 def _is_float(x: OperandLike) -> bool:
-    return statistics.can_be_nan(x)
+    return can_be_nan(x)
 
 
 def _shape(*arrays: OperandLike) -> tuple[int, ...]:
-    return np.broadcast_shapes(*(type_of(each).shape for each in arrays))
+    return np.broadcast_shapes(*(type_of(item).shape for item in arrays))
 
 
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:

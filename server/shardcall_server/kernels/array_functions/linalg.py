@@ -135,7 +135,7 @@ def _systems(block: ResultBlock, operands: Sequence[jax.Array | None]) -> tuple[
     x, b = (convert(required(operand), block.dtype) for operand in operands)
     b = b[..., None] if len(required(block.call.shapes[1])) == 1 else b
     batch = block.shape[: _batch_axes(block.call)]
-    x, b = (jnp.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (x, b))
+    x, b = (jnp.broadcast_to(item, (*batch, *item.shape[-2:])) for item in (x, b))
     unit = jnp.eye(x.shape[-1], dtype=x.dtype)
     return jnp.where(_valid(block, batch)[..., None, None], x, unit), b, block.shape
 

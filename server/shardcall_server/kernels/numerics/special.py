@@ -27,7 +27,7 @@ _LOG_GAMMA = (
 )
 # Stirling's series: B(2k) / (2k (2k - 1)) for k = 1, 2, …; from 10 on, so many give all digits.
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
-_LEAST_LARGE = 10
+_STIRLING_MIN = 10
 _STIRLING_CONSTANT = 0.5 * math.log(2 * math.pi) - 0.5
 
 
@@ -55,10 +55,10 @@ def gammaln(x: jax.Array) -> jax.Array:
 def _positive(x: jax.Array) -> jax.Array:
     """Returns ln |Γ(x)| for x from -0.5 on, without 0."""
     near_two = x >= 1.5
-    steps = jnp.clip(jnp.floor(x - 1.5), 0, _LEAST_LARGE - 2)
+    steps = jnp.clip(jnp.floor(x - 1.5), 0, _STIRLING_MIN - 2)
     rest = jnp.where(near_two, x - steps, x)  # from 1.5 to below 2.5
     product = jnp.ones_like(x)
-    for k in range(_LEAST_LARGE - 2):
+    for k in range(_STIRLING_MIN - 2):
         product *= jnp.where(k < steps, rest + k, 1)
     # ln Γ(2 + z), ln Γ(1 + z) = ln Γ(2 + z) - ln(1 + z), and ln Γ(z) = ln Γ(1 + z) - ln z
     near_one = (x >= 0.5) & ~near_two
@@ -71,7 +71,7 @@ def _positive(x: jax.Array) -> jax.Array:
     large = (x - 0.5) * (arithmetic.log(jnp.abs(x)) - 1) + (
         _STIRLING_CONSTANT + inverse * _polynomial(_STIRLING, inverse * inverse)
     )
-    return jnp.where(x >= _LEAST_LARGE, large, small)
+    return jnp.where(x >= _STIRLING_MIN, large, small)
 
 
 def _polynomial(coefficients: Sequence[float], x: jax.Array) -> jax.Array:
