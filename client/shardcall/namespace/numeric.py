@@ -164,7 +164,7 @@ def correlate(xp: NamespaceBase, a: OperandLike, v: OperandLike, mode: str = "va
     """
     for name, element in (("a", a), ("v", v)):
         if type_of(element).ndim != 1 or not type_of(element).shape[0]:
-            raise ValueError(f"{name} is of shape {type_of(each).shape}; give an array of one axis, with elements")
+            raise ValueError(f"{name} is of shape {type_of(element).shape}; give an array of one axis, with elements")
     of_v = namespace_of(xp, v)
     conjugate = of_v.conjugate(array_of(v))
     if type_of(a).shape[0] < type_of(v).shape[0]:
