@@ -37,6 +37,8 @@ def copyto(
     """
     target = target_of(dst, "numpy.copyto")
     _check_casting(src, target.dtype, casting)
+    if src is dst:
+        return
     if where is True:
         target._assign(setitem(xp, target, ..., src))
         return
