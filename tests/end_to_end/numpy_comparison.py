@@ -375,6 +375,6 @@ def _is_near(wanted: Any, made: Any, operands: list[np.ndarray]) -> bool:
         scale = max(float(np.max(each, where=np.isfinite(each), initial=1)) for each in sizes)
         kinds = [each.dtype for each in (*operands, wanted) if each.dtype.kind in "fc"]
         eps = max(float(np.finfo(kind).eps) for kind in kinds)
-        tolerance = eps * scale**2 * max(64, *(each.size for each in sizes))
+        tolerance = eps * (scale * scale) * max(64, *(each.size for each in sizes))
         near = np.isclose(wanted.astype(wide), made.astype(wide), rtol=256 * eps, atol=tolerance, equal_nan=True)
     return bool(near.all())
