@@ -276,7 +276,7 @@ PARAMETERS: Mapping[str, Drawer] = {
     "casting": _casting,
     "ddof": _several("0", "1", "0.5", "2"),
     "correction": _several("0", "1", "0.5"),
-    "mean": _operand,
+    "mean": _several("0", "1.5", "2"),
     "weights": _operand,
     **dict.fromkeys(("fweights", "aweights"), _weights),
     "q": _several("0.5", "50", "[0.25, 0.75]", "[0, 100]", "0", "1", "[[0.1], [0.9]]", "2", "numpy.float32(0.3)"),

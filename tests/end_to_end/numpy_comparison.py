@@ -379,6 +379,6 @@ def _is_near(expected: Any, actual: Any, operands: list[np.ndarray]) -> bool:
         scale = max(float(np.max(item, where=np.isfinite(item), initial=1)) for item in sizes)
         dtypes = [item.dtype for item in (*operands, expected) if item.dtype.kind in "fc"]
         eps = max(float(np.finfo(dtype).eps) for dtype in dtypes)
-        tolerance = eps * scale**2 * max(64, *(item.size for item in sizes))
+        tolerance = eps * (scale * scale) * max(64, *(item.size for item in sizes))
         near = np.isclose(expected.astype(wide), actual.astype(wide), rtol=256 * eps, atol=tolerance, equal_nan=True)
     return bool(near.all())

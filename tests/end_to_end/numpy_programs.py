@@ -311,7 +311,7 @@ class _Drawing:
         updated = draw.one("add", "subtract", "multiply", "maximum", "minimum", "bitwise_or", "divide")
         calls = (
             ("put", f"{indices}, {values}"),
-            ("put", f"{indices}, {values}, mode={mode}"),
+            ("put", f"[0, -9, 5], {values}, mode={mode}"),
             ("place", f"{draw.mask(first)}, {values}"),
             ("putmask", f"{draw.mask(first)}, {values}"),
             ("copyto", values),

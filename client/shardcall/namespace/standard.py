@@ -209,6 +209,8 @@ def _about_mean(
     keepdims: bool, where: OperandLike | None,
 ) -> Any:  # fmt: skip
     """Returns the variance about a mean that is given."""
+    if dtype is not None and not is_inexact(parse_dtype(dtype)):
+        raise TypeError(f"dtype={parse_dtype(dtype).name} does not hold a variance; give a floating-point type")
     apart = xp.subtract(x, mean)
     squares = xp.square(apart)
     if type_of(apart).dtype.kind == "c":

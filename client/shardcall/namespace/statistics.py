@@ -97,7 +97,9 @@ def nanvar(
     if dtype is not None:
         requested = parse_dtype(dtype)
         if not is_inexact(requested) or (type_of(x).dtype.kind == "c" and requested.kind != "c"):
-            raise TypeError(f"dtype={requested.name} does not hold a variance of {type_of(x).dtype.name}")
+            raise TypeError(
+                f"dtype={requested.name} does not hold a variance of {type_of(x).dtype.name}; give a floating-point type"
+            )
         x = xp.astype(x, requested)
     if not can_be_nan(x):
         return xp.var(x, axis, ddof=ddof, keepdims=keepdims, where=where, mean=mean)

@@ -37,6 +37,8 @@ def copyto(
     """
     target = target_of(dst, "numpy.copyto")
     _check_casting(src, target.dtype, casting)
+    if src is dst:
+        return
     if where is True:
         target._assign(setitem(xp, target, ..., src))
         return
@@ -73,10 +75,10 @@ def put(xp: NamespaceBase, a: OperandLike, ind: OperandLike, v: OperandLike, mod
     indices, values = _indices(xp, ind), namespace_of(xp, new).reshape(new, -1)
     count, size = math.prod(type_of(indices).shape), target.size
     check_mode(mode)
+    if count and not size:
+        raise IndexError(f"a is of shape {target.shape}, without elements; replace none of them")
     if not count or not math.prod(values.shape):
         return
-    if not size:
-        raise IndexError(f"a is of shape {target.shape}, without elements; replace none of them")
     indices = within(xp, indices, size, mode)
     changed = setitem(xp, xp.reshape(target, -1), indices, _repeated(xp, values, count))
     target._assign(changed if changed.shape == target.shape else xp.reshape(changed, target.shape))

@@ -161,10 +161,11 @@ def reduceat(functions: Any, ufunc: np.ufunc, x: Any, indices: Any, *, axis: Any
             f"numpy.{name}.reduceat of {len(starts)} parts does not run on the mesh; give {MAX_ROUNDS} or fewer, or "
             "reduce array.get() in this process"
         )
-    pieces = [
-        reduce(functions, ufunc, _part(x, along, start, start + 1 + n), axis=along, dtype=result, keepdims=True)
-        for start, n in zip(starts.tolist(), lengths.tolist(), strict=True)
-    ]
+    pieces = []
+    for start, count in zip(starts.tolist(), lengths.tolist(), strict=True):
+        piece = _part(x, along, start, start + 1 + count)
+        reduced = reduce(functions, ufunc, piece, axis=along, dtype=result, keepdims=True) if count else piece
+        pieces.append(reduced)
     return functions.concatenate(pieces, along)
 
 
@@ -231,6 +232,8 @@ def _reduced(functions: Any, ufunc: np.ufunc, x: Any, axes: Sequence[int], initi
         run = getattr(functions, name)
         for axis in axes:
             x = _halved(functions, run, x, axis, neutral)
+        if initial is _ABSENT and name in ("gcd", "hypot"):
+            return run(neutral, x)  # NumPy begins with the identity, which takes the sign of an only number
         return x if initial is _ABSENT else run(np.asarray(initial).astype(dtype), x)
     if not axes:
         return functions.copy(x) if initial is _ABSENT else getattr(functions, name)(initial, x)
