@@ -94,7 +94,9 @@ def nanvar(
     if dtype is not None:
         wanted = parse_dtype(dtype)
         if not is_inexact(wanted) or (type_of(x).dtype.kind == "c" and wanted.kind != "c"):
-            raise TypeError(f"dtype={wanted.name} does not hold a variance of {type_of(x).dtype.name}")
+            raise TypeError(
+                f"dtype={wanted.name} does not hold a variance of {type_of(x).dtype.name}; give a floating-point type"
+            )
         x = xp.astype(x, wanted)
     if not can_be_nan(x):
         return xp.var(x, axis, ddof=ddof, keepdims=keepdims, where=where)
