@@ -322,6 +322,12 @@ PARAMETERS: Mapping[str, Drawer] = {
     "norm": _several("None", "'ortho'", "'forward'", "'backward'"),
     "s": _several("None", "(4, 4)", "(3,)", "(8, 2)"),
     "UPLO": _several("'L'", "'U'"),
+    "bitorder": _several("'big'", "'little'", "'x'"),
+    "count": _several("None", "3", "-2", "40"),
+    "deg": _several("1", "2", "0"),
+    "m": _several("1", "0", "2", "-1"),
+    "dims": _several("(9, 9)", "7", "(3, 4, 5)"),
+    **dict.fromkeys(("ar1", "a1", "u", "p", "seq_of_zeros"), _operand),
     "mode": _several(
         "'constant'", "'edge'", "'wrap'", "'reflect'", "'full'", "'same'", "'valid'", "'raise'", "'clip'", "'reduced'"
     ),

@@ -43,6 +43,7 @@ _OF_VALUES = (
 _BOTH = "both refuse, and NumPy by another class, "
 
 DIVERGENCES: Mapping[str, str] = {
+    r"\bdiff\(\w+, (n=)?0, (axis=)?None\)": "NumPy looks at no axis of a difference of order 0",
     r"\| \w+Error: ((tuple|list|list assignment) )?index .*out of (range|bounds).* \| \w+Error": _BOTH
     + "since its code looks up an axis or an element that there is not",
     r"\| (Type|Attribute)Error: (tri\(\) missing|'\w+' object (has no attr|cannot be interp)).* \| \w+Error": _BOTH

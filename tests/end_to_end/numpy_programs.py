@@ -401,6 +401,11 @@ _DRAWERS_OF_FUNCTIONS: Mapping[tuple[str, str], Any] = {
     ("partition", "kind"): lambda *_: "'introselect'",
     ("isin", "kind"): lambda draw, *_: draw.one("None", "'sort'", "'table'"),
     ("reshape", "copy"): lambda draw, *_: draw.one("None", "True"),
+    ("correlate", "mode"): lambda draw, *_: draw.one("'full'", "'same'", "'valid'"),
+    ("polyint", "k"): lambda draw, *_: draw.one("None", "2", "[1, 2]"),
+    ("polyfit", "w"): lambda draw, first, value: draw.array(like=first, local=True),
+    ("polyfit", "cov"): lambda draw, *_: draw.one("False", "True", "'unscaled'"),
+    ("vander", "N"): lambda draw, *_: draw.one("None", "0", "1", "4", "-1"),
     ("average", "weights"): lambda draw, first, value: draw.array(like=first, local=True),
 }
 
@@ -435,11 +440,40 @@ def _lexsort(draw: Arguments) -> tuple[list[str], list[str]]:
     return ([keys, "axis=" + draw.one("0", "-1")], ["axis"]) if draw.happens(0.4) else ([keys], [])
 
 
+def _choose(draw: Arguments) -> tuple[list[str], list[str]]:
+    # NumPy wraps large indices around step by step.
+    first = draw.array(fits=lambda array: array.dtype.kind in "iu" and array.dtype.itemsize < 4)
+    arrays = [draw.operand(first) for _ in range(draw.chance.randint(1, 3))]
+    mode = [f"mode={draw.one(repr('wrap'), repr('clip'), repr('raise'))}"] if draw.happens(0.8) else []
+    return [first, f"[{', '.join(arrays)}]", *mode], ["mode"] * len(mode)
+
+
+def _ravel_multi_index(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array(fits=lambda array: array.dtype.kind in "iu")
+    second, mode = draw.array(like=first), draw.one(repr("wrap"), repr("clip"), repr("raise"))
+    return [f"({first}, {second})", "(9, 7)", f"mode={mode}"], ["mode"]
+
+
+def _block(draw: Arguments) -> tuple[list[str], list[str]]:
+    a, b = draw.array(), draw.array()
+    return [draw.one(f"[{a}, {b}]", f"[[{a}], [{b}]]", f"[[{a}, {a}], [{b}, {b}]]", a)], []
+
+
+def _intersect1d(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    others = [f"return_indices={draw.flag()}"] if draw.happens(0.3) else []
+    return [first, draw.operand(first), *others], ["return_indices"] * len(others)
+
+
 _SPECIAL: Mapping[str, Callable[[Arguments], tuple[list[str], list[str]]]] = {
     "select": _select,
     "where": _where,
     "einsum": _einsum,
     "lexsort": _lexsort,
+    "choose": _choose,
+    "ravel_multi_index": _ravel_multi_index,
+    "block": _block,
+    "intersect1d": _intersect1d,
 }
 
 

@@ -245,7 +245,7 @@ def histogramdd(
     ranges = [None] * count if range is None else [*range]
     if len(of_axes) != count or len(ranges) != count:
         raise ValueError(f"{count} axes, {len(of_axes)} of bins and {len(ranges)} ranges; give one for each axis")
-    edges = tuple(histogram_bin_edges(xp, *item) for item in zip(axes, of_axes, ranges, strict=True))
+    edges = tuple(np.real(histogram_bin_edges(xp, *item)) for item in zip(axes, of_axes, ranges, strict=True))
     sizes = [len(of_axis) - 1 for of_axis in edges]
     flat: Any = 0
     is_inside: Any = True

@@ -107,16 +107,16 @@ def polyval(xp: NamespaceBase, p: OperandLike, x: OperandLike) -> Any:
     """
     p, x = array_of(p), array_of(x)
     result = zeros_like(xp, x)
-    if not type_of(p).shape[0]:
+    if not (size := _size(p)):
         return result
     result = xp.add(xp.multiply(result, x), part_of(p, 0))  # of the type of all values
 
     def added(i: Any, result: Any) -> Any:
         return xp.add(xp.multiply(result, x), part_of(p, i + 1))
 
-    if (count := type_of(p).shape[0] - 1) > MAX_UNROLLED and not hasattr(p, "__remote_array__"):
+    if size - 1 > MAX_UNROLLED and not hasattr(p, "__remote_array__"):
         p = xp.copy(p)
-    return _repeated(xp, count, added, result)
+    return _repeated(xp, size - 1, added, result)
 
 
 def polyadd(xp: NamespaceBase, a1: OperandLike, a2: OperandLike) -> Any:
@@ -170,6 +170,8 @@ def polyder(xp: NamespaceBase, p: OperandLike, m: int = 1) -> Any:
     for _ in range(m):
         size = _size(p)
         p = xp.multiply(part_of(p, slice(-1)), np.arange(size - 1, 0, -1))
+    size, *others = type_of(p).shape or (_size(p),)
+    np.broadcast_shapes((max(size - 1, 0), *others), (max(size - 1, 0),))  # which NumPy computes, too
     return p if m else xp.copy(p)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, array_of, converted, namespace_of, part_of, type_of
+from shardcall.namespace.base import NamespaceBase, array_of, converted, namespace_of, part_of, type_of, weak_type
 from shardcall.namespace.ranges import arange
 
 MAX_SELECTED = 32
@@ -37,7 +37,7 @@ def choose(xp: NamespaceBase, a: OperandLike, choices: Any, mode: str = "raise")
     if not arrays:
         raise ValueError("choices is empty; give one array or more")
     index = _within(xp, _integers(a, "a"), len(arrays), mode, "a")
-    dtype = np.result_type(*(type_of(item).dtype for item in arrays))
+    dtype = np.result_type(*map(weak_type, arrays))
     shape = np.broadcast_shapes(type_of(index).shape, *(type_of(item).shape for item in arrays))
     arrays = [converted(xp, item, dtype) for item in arrays]
     if len(arrays) > MAX_SELECTED:

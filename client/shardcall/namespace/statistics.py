@@ -95,10 +95,10 @@ def nanvar(
     """Returns the variance over axes without NaN, as ``numpy.nanvar``; NaN for no more elements than ``ddof``."""
     ddof = degrees_taken(ddof, correction)
     if dtype is not None:
-        requested = parse_dtype(dtype)
-        if not is_inexact(requested) or (type_of(x).dtype.kind == "c" and requested.kind != "c"):
+        requested, x_dtype = parse_dtype(dtype), type_of(x).dtype
+        if not is_inexact(requested) or (x_dtype.kind == "c" and requested.kind != "c"):
             raise TypeError(
-                f"dtype={requested.name} does not hold a variance of {type_of(x).dtype.name}; give a floating-point type"
+                f"dtype={requested.name} does not hold a variance of {x_dtype.name}; give a floating-point type"
             )
         x = xp.astype(x, requested)
     if not can_be_nan(x):

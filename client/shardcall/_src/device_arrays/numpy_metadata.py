@@ -38,7 +38,7 @@ def _typed(item: Any) -> Any:
 
 
 def _by_type(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: function(*map(_typed, args), **kwargs)
+    return lambda *args, **kwargs: function(*map(_typed, args), **{key: _typed(item) for key, item in kwargs.items()})
 
 
 def _by_values(function: Callable[..., Any]) -> Callable[..., Any]:
