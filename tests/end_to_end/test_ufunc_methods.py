@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from rows import one_in
 
 import shardcall as sc
 
@@ -104,7 +105,7 @@ UPDATES = {
 }
 
 
-@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("name", one_in(3, COMPUTED))
 def test_methods_of_ufuncs_are_numpys(put, name):
     function, x = COMPUTED[name]
     with warnings.catch_warnings(action="ignore"):
@@ -114,7 +115,7 @@ def test_methods_of_ufuncs_are_numpys(put, name):
     np.testing.assert_allclose(values, expected, rtol=1e-6 if values.dtype == "f4" else 1e-11)
 
 
-@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("name", one_in(2, UPDATES))
 def test_updates_of_elements_are_numpys(put, name):
     update, x = UPDATES[name]
     h, numpys = put(x), x.copy()
