@@ -40,8 +40,8 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
     """Submits the calls of a namespace."""
 
     def __init_subclass__(cls) -> None:
+        shortened(cls)  # first, since methods of kernels are completed at their first lookup
         super().__init_subclass__()
-        shortened(cls)
 
     def __init__(self, client: NamespaceClient) -> None:
         self._client = client
