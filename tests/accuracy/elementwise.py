@@ -11,8 +11,8 @@ from accuracy import points, references
 
 from shardcall_core.functions import type_rules
 from shardcall_core.functions.element_types import NAMED
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_server.kernels.core.element_types import working_type
-from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
 
 FLOATS = ("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 INTEGERS = tuple(name for name in NAMED if name not in FLOATS)
@@ -51,8 +51,7 @@ class Case:
 
 def cases(name: str, dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
     """The cases of one function and type: one a size, one over several devices; none where NumPy refuses it."""
-    function = UFUNCS[name]
-    dtypes = [dtype] * len(function.operands)
+    dtypes = [dtype] * len(FUNCTIONS[name].operands)
     try:
         loop = type_rules.loop(name, *dtypes)
     except TypeError:

@@ -161,7 +161,7 @@ def test_rows_of_other_conditions_are_not_merged(changed, how, refused):
 )
 def test_the_head_states_what_was_not_measured(monkeypatch, quick, processor, limits):
     monkeypatch.setattr(document, "_processor", lambda: processor)
-    info = SimpleNamespace(devices=[SimpleNamespace(kind="cpu")])
+    info = SimpleNamespace(devices=[SimpleNamespace(device_kind="cpu")])
     stated = document.conditions(info, partial(evaluation.sizes_of, quick=quick)).get("limits of this table", "")
     assert bool(stated) is bool(limits)
     assert all(limit in stated for limit in limits)

@@ -110,7 +110,7 @@ def test_functions_take_the_arguments_of_the_standard():
 
 
 def test_defaults_are_those_of_the_standard(client):
-    names = standard.FUNCTIONS.keys() - NEED_VALUES - ABOUT_TYPES
+    names = standard.FUNCTIONS.keys() - NEED_VALUES - ABOUT_TYPES - {"linalg.pinv"}  # whose rtol has another in NumPy
     short = {name: traced(client, name, OPERANDS.get(name, (F,)), {}) for name in names}
     assert {name: traced(client, name, OPERANDS.get(name, (F,)), defaults_of(name)) for name in names} == short
 

@@ -50,7 +50,7 @@ UNARY = [
     for name, function in FUNCTIONS.items()
     if [o.name for o in function.operands] == ["x"] and not function.parameters and hasattr(np, name)
 ]
-_FLOAT_RESULTS = [name for name in UNARY if name not in ("squeeze", "flip", "copy", "reshard", "trace")]
+_FLOAT_RESULTS = [name for name in UNARY if name not in ("squeeze", "flip", "copy", "reshard", "trace", "frexp")]
 
 
 def _unary() -> dict[str, list[Call]]:

@@ -237,7 +237,7 @@ F64 = ArrayType((9, 3), np.dtype(np.float64))
         (F64, {"axis": 2}, Reason.AXIS_OUT_OF_RANGE, "axis", ["axis=2", "2 axes", "-2 to 1", "None"]),
         (ArrayType((), F64.dtype), {"axis": 1}, Reason.AXIS_OUT_OF_RANGE, "axis", ["axis=1", "-1 to 0"]),
         (F64, {"axis": 0.5}, Reason.PARAMETER_TYPE, "axis", ["0.5", "float", "an integer"]),
-        (F64, {"dtype": 3}, Reason.PARAMETER_TYPE, "dtype", ["dtype=3", "a string"]),
+        (F64, {"dtype": 3}, Reason.PARAMETER_TYPE, "dtype", ["dtype=3", "the name of an element type"]),
         (F64, {"dtype": "datetime64"}, Reason.UNSUPPORTED_ELEMENT_TYPE, "dtype", ["datetime64", "float64", "int4"]),
         (
             ArrayType((3,), np.dtype(np.complex64)),

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pairs import pairs_of
 
 from shardcall_core.call_error import Reason
+from shardcall_core.functions.stencils import MAX_ORDER
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.stencils import halo
-from shardcall_server.kernels.stencils.diff import MAX_ORDER, Diff
+from shardcall_server.kernels.stencils.diff import Diff
 
 DIFF = Diff()
 LAYOUTS = [  # mesh, spec of a matrix

@@ -53,7 +53,7 @@ def matrix(*shape, dtype=F32):
             {"transpose_lhs": True},
             Reason.INVALID_PARAMETER,
             "transpose_lhs",
-            "transpose_lhs=True and lhs is float32[3], a vector; give an array of rank 2 or more, or False",
+            "transpose_lhs=True; lhs is float32[3], a vector; give an array of rank 2 or more, or False",
         ),
         (
             MATMUL,
@@ -69,7 +69,7 @@ def matrix(*shape, dtype=F32):
             {"preferred_element_type": "bfloat16"},
             Reason.INVALID_PARAMETER,
             "preferred_element_type",
-            "='bfloat16' and the common type of the factors is float32; give one of: complex128, complex64, float32, "
+            "='bfloat16'; the common type of the factors is float32; give one of: complex128, complex64, float32, "
             "float64",
         ),
         (
