@@ -103,7 +103,7 @@ class Function:
     def by_rules(
         name: str,
         operands: tuple[OperandInfo, ...],
-        defaults: Mapping[str, Any],
+        parameters: tuple[ParameterInfo, ...],
         types: TypeRule,
         shapes: ShapeRule,
         result_spec: str = "",
@@ -116,14 +116,13 @@ class Function:
         Args:
             name: as of `Function`.
             operands: as of `Function`.
-            defaults: the default of each parameter.
+            parameters: as of `Function`.
             types: the element type of the results.
             shapes: the shapes of the results.
             result_spec: as of `Function`.
-            result_types: the element type of each result, where they differ; ``types`` has that of the first one then.
+            result_types: the element type of each result, where they differ; ``types`` has that of the first then.
             others: as of `Function`.
         """
-        parameters = tuple(ParameterInfo(parameter, "", default) for parameter, default in defaults.items())
         return Function(name, operands, parameters, _by_rules(types, shapes, result_types), result_spec, **others)
 
 

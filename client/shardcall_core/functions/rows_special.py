@@ -14,18 +14,42 @@ from shardcall_core.functions.shape_rules import Parameters, Shape, Shapes
 from shardcall_core.functions.signature import OperandInfo
 from shardcall_core.functions.type_rules import DTypes
 
-_X = OperandInfo("x", spec="spec")
-
 
 def rows() -> Iterator[Function]:
     """Yields the functions."""
     spec = "that of ``x`` along the axes that it keeps"
-    scaled = _X, OperandInfo("y", spec="y_spec")
-    yield Function.by_rules("ldexp", scaled, {}, _ldexp_type, element_rules.broadcast, spec)
+    yield Function.by_rules(
+        "ldexp",
+        (
+            OperandInfo("x", "An array of floats.", spec="spec"),
+            OperandInfo("y", "An array of integers that broadcasts with x.", spec="y_spec"),
+        ),
+        (),
+        _ldexp_type,
+        element_rules.broadcast,
+        spec,
+        summary="x times 2 to the power of an integer, as numpy.ldexp.",
+    )
     types, parts = (lambda dtypes, _: _frexp_types(dtypes)[0]), (lambda dtypes, _: _frexp_types(dtypes))
-    yield Function.by_rules("frexp", (_X,), {}, types, _of_two, "that of ``x``", out_specs=(), result_types=parts)
-    for name in ("erf", "gammaln"):
-        yield Function.by_rules(name, (_X,), {}, physics_type, shape_rules.as_operand(0), "that of ``x``")
+    yield Function.by_rules(
+        "frexp",
+        (OperandInfo("x", "An array of real numbers.", spec="spec"),),
+        (),
+        types,
+        _of_two,
+        "that of ``x``",
+        out_specs=(),
+        result_types=parts,
+        summary="The mantissas of numbers and their exponents of 2, as numpy.frexp.",
+    )
+    summaries = {
+        "erf": "The error function, as scipy.special.erf.",
+        "gammaln": "The logarithm of the size of the gamma function, as scipy.special.gammaln.",
+    }
+    x = (OperandInfo("x", "An array of real numbers.", spec="spec"),)
+    for name, summary in summaries.items():
+        of_x = shape_rules.as_operand(0)
+        yield Function.by_rules(name, x, (), physics_type, of_x, "that of ``x``", summary=summary)
 
 
 def physics_type(dtypes: DTypes, _: Parameters) -> DType:

@@ -6,20 +6,68 @@ from collections.abc import Iterator
 
 from shardcall_core.functions import statistics_rules as rules
 from shardcall_core.functions.function import Function
-from shardcall_core.functions.signature import REQUIRED, OperandInfo
+from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo
+
+_X = OperandInfo("x", "The array, of any rank and element type.", spec="spec")
 
 
 def rows() -> Iterator[Function]:
     """Yields the functions."""
     x = OperandInfo("x", spec="spec")
-    parameters = {"axis": None, "dtype": None}
-    yield Function.by_rules("cumprod", (x,), parameters, rules.products, rules.running, "that of ``x``")
-    operands = OperandInfo("a"), OperandInfo("v", spec="spec")
     yield Function.by_rules(
-        "searchsorted", operands, {"side": "left"}, rules.positions, rules.searchsorted, "that of ``v``"
+        "cumprod",
+        (_X,),
+        (
+            ParameterInfo("axis", "Along which axis; negative axes count from the last. None: x is flattened.", None),
+            ParameterInfo(
+                "dtype", "The element type of the products; None for that of x, or 64 bits for shorter integers.", None
+            ),
+        ),
+        rules.products,
+        rules.running,
+        "that of ``x``",
+        summary="The running product along an axis, as numpy.cumprod.",
     )
-    weighted = x, OperandInfo("weights", optional=True)
-    yield Function.by_rules("bincount", weighted, {"length": REQUIRED}, rules.counts, rules.bincount, "replicated")
+    OperandInfo("a"), OperandInfo("v", spec="spec")
+    yield Function.by_rules(
+        "searchsorted",
+        (
+            OperandInfo("a", "The sorted array [...], replicated."),
+            OperandInfo("v", "The numbers, an array or a scalar.", spec="spec"),
+        ),
+        (ParameterInfo("side", "The position among equal numbers: left or right of them.", "left"),),
+        rules.positions,
+        rules.searchsorted,
+        "that of ``v``",
+        summary="The positions at which numbers keep a sorted array sorted, as numpy.searchsorted.",
+    )
+    x, OperandInfo("weights", optional=True)
+    yield Function.by_rules(
+        "bincount",
+        (
+            OperandInfo("x", "Integers [N]; those that are negative or too large are left out.", spec="spec"),
+            OperandInfo("weights", "The weight of each integer [N].", optional=True),
+        ),
+        (ParameterInfo("length", "The number of counts: of the integers from 0 on.", REQUIRED),),
+        rules.counts,
+        rules.bincount,
+        "replicated",
+        summary="How often each integer occurs, or the sum of its weights, as numpy.bincount with a length.",
+    )
     ends = OperandInfo("left", optional=True), OperandInfo("right", optional=True)
-    points = x, OperandInfo("xp"), OperandInfo("fp"), *ends
-    yield Function.by_rules("interp", points, {}, rules.interpolated, rules.interp, "that of ``x``")
+    x, OperandInfo("xp"), OperandInfo("fp"), *ends
+    yield Function.by_rules(
+        "interp",
+        (
+            OperandInfo("x", "Where to evaluate the function; an array or a scalar.", spec="spec"),
+            OperandInfo("xp", "The coordinates [N] of the points, ascending, replicated."),
+            OperandInfo("fp", "The values [N] at the points."),
+            OperandInfo("left", "The value left of all points; the first one by default.", optional=True),
+            OperandInfo("right", "The value right of all points; the last one by default.", optional=True),
+        ),
+        (),
+        rules.interpolated,
+        rules.interp,
+        "that of ``x``",
+        summary="The values of a function that is linear between points, as numpy.interp.",
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
 from shardcall_core.functions import (
     axis_rules,
@@ -26,9 +25,42 @@ from shardcall_core.functions import (
     update_rules,
 )
 from shardcall_core.functions.function import Function
-from shardcall_core.functions.signature import REQUIRED, OperandInfo
+from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo
 
-_X = OperandInfo("x", spec="spec")
+_X = OperandInfo("x", "The array, of any rank and element type.", spec="spec")
+
+_STARTS = OperandInfo(
+    "starts", "[n] integers: the first index of each axis; clamped to those from which all elements exist."
+)
+_SIZES = ParameterInfo("sizes", "The number of elements along each axis of x.", REQUIRED)
+_STEPS = ParameterInfo("steps", "The steps between them, other than 0; negative ones go towards the first.", REQUIRED)
+_DROPPED = ParameterInfo("dropped", "The axes of x, of size 1 now, that the slice does not have.", ())
+_INSERTED = ParameterInfo("inserted", "The axes of the slice that are new, of size 1.", ())
+_ARRAYS = OperandInfo("arrays", "The arrays.", repeated=True)
+_AXIS_OR_FLAT = ParameterInfo(
+    "axis", "Along which axis; negative axes count from the last. None: x is flattened.", None
+)
+_K = ParameterInfo("k", "The diagonal: 0 for the main one, positive above it.", 0)
+_OFFSET = ParameterInfo("offset", "The diagonal: 0 for the main one, positive above it.", 0)
+_AXIS1 = ParameterInfo("axis1", "The axis of the rows.", 0)
+_AXIS2 = ParameterInfo("axis2", "The axis of the columns.", 1)
+_LAST_AXIS_OR_FLAT = ParameterInfo(
+    "axis", "Along which axis; negative axes count from the last. None: x is flattened.", -1
+)
+_INDICES = OperandInfo(
+    "indices", "Integers; negative ones count from the last element. An index out of range is refused."
+)
+_LAST_AXIS = ParameterInfo("axis", "Along which axis; negative axes count from the last.", -1)
+_FILL_VALUE = OperandInfo("fill_value", "[] the value, of the result's type.")
+_START = OperandInfo("start", "[] the first element.")
+_SIZE = ParameterInfo("size", "The number of elements.", REQUIRED)
+_INDEX_ARRAYS = OperandInfo(
+    "indices",
+    "Integers that broadcast together; negative ones count from the end. An index out of range is refused.",
+    repeated=True,
+)
+_AXES = ParameterInfo("axes", "The axis of x that each array of indices is for, ascending.", REQUIRED)
+_POSITION = ParameterInfo("position", "The position of the indices' axes among the other axes of x, in x[indices].", 0)
 
 _OF_X = "that of ``x``"
 
@@ -50,83 +82,379 @@ def _functions() -> Iterator[Function]:
 
 def _layouts() -> Iterator[Function]:
     of_x, rules, kept = type_rules.as_operand(0), layout_rules, "that of ``x`` along the axes that it keeps"
-    arrays, of_first = (OperandInfo("arrays", repeated=True),), "that of the first array"
+    of_first = "that of the first array"
     formed = f"{kept}, and along the first other one that of the first axis of ``x`` that it does not keep"
-    starts = {"sizes": REQUIRED, "steps": REQUIRED, "dropped": (), "inserted": ()}
-    yield Function.by_rules("getitem", (_X, OperandInfo("starts")), starts, type_rules.getitem, rules.getitem, kept)
-    assigned = _X, OperandInfo("values"), OperandInfo("starts")
-    yield Function.by_rules("setitem", assigned, starts, type_rules.setitem, rules.setitem, _OF_X)
-    yield Function.by_rules("reshape", (_X,), {"shape": REQUIRED}, of_x, rules.reshape, formed)
-    yield Function.by_rules("expand_dims", (_X,), {"axis": REQUIRED}, of_x, rules.expand_dims, kept)
-    yield Function.by_rules("squeeze", (_X,), {"axis": None}, of_x, rules.squeeze, kept)
-    yield Function.by_rules("broadcast_to", (_X,), {"shape": REQUIRED}, of_x, rules.broadcast_to, kept)
-    yield Function.by_rules("flip", (_X,), {"axis": None}, of_x, rules.flip, _OF_X)
-    yield Function.by_rules("concatenate", arrays, {"axis": 0}, type_rules.joined, rules.concatenate, of_first)
-    yield Function.by_rules("stack", arrays, {"axis": 0}, type_rules.joined, rules.stack, of_first)
-    yield Function.by_rules("astype", (_X,), {"dtype": REQUIRED}, type_rules.astype, shape_rules.as_operand(0), _OF_X)
-    yield Function.by_rules("tile", (_X,), {"reps": REQUIRED}, of_x, rules.tile, _OF_X)
-    yield Function.by_rules("repeat", (_X,), {"repeats": REQUIRED, "axis": None}, of_x, rules.repeat, _OF_X)
-    yield Function.by_rules("tril", (_X,), {"k": 0}, of_x, rules.triangle, _OF_X)
-    yield Function.by_rules("triu", (_X,), {"k": 0}, of_x, rules.triangle, _OF_X)
-    diagonal: dict[str, Any] = {"offset": 0, "axis1": 0, "axis2": 1}
-    yield Function.by_rules("diagonal", (_X,), diagonal, of_x, rules.diagonal, kept)
-    yield Function.by_rules("trace", (_X,), {**diagonal, "dtype": None}, type_rules.trace, rules.trace, kept)
-    padded = _X, OperandInfo("constant_values", optional=True)
     yield Function.by_rules(
-        "pad", padded, {"pad_width": REQUIRED, "mode": "constant"}, type_rules.pad, rules.pad, _OF_X
+        "getitem",
+        (_X, _STARTS),
+        (_SIZES, _STEPS, _DROPPED, _INSERTED),
+        type_rules.getitem,
+        rules.getitem,
+        kept,
+        summary="Slices of an array along its axes, whose starts are an operand, as x[a:b:c, i, None].",
+    )
+    yield Function.by_rules(
+        "setitem",
+        (
+            _X,
+            OperandInfo("values", "The values, which broadcast to the slice; converted to the type of x."),
+            _STARTS,
+        ),
+        (_SIZES, _STEPS, _DROPPED, _INSERTED),
+        type_rules.setitem,
+        rules.setitem,
+        _OF_X,
+        summary="The array with values in a slice, as after x[a:b:c, i] = values.",
+    )
+    yield Function.by_rules(
+        "reshape",
+        (_X,),
+        (ParameterInfo("shape", "The shape; one size may be -1, which stands for what is left.", REQUIRED),),
+        of_x,
+        rules.reshape,
+        formed,
+        summary="The elements in an array of another shape, as numpy.reshape.",
+    )
+    yield Function.by_rules(
+        "expand_dims",
+        (_X,),
+        (ParameterInfo("axis", "The axes of the result that are new.", REQUIRED),),
+        of_x,
+        rules.expand_dims,
+        kept,
+        summary="The array with new axes of size 1, as numpy.expand_dims.",
+    )
+    yield Function.by_rules(
+        "squeeze",
+        (_X,),
+        (ParameterInfo("axis", "The axes to remove; None for all of size 1.", None),),
+        of_x,
+        rules.squeeze,
+        kept,
+        summary="The array without axes of size 1, as numpy.squeeze.",
+    )
+    yield Function.by_rules(
+        "broadcast_to",
+        (_X,),
+        (ParameterInfo("shape", "The shape.", REQUIRED),),
+        of_x,
+        rules.broadcast_to,
+        kept,
+        summary="The array broadcast to a shape, as numpy.broadcast_to.",
+    )
+    yield Function.by_rules(
+        "flip",
+        (_X,),
+        (ParameterInfo("axis", "Along which axis; Negative axes count from the last. None: all.", None),),
+        of_x,
+        rules.flip,
+        _OF_X,
+        summary="The elements in reverse order along axes, as numpy.flip.",
+    )
+    yield Function.by_rules(
+        "concatenate",
+        (_ARRAYS,),
+        (
+            ParameterInfo(
+                "axis", "Along which axis; negative axes count from the last. None: the arrays are flattened.", 0
+            ),
+        ),
+        type_rules.joined,
+        rules.concatenate,
+        of_first,
+        summary="Arrays joined along an axis, as numpy.concatenate.",
+    )
+    yield Function.by_rules(
+        "stack",
+        (_ARRAYS,),
+        (ParameterInfo("axis", "The axis of the result that is new.", 0),),
+        type_rules.joined,
+        rules.stack,
+        of_first,
+        summary="Arrays joined along a new axis, as numpy.stack.",
+    )
+    yield Function.by_rules(
+        "astype",
+        (_X,),
+        (ParameterInfo("dtype", "The element type, by name.", REQUIRED),),
+        type_rules.astype,
+        shape_rules.as_operand(0),
+        _OF_X,
+        summary="The array in another element type, as numpy.ndarray.astype.",
+    )
+    yield Function.by_rules(
+        "tile",
+        (_X,),
+        (ParameterInfo("reps", "The number of copies along each axis.", REQUIRED),),
+        of_x,
+        rules.tile,
+        _OF_X,
+        summary="Copies of the array beside each other, as numpy.tile.",
+    )
+    yield Function.by_rules(
+        "repeat",
+        (_X,),
+        (
+            ParameterInfo("repeats", "How often each row occurs.", REQUIRED),
+            _AXIS_OR_FLAT,
+        ),
+        of_x,
+        rules.repeat,
+        _OF_X,
+        summary="Each row several times, as numpy.repeat.",
+    )
+    yield Function.by_rules(
+        "tril",
+        (_X,),
+        (_K,),
+        of_x,
+        rules.triangle,
+        _OF_X,
+        summary="The elements on and below a diagonal, zeros elsewhere, as numpy.tril.",
+    )
+    yield Function.by_rules(
+        "triu",
+        (_X,),
+        (_K,),
+        of_x,
+        rules.triangle,
+        _OF_X,
+        summary="The elements on and above a diagonal, zeros elsewhere, as numpy.triu.",
+    )
+    yield Function.by_rules(
+        "diagonal",
+        (_X,),
+        (_OFFSET, _AXIS1, _AXIS2),
+        of_x,
+        rules.diagonal,
+        kept,
+        summary="The diagonals of matrices, as numpy.diagonal.",
+    )
+    yield Function.by_rules(
+        "trace",
+        (_X,),
+        (
+            _OFFSET,
+            _AXIS1,
+            _AXIS2,
+            ParameterInfo("dtype", "The element type of the sums, by name; None for that of numpy.sum.", None),
+        ),
+        type_rules.trace,
+        rules.trace,
+        kept,
+        summary="The sums of the diagonals of matrices, as numpy.trace.",
+    )
+    yield Function.by_rules(
+        "pad",
+        (
+            _X,
+            OperandInfo(
+                "constant_values",
+                "[] the value of the new elements for the mode constant; 0 if left out.",
+                optional=True,
+            ),
+        ),
+        (
+            ParameterInfo(
+                "pad_width", "The rows before and behind: one number, one of each, or both for each axis.", REQUIRED
+            ),
+            ParameterInfo("mode", "The new elements: constant, edge, reflect, symmetric, wrap.", "constant"),
+        ),
+        type_rules.pad,
+        rules.pad,
+        _OF_X,
+        summary="The array with rows before and behind, as numpy.pad.",
     )
 
 
 def _along_axes() -> Iterator[Function]:
-    yield Function.by_rules("sort", (_X,), {"axis": -1}, type_rules.as_operand(0), axis_rules.sort, _OF_X)
-    yield Function.by_rules("argsort", (_X,), {"axis": -1}, type_rules.indices, axis_rules.sort, _OF_X)
-    operands, kept = (_X, OperandInfo("indices")), "that of ``x`` along the axes that it keeps"
-    yield Function.by_rules("take", operands, {"axis": None}, type_rules.taken, axis_rules.take, kept)
     yield Function.by_rules(
-        "take_along_axis", operands, {"axis": -1}, type_rules.taken, axis_rules.take_along_axis, kept
+        "sort",
+        (_X,),
+        (_LAST_AXIS_OR_FLAT,),
+        type_rules.as_operand(0),
+        axis_rules.sort,
+        _OF_X,
+        summary="The elements in ascending order along an axis, NaN last, as numpy.sort; equal ones keep their order.",
+    )
+    yield Function.by_rules(
+        "argsort",
+        (_X,),
+        (_LAST_AXIS_OR_FLAT,),
+        type_rules.indices,
+        axis_rules.sort,
+        _OF_X,
+        summary="The indices that sort an axis, as numpy.argsort with stable=True.",
+    )
+    kept = "that of ``x`` along the axes that it keeps"
+    yield Function.by_rules(
+        "take",
+        (_X, _INDICES),
+        (_AXIS_OR_FLAT,),
+        type_rules.taken,
+        axis_rules.take,
+        kept,
+        summary="The elements at indices along an axis, as numpy.take.",
+    )
+    yield Function.by_rules(
+        "take_along_axis",
+        (_X, _INDICES),
+        (_LAST_AXIS,),
+        type_rules.taken,
+        axis_rules.take_along_axis,
+        kept,
+        summary="The elements at indices along an axis, others for each row, as numpy.take_along_axis.",
     )
     spec = "that of ``x`` without its first axis"
-    yield Function.by_rules("lexsort", (_X,), {"axis": -1}, type_rules.indices, axis_rules.lexsort, spec)
+    yield Function.by_rules(
+        "lexsort",
+        (OperandInfo("x", "The keys, along the first axis.", spec="spec"),),
+        (ParameterInfo("axis", "Along which axis of a key; negative axes count from the last.", -1),),
+        type_rules.indices,
+        axis_rules.lexsort,
+        spec,
+        summary="The indices that sort an axis by several keys, of which the last counts most, as numpy.lexsort.",
+    )
 
 
 def _creations() -> Iterator[Function]:
     rules, rows = creation_rules, "its first axis, over all mesh axes"
-    start, second, last = OperandInfo("start"), OperandInfo("second"), OperandInfo("last", optional=True)
-    size, value = {"size": REQUIRED}, OperandInfo("fill_value")
-    yield Function.by_rules("full", (value,), {"shape": REQUIRED}, type_rules.as_operand(0), rules.full, rows)
-    yield Function.by_rules("full_like", (_X, value), {}, type_rules.as_operand(1), rules.full_like, _OF_X)
-    yield Function.by_rules("arange", (start, second), size, rules.arange_type, rules.sequence("start", "second"), rows)
+    yield Function.by_rules(
+        "full",
+        (_FILL_VALUE,),
+        (ParameterInfo("shape", "The shape of the result.", REQUIRED),),
+        type_rules.as_operand(0),
+        rules.full,
+        rows,
+        summary="An array with one value everywhere, as numpy.full.",
+    )
+    yield Function.by_rules(
+        "full_like",
+        (_X, _FILL_VALUE),
+        (),
+        type_rules.as_operand(1),
+        rules.full_like,
+        _OF_X,
+        summary="An array of the shape of another with one value everywhere, as numpy.full_like.",
+    )
+    yield Function.by_rules(
+        "arange",
+        (
+            _START,
+            OperandInfo("second", "[] the second element, of the type of start."),
+        ),
+        (_SIZE,),
+        rules.arange_type,
+        rules.sequence("start", "second"),
+        rows,
+        summary="Evenly spaced numbers, start + i (second - start), as numpy.arange fills an array.",
+    )
     yield Function.by_rules(
         "linspace",
-        (start, OperandInfo("step"), last),
-        size,
+        (
+            _START,
+            OperandInfo("step", "[] the distance of neighbours."),
+            OperandInfo("last", "[] the last of two or more elements; left out: on the line.", optional=True),
+        ),
+        (_SIZE,),
         rules.linspace_type,
         rules.sequence("start", "step", "last"),
         rows,
+        summary="Evenly spaced floats, start + i step, as numpy.linspace.",
     )
     yield Function.by_rules(
-        "eye", (OperandInfo("k"),), {"shape": REQUIRED, "dtype": "float64"}, rules.eye_type, rules.eye, rows
+        "eye",
+        (OperandInfo("k", "[] an integer: the diagonal, 0 for the main one, positive above it."),),
+        (
+            ParameterInfo("shape", "The number of rows and of columns.", REQUIRED),
+            ParameterInfo("dtype", "The element type, by name.", "float64"),
+        ),
+        rules.eye_type,
+        rules.eye,
+        rows,
+        summary="Ones on a diagonal and zeros elsewhere, as numpy.eye.",
     )
 
 
 def _elements() -> Iterator[Function]:
     rules, spec = element_rules, "that of ``x`` along the axes that it keeps"
-    operands = _X, OperandInfo("y", spec="y_spec")
-    yield Function.by_rules("nextafter", operands, {}, rules.nextafter_type, rules.broadcast, spec)
+    yield Function.by_rules(
+        "nextafter",
+        (
+            OperandInfo("x", "An array of floats.", spec="spec"),
+            OperandInfo("y", "An array of floats that broadcasts with x.", spec="y_spec"),
+        ),
+        (),
+        rules.nextafter_type,
+        rules.broadcast,
+        spec,
+        summary="The next number from x towards y, as numpy.nextafter.",
+    )
 
 
 def _updates() -> Iterator[Function]:
-    rules, values, indices = update_rules, OperandInfo("values"), OperandInfo("indices", repeated=True)
-    at: dict[str, Any] = {"axes": REQUIRED, "position": 0}
+    rules = update_rules
     kept = "that of ``x`` along the axes that it keeps"
-    yield Function.by_rules("take_at", (_X, indices), at, rules.take_at_type, rules.take_at, kept)
     yield Function.by_rules(
-        "put_at", (_X, values, indices), {**at, "mode": "set"}, rules.put_at_type, rules.put_at, _OF_X
+        "take_at",
+        (_X, _INDEX_ARRAYS),
+        (_AXES, _POSITION),
+        rules.take_at_type,
+        rules.take_at,
+        kept,
+        summary="The elements at indices along several axes, as x[indices].",
     )
-    along, types = (_X, values, OperandInfo("indices")), rules.put_along_axis_type
-    yield Function.by_rules("put_along_axis", along, {"axis": -1}, types, rules.put_along_axis, _OF_X)
+    yield Function.by_rules(
+        "put_at",
+        (
+            _X,
+            OperandInfo("values", "The operand of each update, which broadcasts to x[indices]; converted to x's type."),
+            _INDEX_ARRAYS,
+        ),
+        (
+            _AXES,
+            _POSITION,
+            ParameterInfo(
+                "mode",
+                "The update: set, add, multiply, min, max. Of equal indices the last is set; others add up.",
+                "set",
+            ),
+        ),
+        rules.put_at_type,
+        rules.put_at,
+        _OF_X,
+        summary="The array with other elements at indices along some axes, as x[indices] = values and numpy.add.at.",
+    )
+    yield Function.by_rules(
+        "put_along_axis",
+        (
+            _X,
+            OperandInfo("values", "The new elements, which broadcast to the indices; converted to x's type."),
+            _INDICES,
+        ),
+        (_LAST_AXIS,),
+        rules.put_along_axis_type,
+        rules.put_along_axis,
+        _OF_X,
+        summary="The array with other elements at indices along an axis, as numpy.put_along_axis; of "
+        "equal ones the last.",
+    )
     spec = "that of the first axis of ``x``"
-    yield Function.by_rules("flatnonzero", (_X,), {"size": REQUIRED}, type_rules.indices, rules.flatnonzero, spec)
+    yield Function.by_rules(
+        "flatnonzero",
+        (_X,),
+        (
+            ParameterInfo(
+                "size",
+                "The number of elements that are not zero; indices beyond it are left out, missing ones are 0.",
+                REQUIRED,
+            ),
+        ),
+        type_rules.indices,
+        rules.flatnonzero,
+        spec,
+        summary="The indices of the elements of the flattened array that are not zero, as numpy.flatnonzero.",
+    )
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})

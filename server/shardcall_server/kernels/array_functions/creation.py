@@ -72,56 +72,10 @@ def _eye(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    size = {"size": "The number of elements."}
-    start = "[] the first element."
-    value = "[] the value, of the result's type."
     return (
-        Row(
-            "full",
-            "An array with one value everywhere, as numpy.full.",
-            _full,
-            (value,),
-            {"shape": "The shape of the result."},
-            aligned=_free,
-            is_free=True,
-            is_created=True,
-        ),
-        Row(
-            "full_like",
-            "An array of the shape of another with one value everywhere, as numpy.full_like.",
-            _full,
-            ("The array, of any rank and element type.", value),
-            aligned=lambda call: (tuple(range(len(call.x))), ()),
-            is_free=True,
-        ),
-        Row(
-            "arange",
-            "Evenly spaced numbers, start + i (second - start), as numpy.arange fills an array.",
-            _arange,
-            (start, "[] the second element, of the type of start."),
-            size,
-            aligned=_free,
-            is_free=True,
-            is_created=True,
-        ),
-        Row(
-            "linspace",
-            "Evenly spaced floats, start + i step, as numpy.linspace.",
-            _linspace,
-            (start, "[] the distance of neighbours.", "[] the last of two or more elements; left out: on the line."),
-            size,
-            aligned=_free,
-            is_free=True,
-            is_created=True,
-        ),
-        Row(
-            "eye",
-            "Ones on a diagonal and zeros elsewhere, as numpy.eye.",
-            _eye,
-            ("[] an integer: the diagonal, 0 for the main one, positive above it.",),
-            {"shape": "The number of rows and of columns.", "dtype": "The element type, by name."},
-            aligned=_free,
-            is_free=True,
-            is_created=True,
-        ),
+        Row("full", _full, aligned=_free, is_free=True, is_created=True),
+        Row("full_like", _full, aligned=lambda call: (tuple(range(len(call.x))), ()), is_free=True),
+        Row("arange", _arange, aligned=_free, is_free=True, is_created=True),
+        Row("linspace", _linspace, aligned=_free, is_free=True, is_created=True),
+        Row("eye", _eye, aligned=_free, is_free=True, is_created=True),
     )

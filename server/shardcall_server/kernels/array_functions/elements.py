@@ -51,12 +51,4 @@ def _direction(here: jax.Array, there: jax.Array) -> jax.Array:
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    return (
-        Row(
-            "nextafter",
-            "The next number from x towards y, as numpy.nextafter.",
-            _nextafter,
-            ("An array of floats.", "An array of floats that broadcasts with x."),
-            aligned=broadcast_axes,
-        ),
-    )
+    return (Row("nextafter", _nextafter, aligned=broadcast_axes),)

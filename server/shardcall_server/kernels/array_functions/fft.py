@@ -32,7 +32,7 @@ def _computed_in(result: np.dtype, *, is_real: bool) -> np.dtype:
     return wide if is_real else np.result_type(wide, np.complex64)
 
 
-def _row(name: str, summary: str, transform: Transform, *, of_reals: bool = False, inverse: bool = False) -> Row:
+def _row(name: str, transform: Transform, *, of_reals: bool = False) -> Row:
     def body(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
         x = required(operands[0])
         if 0 in block.shape:
@@ -44,17 +44,9 @@ def _row(name: str, summary: str, transform: Transform, *, of_reals: bool = Fals
 
     return Row(
         name,
-        summary,
         body,
-        ("The array, of any rank; of float16 or wider, integers or bool.",),
-        {
-            "n": "The number of points: x is cut or padded with zeros at its end. None: those of x"
-            + (" of an even number of real ones." if inverse else "."),
-            "axis": "Along which axis; negative axes count from the last.",
-            "norm": "Which direction is scaled by the number of points: backward, forward, or ortho for both.",
-        },
-        _but_axis,
-        _origins,
+        aligned=_but_axis,
+        origins=_origins,
         needs_complete_axes=True,
         reproducibility=Reproducibility.NOT_PROMISED,
     )
@@ -63,18 +55,8 @@ def _row(name: str, summary: str, transform: Transform, *, of_reals: bool = Fals
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
     return (
-        _row("fft", "The discrete Fourier transform along an axis, as numpy.fft.fft.", jnp.fft.fft),
-        _row("ifft", "The inverse discrete Fourier transform along an axis, as numpy.fft.ifft.", jnp.fft.ifft),
-        _row(
-            "rfft",
-            "The frequencies of real numbers that are not negative, along an axis, as numpy.fft.rfft.",
-            jnp.fft.rfft,
-            of_reals=True,
-        ),
-        _row(
-            "irfft",
-            "The real numbers of frequencies that are not negative, along an axis, as numpy.fft.irfft.",
-            jnp.fft.irfft,
-            inverse=True,
-        ),
+        _row("fft", jnp.fft.fft),
+        _row("ifft", jnp.fft.ifft),
+        _row("rfft", jnp.fft.rfft, of_reals=True),
+        _row("irfft", jnp.fft.irfft),
     )

@@ -6,7 +6,7 @@ from dataclasses import make_dataclass
 from typing import Any, ClassVar
 
 from shardcall_core.call_error import Reason
-from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature, ValueCheck
+from shardcall_core.functions.signature import ParameterValues, Signature, ValueCheck
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.array_functions.row import (
@@ -19,10 +19,10 @@ from shardcall_server.kernels.array_functions.row import (
     spec_of_result,
 )
 from shardcall_server.kernels.array_functions.strategies import strategies_of
-from shardcall_server.kernels.core.kernel import Kernel, Problem
+from shardcall_server.kernels.core.kernel import FunctionKernel, Problem
 
 
-class TableKernel(Kernel[Any]):
+class TableKernel(FunctionKernel[Any]):
     """A function of the table.
 
     Sharding: along axes whose indices are computed independently, each device computes its block, without
@@ -40,17 +40,13 @@ class TableKernel(Kernel[Any]):
         Raises:
             CallError: for an argument that the rules refuse.
         """
-        check = FUNCTIONS[self.name].check
-        assert check is not None
-        types = check(operands, parameters).results
+        types = super().validate(operands, parameters).results
         shapes = tuple(None if operand is None else operand.shape for operand in operands)
         call = CallShapes(shapes, types[0].shape, parameters)
         values = _normalised(self.row, call)
         checks = tuple(_value_check(self.name, check, call) for check in checks_of(self.row, call))
         if (batch := self.row.batch_check) is not None:
-            checks += (
-                ValueCheck(FUNCTIONS[self.name].operand_name(batch.operand), batch.message, Reason.INVALID_MATRIX),
-            )
+            checks += (ValueCheck(self.function.operand_name(batch.operand), batch.message, Reason.INVALID_MATRIX),)
         return Signature(self.parameter_class(**values) if values else None, types, checks)
 
     def product_count(self, operands: OperandTypes, signature: Signature[Any]) -> int:
@@ -61,7 +57,7 @@ class TableKernel(Kernel[Any]):
         self, operands: OperandTypes, parameters: Any, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
         """Shards operands that have a spec of their own, and repeated ones, by rows; replicates the others."""
-        function = FUNCTIONS[self.name]
+        function = self.function
         once = len(function.named_operands)
         return tuple(
             spec
@@ -115,21 +111,13 @@ def _value_check(name: str, check: IndexCheck, call: CallShapes) -> ValueCheck:
 
 def table_kernel(entry: Row) -> TableKernel:
     """Returns the kernel of a row."""
-    function = FUNCTIONS[entry.name]
-    texts = entry.parameters or {}
-    fields = [(name, object) for name in function.defaults]
+    fields = [(parameter.name, object) for parameter in FUNCTIONS[entry.name].parameters]
 
     class NamedKernel(TableKernel):
         __doc__ = TableKernel.__doc__
-        name = entry.name
-        summary = entry.summary
+        function = FUNCTIONS[entry.name]
         row = entry
         parameter_class = make_dataclass(f"{entry.name}_parameters", fields, frozen=True)
-        operands = tuple(
-            OperandInfo(o.name, text, optional=o.optional, repeated=o.repeated)
-            for o, text in zip(function.operands, entry.operands, strict=True)
-        )
-        parameters = tuple(ParameterInfo(name, texts[name], default) for name, default in function.defaults.items())
         reproducibility = entry.reproducibility
         strategies = strategies_of(entry)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ import numpy as np
 from jax import lax
 
 from shardcall_core.functions import checks
-from shardcall_core.functions.update_rules import UPDATE_MODES
 from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, IndexCheck, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved
@@ -20,7 +19,6 @@ from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 
 _OF_BOOL = {"add": "max", "multiply": "min"}
-_ANY = "The array, of any rank and element type."
 
 
 def _converted(values: jax.Array, dtype: np.dtype) -> jax.Array:
@@ -200,35 +198,13 @@ def _aligned_to_none(call: CallShapes) -> AlignedAxes:
     return ((None,) * len(call.x),)
 
 
-_INDICES: Mapping[str, str] = {
-    "axes": "The axis of x that each array of indices is for, ascending.",
-    "position": "The position of the indices' axes among the other axes of x, in x[indices].",
-}
-
-
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    indices = "Integers that broadcast together; negative ones count from the end. An index out of range is refused."
-    along = "Integers; negative ones count from the last element. An index out of range is refused."
     return (
-        Row(
-            "take_at",
-            "The elements at indices along several axes, as x[indices].",
-            _take_at,
-            (_ANY, indices),
-            _INDICES,
-            aligned=_take_at_aligned,
-            checks=_counts(1),
-        ),
+        Row("take_at", _take_at, aligned=_take_at_aligned, checks=_counts(1)),
         Row(
             "put_at",
-            "The array with other elements at indices along some axes, as x[indices] = values and numpy.add.at.",
             _put_at,
-            (_ANY, "The operand of each update, which broadcasts to x[indices]; converted to x's type.", indices),
-            {
-                **_INDICES,
-                "mode": f"The update: {', '.join(UPDATE_MODES)}. Of equal indices the last is set; others add up.",
-            },
             aligned=_put_at_aligned,
             origins=lambda call: tuple(range(len(call.x))),
             checks=_counts(2),
@@ -236,19 +212,13 @@ def rows() -> tuple[Row, ...]:
         ),
         Row(
             "put_along_axis",
-            "The array with other elements at indices along an axis, as numpy.put_along_axis; of equal ones the last.",
             _put_along,
-            (_ANY, "The new elements, which broadcast to the indices; converted to x's type.", along),
-            {"axis": "Along which axis; negative axes count from the last."},
-            _put_aligned,
+            aligned=_put_aligned,
             checks=(IndexCheck(2, lambda call: call.x[call["axis"]]),),
         ),
         Row(
             "flatnonzero",
-            "The indices of the elements of the flattened array that are not zero, as numpy.flatnonzero.",
             _flatnonzero,
-            (_ANY,),
-            {"size": "The number of elements that are not zero; indices beyond it are left out, missing ones are 0."},
             aligned=_aligned_to_none,
             origins=lambda call: (0 if call.x else None,),
             needs_complete_axes=True,

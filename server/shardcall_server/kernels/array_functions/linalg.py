@@ -24,9 +24,7 @@ from shardcall_server.kernels.core.reproducibility import Reproducibility
 Compute = Callable[[ResultBlock, jax.Array], tuple[jax.Array, ...]]
 """Computes the results of matrices of the type that they are computed in, and bool [batch] where they failed."""
 
-_MATRICES = "The matrices [..., M, N], of float32 or wider; integers and bool are computed in float64."
 _SWEEPS = 8  # of all elements for each row: between those of an inverse and of singular values
-_SQUARE = "The matrices [..., N, N], of float32 or wider; integers and bool are computed in float64."
 
 
 def _of_batch(call: CallShapes) -> AlignedAxes:
@@ -241,22 +239,16 @@ def _products(shape: tuple[int, ...]) -> int:
 
 def _row(
     name: str,
-    summary: str,
     compute: Compute,
-    parameters: dict[str, str] | None = None,
     *,
     failure: str = "",
-    operand: str = _SQUARE,
     keeps_shape: bool = False,
 ) -> Row:
     return Row(
         name,
-        summary,
         _body(compute),
-        (operand,),
-        parameters or {},
-        _of_batch,
-        (lambda call: tuple(range(len(call.x)))) if keeps_shape else None,
+        aligned=_of_batch,
+        origins=(lambda call: tuple(range(len(call.x)))) if keeps_shape else None,
         batch_check=BatchCheck(0, failure, lambda call: len(call.x) - 2) if failure else None,
         needs_complete_axes=True,
         products=_products,
@@ -267,25 +259,19 @@ def _row(
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
     singular = "x has a singular matrix, which has no inverse; call pinv or lstsq in its place"
-    triangle = {"UPLO": "Which triangle of the matrices is read: L or U."}
     unfinished = "x has a matrix whose {} do not converge, as with NaN; give finite numbers"
     return (
         _row(
             "cholesky",
-            "The Cholesky factors of Hermitian matrices that are positive definite, as numpy.linalg.cholesky.",
             _cholesky,
-            {"upper": "True for upper triangular factors, of the upper triangles; else lower ones, of the lower."},
             failure="x has a matrix that is not positive definite; give Hermitian ones with positive eigenvalues",
             keeps_shape=True,
         ),
-        _row("inv", "The inverses of matrices, as numpy.linalg.inv.", _inv, failure=singular, keeps_shape=True),
+        _row("inv", _inv, failure=singular, keeps_shape=True),
         Row(
             "solve",
-            "The solutions of linear equations, as numpy.linalg.solve.",
             _solve,
-            (_SQUARE, "The right-hand sides: [N], or [..., N, K]."),
-            {},
-            _of_two,
+            aligned=_of_two,
             main=1,
             batch_check=BatchCheck(0, singular, _batch_axes),
             needs_complete_axes=True,
@@ -294,73 +280,21 @@ def rows() -> tuple[Row, ...]:
         ),
         Row(
             "solve_triangular",
-            "The solutions of linear equations of triangular matrices, as scipy.linalg.solve_triangular.",
             _solve_triangular,
-            (_SQUARE, "The right-hand sides: [N], or [..., N, K]."),
-            {
-                "lower": "True to read the lower triangles of the matrices, else the upper ones.",
-                "trans": "N for the matrices, T for their transposes, C for their conjugate transposes.",
-                "unit_diagonal": "True to take the diagonals for ones.",
-            },
-            _of_two,
+            aligned=_of_two,
             main=1,
             batch_check=BatchCheck(0, "x has a zero on the diagonal of a triangular matrix; give others", _batch_axes),
             needs_complete_axes=True,
             products=_products,
             reproducibility=Reproducibility.NOT_PROMISED,
         ),
-        _row("det", "The determinants of matrices, as numpy.linalg.det.", _det),
-        _row(
-            "slogdet",
-            "The signs of determinants and the logarithms of their sizes, as numpy.linalg.slogdet.",
-            _slogdet,
-        ),
-        _row(
-            "eigh",
-            "The eigenvalues and eigenvectors of Hermitian matrices, as numpy.linalg.eigh.",
-            _eigh,
-            triangle,
-            failure=unfinished.format("eigenvalues"),
-        ),
-        _row(
-            "eigvalsh",
-            "The eigenvalues of Hermitian matrices, as numpy.linalg.eigvalsh.",
-            _eigvalsh,
-            triangle,
-            failure=unfinished.format("eigenvalues"),
-        ),
-        _row(
-            "eig",
-            "The eigenvalues and eigenvectors of matrices, complex, as numpy.linalg.eig; on CPUs.",
-            _eig,
-            failure=unfinished.format("eigenvalues"),
-        ),
-        _row(
-            "eigvals",
-            "The eigenvalues of matrices, complex, as numpy.linalg.eigvals; on CPUs.",
-            _eigvals,
-            failure=unfinished.format("eigenvalues"),
-        ),
-        _row(
-            "svd",
-            "The singular value decompositions U, S, Vh of matrices, as numpy.linalg.svd.",
-            _svd,
-            {"full_matrices": "True for square matrices U and Vh; else they have as many vectors as there are values."},
-            failure=unfinished.format("singular values"),
-            operand=_MATRICES,
-        ),
-        _row(
-            "svdvals",
-            "The singular values of matrices, as numpy.linalg.svdvals.",
-            _svdvals,
-            failure=unfinished.format("singular values"),
-            operand=_MATRICES,
-        ),
-        _row(
-            "qr",
-            "The QR decompositions of matrices, as numpy.linalg.qr.",
-            _qr,
-            {"mode": "reduced, or complete for square matrices Q."},
-            operand=_MATRICES,
-        ),
+        _row("det", _det),
+        _row("slogdet", _slogdet),
+        _row("eigh", _eigh, failure=unfinished.format("eigenvalues")),
+        _row("eigvalsh", _eigvalsh, failure=unfinished.format("eigenvalues")),
+        _row("eig", _eig, failure=unfinished.format("eigenvalues")),
+        _row("eigvals", _eigvals, failure=unfinished.format("eigenvalues")),
+        _row("svd", _svd, failure=unfinished.format("singular values")),
+        _row("svdvals", _svdvals, failure=unfinished.format("singular values")),
+        _row("qr", _qr),
     )

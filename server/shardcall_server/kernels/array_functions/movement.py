@@ -22,9 +22,6 @@ from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 
-_ANY = "The array, of any rank and element type."
-_AXIS = "Negative axes count from the last."
-
 
 def _move(move: Callable[..., jax.Array]) -> Body:
     """Returns the body that moves the elements of all operands, in the type of the result."""
@@ -196,147 +193,58 @@ def _one(targets: Callable[[CallShapes], Sequence[int | None]], others: int = 0)
     return lambda call: (tuple(targets(call)), *[()] * others)
 
 
-def _row(
-    name: str, summary: str, body: Body, targets: Callable[[CallShapes], Sequence[int | None]], **more: Any
-) -> Row:
-    return Row(name, summary, body, (_ANY,), aligned=_one(targets), **more)
+def _row(name: str, body: Body, targets: Callable[[CallShapes], Sequence[int | None]], **more: Any) -> Row:
+    return Row(name, body, aligned=_one(targets), **more)
 
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    axis = {"axis": f"Along which axis; {_AXIS} None: all."}
-    flat = {"axis": "Along which axis; negative axes count from the last. None: x is flattened."}
-    k = {"k": "The diagonal: 0 for the main one, positive above it."}
-    diagonals = {
-        "offset": "The diagonal: 0 for the main one, positive above it.",
-        "axis1": "The axis of the rows.",
-        "axis2": "The axis of the columns.",
-    }
-    arrays = ("The arrays.",)
     return (
         _row(
             "reshape",
-            "The elements in an array of another shape, as numpy.reshape.",
             _move(lambda block, bits: bits.reshape(block.shape)),
             _reshape_targets,
-            parameters={"shape": "The shape; one size may be -1, which stands for what is left."},
             origins=_reshape_origins,
             exchange=RESHAPE,
         ),
         _row(
             "expand_dims",
-            "The array with new axes of size 1, as numpy.expand_dims.",
             _move(lambda block, bits: bits.reshape(block.shape)),
             _expand_dims_targets,
-            parameters={"axis": "The axes of the result that are new."},
             counts_result=True,
         ),
-        _row(
-            "squeeze",
-            "The array without axes of size 1, as numpy.squeeze.",
-            _move(lambda block, bits: bits.reshape(block.shape)),
-            _squeeze_targets,
-            parameters={"axis": "The axes to remove; None for all of size 1."},
-        ),
+        _row("squeeze", _move(lambda block, bits: bits.reshape(block.shape)), _squeeze_targets),
         _row(
             "broadcast_to",
-            "The array broadcast to a shape, as numpy.broadcast_to.",
             _move(lambda block, bits: jnp.broadcast_to(bits, block.shape)),
             _broadcast_targets,
-            parameters={"shape": "The shape."},
             is_free=True,
         ),
         _row(
             "flip",
-            "The elements in reverse order along axes, as numpy.flip.",
             _move(lambda block, bits: jnp.flip(bits, _axes(block.call))),
             _but_axes,
-            parameters=axis,
             origins=_every,
             exchange=FLIP,
         ),
-        Row(
-            "concatenate",
-            "Arrays joined along an axis, as numpy.concatenate.",
-            _move(_concatenate),
-            arrays,
-            {"axis": "Along which axis; negative axes count from the last. None: the arrays are flattened."},
-            _concatenate_aligned,
-            _of_axis,
-            exchange=CONCATENATE,
-        ),
+        Row("concatenate", _move(_concatenate), aligned=_concatenate_aligned, origins=_of_axis, exchange=CONCATENATE),
         Row(
             "stack",
-            "Arrays joined along a new axis, as numpy.stack.",
             _move(lambda block, *bits: jnp.stack(bits, axis=block["axis"])),
-            arrays,
-            {"axis": "The axis of the result that is new."},
-            _stack_aligned,
+            aligned=_stack_aligned,
             counts_result=True,
         ),
-        _row(
-            "astype",
-            "The array in another element type, as numpy.ndarray.astype.",
-            _astype,
-            lambda call: range(len(call.x)),
-            parameters={"dtype": "The element type, by name."},
-        ),
-        _row(
-            "tile",
-            "Copies of the array beside each other, as numpy.tile.",
-            _move(lambda block, bits: jnp.tile(bits, block["reps"])),
-            _tile_targets,
-            parameters={"reps": "The number of copies along each axis."},
-            origins=_tile_origins,
-        ),
+        _row("astype", _astype, lambda call: range(len(call.x))),
+        _row("tile", _move(lambda block, bits: jnp.tile(bits, block["reps"])), _tile_targets, origins=_tile_origins),
         _row(
             "repeat",
-            "Each row several times, as numpy.repeat.",
             _move(lambda block, bits: jnp.repeat(bits, block["repeats"], block["axis"])),
             _repeat_targets,
-            parameters={"repeats": "How often each row occurs.", **flat},
             origins=_of_axis,
             exchange=REPEAT,
         ),
-        *(
-            _row(
-                name,
-                f"The elements {side} a diagonal, zeros elsewhere, as numpy.{name}.",
-                _triangle(is_upper=name == "triu"),
-                _triangle_targets,
-                parameters=k,
-                is_free=True,
-            )
-            for name, side in (("tril", "on and below"), ("triu", "on and above"))
-        ),
-        _row(
-            "diagonal",
-            "The diagonals of matrices, as numpy.diagonal.",
-            _move(_diagonal_of),
-            _diagonal_targets,
-            parameters=diagonals,
-            exchange=DIAGONAL,
-        ),
-        _row(
-            "trace",
-            "The sums of the diagonals of matrices, as numpy.trace.",
-            _trace,
-            _diagonal_targets,
-            parameters={**diagonals, "dtype": "The element type of the sums, by name; None for that of numpy.sum."},
-            reproducibility=Reproducibility.INTEGERS,
-            exchange=TRACE,
-        ),
-        Row(
-            "pad",
-            "The array with rows before and behind, as numpy.pad.",
-            _pad,
-            (_ANY, "[] the value of the new elements for the mode constant; 0 if left out."),
-            {
-                "pad_width": "The rows before and behind: one number, one of each, or both for each axis.",
-                "mode": f"The new elements: {', '.join(layout_rules.PAD_MODES)}.",
-            },
-            _one(_pad_targets, 1),
-            _every,
-            exchange=PAD,
-        ),
+        *(_row(name, _triangle(is_upper=name == "triu"), _triangle_targets, is_free=True) for name in ("tril", "triu")),
+        _row("diagonal", _move(_diagonal_of), _diagonal_targets, exchange=DIAGONAL),
+        _row("trace", _trace, _diagonal_targets, reproducibility=Reproducibility.INTEGERS, exchange=TRACE),
+        Row("pad", _pad, aligned=_one(_pad_targets, 1), origins=_every, exchange=PAD),
     )

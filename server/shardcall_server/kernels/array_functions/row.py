@@ -142,10 +142,7 @@ class Row:
 
     Attributes:
         name: the name of its entry in the table of functions.
-        summary: one sentence for listings.
         body: computes one block.
-        operands: a sentence for each operand.
-        parameters: a clause for each parameter, by name.
         aligned: the alignment of a call; by default no axis has one.
         origins: for each axis of the result the axis of the main operand whose sharding it takes by default, None for
             none; that of the alignment by default.
@@ -163,10 +160,7 @@ class Row:
     """
 
     name: str
-    summary: str
     body: Body
-    operands: tuple[str, ...] = ()
-    parameters: Mapping[str, str] | None = None
     aligned: Callable[[CallShapes], AlignedAxes] | None = None
     origins: Callable[[CallShapes], tuple[int | None, ...]] | None = None
     main: int = 0

@@ -28,14 +28,6 @@ from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.numerics.ordering import is_nonzero
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
-_PARAMETERS: Mapping[str, str] = {
-    "sizes": "The number of elements along each axis of x.",
-    "steps": "The steps between them, other than 0; negative ones go towards the first.",
-    "dropped": "The axes of x, of size 1 now, that the slice does not have.",
-    "inserted": "The axes of the slice that are new, of size 1.",
-}
-_STARTS = "[n] integers: the first index of each axis; clamped to those from which all elements exist."
-
 
 def _targets(call: CallShapes) -> list[int | None]:
     """Returns for each axis of x the axis of the slice that it becomes; None for those dropped."""
@@ -178,14 +170,10 @@ def _setitem_specs(problem: Problem) -> LocalSpecs | str:
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    array = "The array, of any rank and element type."
     return (
         Row(
             "getitem",
-            "Slices of an array along its axes, whose starts are an operand, as x[a:b:c, i, None].",
             _getitem,
-            (array, _STARTS),
-            _PARAMETERS,
             aligned=_getitem_aligned,
             origins=_getitem_origins,
             exchange=RowExchange(
@@ -197,10 +185,7 @@ def rows() -> tuple[Row, ...]:
         ),
         Row(
             "setitem",
-            "The array with values in a slice, as after x[a:b:c, i] = values.",
             lambda block, operands: _setitem_of({}, block, operands),
-            (array, "The values, which broadcast to the slice; converted to the type of x.", _STARTS),
-            _PARAMETERS,
             aligned=_setitem_aligned,
             exchange=RowExchange(
                 "The devices send each other the values that their blocks of x lack, and nothing of x. Serves values "

@@ -17,9 +17,6 @@ from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.element_types import convert, widen
 from shardcall_server.kernels.numerics.sorting import sorted_along, sorting_indices
 
-_ANY = "The array, of any rank and element type."
-_FLAT = "Along which axis; negative axes count from the last. None: x is flattened."
-
 
 def _but_axis(call: CallShapes) -> AlignedAxes:
     axis = call["axis"]
@@ -127,56 +124,22 @@ def _lexsort(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    indices = "Integers; negative ones count from the last element. An index out of range is refused."
     return (
-        Row(
-            "sort",
-            "The elements in ascending order along an axis, NaN last, as numpy.sort; equal ones keep their order.",
-            _sort,
-            (_ANY,),
-            {"axis": _FLAT},
-            _but_axis,
-            _origins,
-            needs_complete_axes=True,
-        ),
-        Row(
-            "argsort",
-            "The indices that sort an axis, as numpy.argsort with stable=True.",
-            _argsort,
-            (_ANY,),
-            {"axis": _FLAT},
-            _but_axis,
-            _origins,
-            needs_complete_axes=True,
-        ),
-        Row(
-            "take",
-            "The elements at indices along an axis, as numpy.take.",
-            _take,
-            (_ANY, indices),
-            {"axis": _FLAT},
-            _take_aligned,
-            checks=(IndexCheck(1, _take_count),),
-            exchange=take_of(_valid_of),
-        ),
+        Row("sort", _sort, aligned=_but_axis, origins=_origins, needs_complete_axes=True),
+        Row("argsort", _argsort, aligned=_but_axis, origins=_origins, needs_complete_axes=True),
+        Row("take", _take, aligned=_take_aligned, checks=(IndexCheck(1, _take_count),), exchange=take_of(_valid_of)),
         Row(
             "take_along_axis",
-            "The elements at indices along an axis, others for each row, as numpy.take_along_axis.",
             _along,
-            (_ANY, indices),
-            {"axis": "Along which axis; negative axes count from the last."},
-            _along_aligned,
+            aligned=_along_aligned,
             checks=(IndexCheck(1, lambda call: call.x[call["axis"]]),),
             exchange=along_of(_valid_of),
         ),
         Row(
             "lexsort",
-            "The indices that sort an axis by several keys, of which the last counts most, as numpy.lexsort.",
             _lexsort,
-            ("The keys, along the first axis.",),
-            {"axis": "Along which axis of a key; negative axes count from the last."},
-            _keys_aligned,
-            lambda call: tuple(range(1, len(call.x))),
+            aligned=_keys_aligned,
+            origins=lambda call: tuple(range(1, len(call.x))),
             counts_result=True,
             needs_complete_axes=True,
         ),

@@ -16,8 +16,6 @@ from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics import special
 from shardcall_server.kernels.numerics.ordering import to_double
 
-_NUMBER = ("An array of real numbers.",)
-
 
 def _in_float64(
     function: Callable[[jax.Array], jax.Array],
@@ -46,38 +44,15 @@ def _ldexp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arra
     return narrow(special.ldexp(widen(x, block.dtype), power), block.dtype)
 
 
-def _physics(name: str, summary: str, function: Callable[[jax.Array], jax.Array]) -> Row:
-    return Row(
-        name,
-        summary,
-        _in_float64(function),
-        _NUMBER,
-        aligned=broadcast_axes,
-        reproducibility=Reproducibility.NOT_PROMISED,
-    )
+def _physics(name: str, function: Callable[[jax.Array], jax.Array]) -> Row:
+    return Row(name, _in_float64(function), aligned=broadcast_axes, reproducibility=Reproducibility.NOT_PROMISED)
 
 
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
     return (
-        Row(
-            "ldexp",
-            "x times 2 to the power of an integer, as numpy.ldexp.",
-            _ldexp,
-            ("An array of floats.", "An array of integers that broadcasts with x."),
-            aligned=broadcast_axes,
-        ),
-        Row(
-            "frexp",
-            "The mantissas of numbers and their exponents of 2, as numpy.frexp.",
-            _frexp,
-            _NUMBER,
-            aligned=broadcast_axes,
-        ),
-        _physics("erf", "The error function, as scipy.special.erf.", special.erf),
-        _physics(
-            "gammaln",
-            "The logarithm of the size of the gamma function, as scipy.special.gammaln.",
-            special.gammaln,
-        ),
+        Row("ldexp", _ldexp, aligned=broadcast_axes),
+        Row("frexp", _frexp, aligned=broadcast_axes),
+        _physics("erf", special.erf),
+        _physics("gammaln", special.gammaln),
     )

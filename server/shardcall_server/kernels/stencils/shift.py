@@ -22,7 +22,6 @@ from shardcall_server.kernels.stencils.routes import Boundary
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 MODES = ("fill", "periodic")
-_TYPE_CODES = "biufc"  # of NumPy; a value fits into arrays of its own type code and of later ones; i and u are equal
 
 
 def _body(

@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_INEXACT = "fc"
-
 
 @dataclass(frozen=True)
 class Weights:
