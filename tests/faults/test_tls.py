@@ -231,6 +231,7 @@ def test_expired_certificates_are_refused_on_both_sides(mutual, changing, trust,
         assert "has expired" in refusal(changing.server.address, ca_certificate=trust.authority)
     finally:
         (trust.folder / "server.pem").write_bytes(valid)
+    assert computes_one(changing.server, trust)  # which has read the valid one again
 
 
 def test_certificates_change_while_clients_stay_and_come(changing, times, figure):

@@ -1,11 +1,14 @@
-"""Health checks whose request has not come."""
+"""Health checks whose request has not come, and answers of health watches."""
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from typing import Any
 
-from shardcall_server.frontend.rpc.auxiliary_rpcs import AwaitedChecks
+from shardcall_server.frontend.rpc.auxiliary_rpcs import AwaitedChecks, WatchAnswers
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 
 
 class Context:
@@ -45,3 +48,25 @@ def test_checks_that_were_evicted_or_ended_are_counted_no_more():
             assert sum(not context.cancelled for context in contexts) == 4
             for context in contexts:  # by their limits
                 context.cancel()
+
+
+def test_answers_of_a_watch_wait_for_no_sending_and_the_latest_is_sent():
+    sent, free, threads = [], threading.Event(), CountedThreads(2, 8, "watch")
+    all_sent = threading.Event()
+
+    def send(response: Any) -> None:
+        assert free.wait(60)
+        sent.append(response)
+        if response == "last":
+            all_sent.set()
+
+    answers = WatchAnswers(send, lambda: None, threads, DeadlineTimer())
+    with threads:
+        for response in ("first", "second", "third", "last"):
+            answers.put(response)
+        free.set()
+        assert all_sent.wait(60)
+        answers.put(None)
+    assert sent[0] in ("first", "last")
+    assert sent[-2:] == ["last", None]
+    assert len(sent) <= 3

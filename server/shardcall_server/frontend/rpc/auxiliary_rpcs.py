@@ -104,7 +104,7 @@ class AuxiliaryRpcs(grpc.ServerInterceptor):
             request = self._first(requests, context)
             release = self._begin_watch(context)
             if context.add_callback(release):
-                method(request, context, answer)
+                method(request, context, WatchAnswers(answer, context.cancel, self._health, self._deadline_timer).put)
             else:  # it has ended already
                 release()
 
@@ -135,6 +135,58 @@ class AuxiliaryRpcs(grpc.ServerInterceptor):
             for request in requests:
                 return _checked(request, context)
         return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is missing; send one message")
+
+
+class WatchAnswers:
+    """The answers of a health watch, sent by a thread of the pool.
+
+    gRPC's own function waits for the serving thread of gRPC. The health service calls it under a lock that the serving
+    thread takes at the end of any watch, so that one watch that ended while another was answered stopped the server
+    (seen with grpcio-health-checking 1.85).
+
+    Args:
+        send: sends a response, and waits until it is sent; ends the watch for None, and waits for nothing.
+        cancel: ends the watch, if a response is not sent in time.
+        threads: the pool.
+        deadline_timer: calls ``cancel``.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Any], None],
+        cancel: Callable[[], object],
+        threads: CountedThreads,
+        deadline_timer: DeadlineTimer,
+    ) -> None:
+        self._send = send
+        self._cancel = cancel
+        self._threads = threads
+        self._deadline_timer = deadline_timer
+        self._lock = threading.Lock()  # guards `_latest` and `_is_sending`; nothing is sent under it
+        self._latest: Any = None
+        self._is_sending = False
+
+    def put(self, response: Any) -> None:
+        """Has a response sent; of several that wait, the latest."""
+        if response is None:
+            self._send(None)
+            return
+        with self._lock:
+            self._latest = response
+            if self._is_sending:
+                return
+            self._is_sending = True
+        self._threads.submit(self._send_waiting)
+
+    def _send_waiting(self) -> None:
+        while True:
+            with self._lock:
+                response, self._latest = self._latest, None
+                if response is None:
+                    self._is_sending = False
+                    return
+            with self._deadline_timer.at(time.monotonic() + _STREAM_S, self._cancel):
+                self._send(response)
 
 
 class AwaitedChecks:
