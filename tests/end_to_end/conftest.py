@@ -1,4 +1,4 @@
-"""A stub that speaks the contract itself, and a look at the server after each test that uses it."""
+"""A client that copies nothing by itself, and a stub that speaks the contract, with a look at the server after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from end_to_end.messages import execute, open_channel, operand
 
+import shardcall as sc
 from shardcall.v1 import kernel_service_pb2_grpc
+
+
+@pytest.fixture(scope="module")
+def strict_client(server) -> Iterator[sc.Client]:
+    """A client that refuses to copy arrays unless they are asked for."""
+    with sc.connect(server.address, implicit_get="error") as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from end_to_end.same_results import MESH, check, same
 
-import shardcall as sc
-
 RANDOM = np.random.default_rng(6)
 X, V = RANDOM.normal(size=(13, 6)), RANDOM.normal(size=13)
 I, CUBE = RANDOM.integers(-5, 6, (13, 6)), RANDOM.normal(size=(3, 4, 5))  # noqa: E741
@@ -35,13 +33,6 @@ LONG = {
     "piecewise by rows": (lambda x: np.piecewise(x, [x[:, 0] < 0], [lambda v: v * 0]), X),
     "piecewise of nothing": (lambda x: np.piecewise(x, [x < 0], [1, 2]), X[:0]),
 }
-
-
-@pytest.fixture(scope="module")
-def strict_client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from end_to_end.same_results import MESH, check, same
 
-import shardcall as sc
-
 RANDOM = np.random.default_rng(3)
 V, X = RANDOM.normal(size=13), RANDOM.normal(size=(13, 3))
 I = RANDOM.integers(-5, 6, (13,))  # noqa: E741
@@ -57,13 +55,6 @@ LONG = {
     "polyfit, unscaled": (lambda x: np.polyfit(x, X, 1, cov="unscaled"), T.astype(int)),
     "polyfit, covariances of several": (lambda x: np.polyfit(x, X, 1, cov=True), T.astype("f")),
 }
-
-
-@pytest.fixture(scope="module")
-def strict_client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from end_to_end.same_results import MESH, check, same
 
-import shardcall as sc
-
 RANDOM = np.random.default_rng(8)
 I, X = RANDOM.integers(-5, 6, (13, 6)), RANDOM.normal(size=(13, 6))  # noqa: E741
 SHORT = {
@@ -43,13 +41,6 @@ LONG = {
     },
     "correlate of integers": (lambda x: np.correlate(x, x), I[:, 0]),
 }
-
-
-@pytest.fixture(scope="module")
-def strict_client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
 
 
 @pytest.mark.parametrize(

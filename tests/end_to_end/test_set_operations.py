@@ -38,13 +38,6 @@ LONG = {
 }
 
 
-@pytest.fixture(scope="module")
-def strict_client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
-
-
 @pytest.mark.parametrize(
     ("function", "x"),
     [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from end_to_end.same_results import MESH, same
 
-import shardcall as sc
-
 scipy = pytest.importorskip("scipy.special")
 
 X = np.random.default_rng(10).normal(size=(13, 6))
@@ -29,13 +27,6 @@ LONG = {
         X,
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def strict_client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pairs import pairs_of
 
 from shardcall_core.call_error import Reason
+from shardcall_core.functions.stencils import CONVOLVE_MODES
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.stencils.convolve import MAX_UNROLLED, MODES, Convolve
+from shardcall_server.kernels.stencils.convolve import MAX_UNROLLED, Convolve
 
 CONVOLVE = Convolve()
 LAYOUTS = [  # mesh, spec of a matrix
@@ -23,9 +24,9 @@ LAYOUTS = [  # mesh, spec of a matrix
     ({"a": 2, "b": 4}, (("b", "a"), None)),
 ]
 SIZES = [(32, 3), (29, 4), (9, 6), (3, 5)]  # rows of x, elements of v
-TABLE = list(itertools.product(LAYOUTS, SIZES, MODES))
+TABLE = list(itertools.product(LAYOUTS, SIZES, CONVOLVE_MODES))
 SHORT = TABLE[::7]  # each layout, size and mode
-COMPLETE = [*TABLE, *itertools.product(LAYOUTS, [(1, 1), (8, 1), (1, 9), (2, 2), (17, 40), (64, 33)], MODES)]
+COMPLETE = [*TABLE, *itertools.product(LAYOUTS, [(1, 1), (8, 1), (1, 9), (2, 2), (17, 40), (64, 33)], CONVOLVE_MODES)]
 
 
 def along(x, v, mode, axis):

@@ -16,7 +16,7 @@ from shardcall.namespace.indexing import setitem
 from shardcall_core.functions.element_types import DType
 
 MODES = ("raise", "wrap", "clip")
-"""What becomes of indices that there are not."""
+"""The treatments of indices that are out of range."""
 
 
 def copyto(

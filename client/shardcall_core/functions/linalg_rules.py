@@ -16,7 +16,7 @@ TRIANGLES = ("L", "U")
 """The triangle of a matrix that is read."""
 
 TRANSPOSES = ("N", "T", "C")
-"""Which matrix of equations is meant: the one given, its transpose, or its conjugate transpose."""
+"""The matrix of the equations: the operand, its transpose, or its conjugate transpose."""
 
 _NAMES = ("float32", "float64", "complex64", "complex128")
 

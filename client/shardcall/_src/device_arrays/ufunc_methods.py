@@ -39,7 +39,7 @@ _NEUTRAL: Mapping[str, float] = {
     **dict.fromkeys(("subtract", "left_shift", "right_shift"), 0),
     **dict.fromkeys(("divide", "floor_divide", "power", "float_power", "lcm"), 1),
 }
-"""What leaves a number as it is as the second operand, of ufuncs without an identity."""
+"""The second operand that changes no number, of ufuncs without an identity."""
 
 _UPDATES = {"add": "add", "subtract": "add", "multiply": "multiply", "maximum": "max", "minimum": "min"}
 """The update of elements, of which all are made of equal indices, by each ufunc; a difference adds the negative."""

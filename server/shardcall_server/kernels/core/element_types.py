@@ -7,16 +7,12 @@ type (``xla_allow_excess_precision``), NumPy never does; so every rounding that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax import lax
 
-from shardcall_core.call_error import CallError, Reason
-from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.differentiation import is_differentiated
 
 _INT4, _UINT4 = np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)
@@ -26,29 +22,6 @@ _NARROW_FLOATS = frozenset(
 _WORKING_TYPE = {_INT4: np.dtype(np.int8), _UINT4: np.dtype(np.uint8)} | {
     narrow: np.dtype(np.float32) for narrow in _NARROW_FLOATS
 }
-
-
-def common_type(names: Sequence[str], operands: Sequence[ArrayType], field: str | None = None) -> np.dtype:
-    """Returns the common type of operands: NumPy's ``np.result_type``, which depends on their order.
-
-    Args:
-        names: of the operands, in NumPy's order.
-        operands: the operands' types, in the same order.
-        field: the operand that the error names; the last one by default.
-
-    Raises:
-        CallError: if NumPy knows none, as for the two float8 types.
-    """
-    try:
-        return np.result_type(*(operand.dtype for operand in operands))
-    except TypeError:  # numpy.exceptions.DTypePromotionError
-        described = " and ".join(f"{name} {o.dtype.name}" for name, o in zip(names, operands, strict=True))
-        one = "one to the type of the other, or both" if len(names) == 2 else "all to one of these types, or"
-        raise CallError(
-            Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"{described} have no common element type; convert {one} to float32",
-            field=field or names[-1],
-        ) from None
 
 
 def held_type(dtype: np.dtype) -> np.dtype:
@@ -64,11 +37,6 @@ def held_type(dtype: np.dtype) -> np.dtype:
 def is_narrow_float(dtype: np.dtype) -> bool:
     """Returns True if arithmetic on a type is done in float32."""
     return dtype in _NARROW_FLOATS
-
-
-def is_real_float(dtype: np.dtype) -> bool:
-    """Returns True for a real floating-point type of 16 bits or more."""
-    return dtype.itemsize > 1 and (dtype.kind == "f" or dtype in _NARROW_FLOATS)
 
 
 def working_type(dtype: np.dtype) -> np.dtype:

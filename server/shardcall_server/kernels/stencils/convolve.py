@@ -23,9 +23,6 @@ from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.stencils.exchange import Exchange, ShardedAxis
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
-MODES = ("full", "same", "valid")
-NUMBERED = ("valid", "same", "full")
-"""The modes in the order of NumPy's numbers."""
 MAX_UNROLLED = 32
 """The longest window whose products are unrolled; a longer one is a loop, so that compile time is bounded."""
 
