@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.functions.checks import common_type
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.element_types import (
     as_bits,
-    common_type,
     convert,
     from_bits,
     held_type,
