@@ -55,7 +55,7 @@ from shardcall._src.transfer.shared_memory_client import SharedMemory
 from shardcall._src.transfer.upload import Value
 from shardcall.compiled import CompiledKernel
 from shardcall.methods import KernelMethods
-from shardcall.methods.kernel_method import kernel_method
+from shardcall.methods.kernel_caller import kernel_method
 from shardcall.namespace import Namespace
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 from shardcall_core.markup import page

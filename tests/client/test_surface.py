@@ -13,8 +13,7 @@ from rows import rows
 
 import shardcall
 from shardcall import aio
-from shardcall.methods import KernelMethods, kernel_method, signatures
-from shardcall.methods.elementwise import ClipOptions, WhereOptions
+from shardcall.methods import KernelMethods, kernel_caller, signatures
 from shardcall.v1 import (
     array_service_pb2,
     kernel_service_pb2,
@@ -92,7 +91,7 @@ def test_all_names_exist_and_are_documented():
 
 OPTIONS = {
     name: annotation
-    for cls in (kernel_method.ProductOptions, WhereOptions, ClipOptions)
+    for cls in (kernel_caller.ProductOptions, kernel_caller.WhereOptions, kernel_caller.ClipOptions)
     for name, annotation in get_type_hints(cls).items()
 } | {"keep": bool}  # for type checkers False, beside an overload for True
 METHODS_OF_KERNELS = sorted(name for name in dir(KernelMethods) if not name.startswith("_") and name != "call")
@@ -108,7 +107,7 @@ def test_methods_have_real_signatures_and_a_line_for_every_parameter(name):
     defaults = dict.fromkeys(options) | {"strategy": "auto", "keep": False, "timeout": 300.0}
     for keyword in keywords:
         assert (keyword.kind, keyword.default) == (inspect.Parameter.KEYWORD_ONLY, defaults[keyword.name])
-        assert eval(keyword.annotation, vars(kernel_method)) == OPTIONS[keyword.name]
+        assert eval(keyword.annotation, vars(kernel_caller)) == OPTIONS[keyword.name]
     shown = {parameter.name: parameter.default for parameter in parameters}
     for parameter, default in function.defaults.items():
         if default is REQUIRED:
@@ -125,7 +124,7 @@ def test_methods_have_real_signatures_and_a_line_for_every_parameter(name):
 
 def test_power_documents_the_values_that_it_refuses():
     text = inspect.getdoc(shardcall.Client.power)
-    assert text.startswith("Returns ``numpy.power`` of each pair")
+    assert text.startswith("Returns power(x, y), element by element, as ``numpy.power``.")
     assert text.endswith("InvalidOperandError: for integers to negative integer powers, as NumPy's ValueError.")
     assert "Raises" not in inspect.getdoc(shardcall.Client.add)
 

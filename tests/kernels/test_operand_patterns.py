@@ -1,44 +1,26 @@
 """Every kernel with every pattern of operands present, left out and scalar: a right answer or a refusal that names one.
 
-The parameters are those that a call of the kernel needs, and no more.
+The parameters are those of its example that a call needs, and no more.
 """
 
 from itertools import product
 
 import numpy as np
 import pytest
+from function_examples import example_call
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.functions.function import REQUIRED
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
-NEEDED = {
-    "shift": 1,
-    "subscripts": "ij,jk",
-    "axis_name": "x",
-    "shape": (3,),
-    "axis": 0,
-    "dtype": "float32",
-    "reps": 2,
-    "repeats": 2,
-    "pad_width": 1,
-    "axes": (0,),
-    "size": 3,
-    "length": 5,
-    "graph": "",
-}
-OF_ONE = {
-    "reshape": {"shape": -1},
-    "eye": {"shape": (3, 4)},
-    "broadcast_to": {"shape": (2, 4, 4)},
-    **{key: {"sizes": (4, 4), "steps": (1, 1)} for key in ("getitem", "setitem")},
-}
 NEED_OTHER_SHAPES = (
     "getitem",
     "setitem",
+    "broadcast_to",
     "convolve",
     "interp",
     "bincount",
@@ -64,9 +46,9 @@ def types(pattern, dtype):
 
 
 def needed(kernel):
-    if kernel.name in OF_ONE:
-        return OF_ONE[kernel.name]
-    return {info.name: NEEDED[info.name] for info in kernel.parameters if info.default is REQUIRED}
+    required = [info.name for info in kernel.parameters if info.default is REQUIRED]
+    _, parameters = example_call(kernel.name) if kernel.name in FUNCTIONS else ((), {"graph": ""})
+    return {name: parameters[name] for name in required}
 
 
 def request(kernel, operands):

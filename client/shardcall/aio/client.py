@@ -19,7 +19,7 @@ from shardcall.aio.traced import namespace_of, tracing
 from shardcall.aio.wrapper import AsyncWrapper, awaited, awaited_as
 from shardcall.client import Client
 from shardcall.methods import KernelMethods
-from shardcall.methods.kernel_method import kernel_method
+from shardcall.methods.kernel_caller import kernel_method
 from shardcall_core.types.errors import ShardcallError
 
 

@@ -35,7 +35,7 @@ class LazyMethod:
     """A method that is completed at its first lookup, since completing all of them would slow down the import.
 
     Its ``**options`` become keyword-only parameters of its signature, with their lines in its docstring. Type checkers
-    and editors read `shardcall.methods.kernel_method.Options` and its subclasses from the source.
+    and editors read `shardcall.methods.kernel_caller.Options` and its subclasses from the source.
 
     Args:
         owner: the class that has the method.

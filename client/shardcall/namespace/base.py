@@ -15,7 +15,7 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, finish_write, view_of
 from shardcall.methods import KernelMethods
-from shardcall.methods.kernel_method import SubmittedArray
+from shardcall.methods.kernel_caller import SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 from shardcall_core.functions.element_types import DType

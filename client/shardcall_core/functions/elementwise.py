@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shardcall_core.call_error import Reason, shorten
 from shardcall_core.functions import checks, shape_rules, type_rules
 from shardcall_core.functions.function import Check, Function
-from shardcall_core.functions.signature import OperandInfo, ParameterValues, Signature
+from shardcall_core.functions.signature import Method, OperandInfo, ParameterValues, Signature
 from shardcall_core.functions.type_rules import Loop
 from shardcall_core.layouts.layout import ArrayType, OperandTypes
 
@@ -32,6 +32,20 @@ BINARY = (
 """The elementwise functions of two operands."""
 
 _ANY = "An array or a scalar."
+_NOTES = {
+    "where": "A Python number takes the element type that ``numpy.add`` gives it beside the other operand. Beside "
+    "bfloat16 a float becomes float32; in ``numpy.where``, float64.",
+    "clip": "Python numbers take the element type of x; an integer beyond its range does not bound the result.",
+}
+_EXAMPLES = {
+    "arccosh": "[1.5, 2.0]",
+    "invert": "[1, 2]",
+    "where": "[True, False, True], np.arange(3), 0",
+    "clip": "np.arange(6), 1, 4",
+}
+_NOTE_OF_UNARY = "Floats narrower than float32 are computed in float32."
+_NOTE_OF_BINARY = "A Python number takes the element type of the array beside it."
+_ERRORS = {"power": ("InvalidOperandError: for integers to negative integer powers, as NumPy's ValueError.",)}
 _OF_OPERANDS = "that of the largest operand, the first of equals; of axes that it does not have, that of the next"
 _OF_OTHERS = "its own on the mesh, else that of the other operands, else the first axis, over all mesh axes"
 
@@ -55,6 +69,7 @@ def rows() -> Iterator[Function]:
 
 def _elementwise(name: str, *operands: OperandInfo) -> Function:
     names = tuple(operand.name for operand in operands)
+    note = _NOTES.get(name, _NOTE_OF_BINARY if len(operands) > 1 else _NOTE_OF_UNARY)
     return Function(
         name,
         operands,
@@ -62,6 +77,8 @@ def _elementwise(name: str, *operands: OperandInfo) -> Function:
         result_spec=_OF_OPERANDS,
         operand_spec=_OF_OTHERS if len(operands) > 1 else Function.operand_spec,
         summary=f"{name}({', '.join(names)}), element by element, as numpy.{name}.",
+        method=Method(", ".join(names), note, _ERRORS.get(name, ())),
+        example=_EXAMPLES.get(name, "[6, 7], [2, 3]" if len(operands) > 1 else "[0.25, 0.5]"),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from shardcall_core.functions.argument_checks import check_operands, check_parameters
 from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.shape_rules import Parameters, ShapeRule
-from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.functions.type_rules import DTypes, TypeRule
 from shardcall_core.layouts.layout import ArrayType, OperandTypes
 
@@ -39,6 +39,8 @@ class Function:
         out_specs: the keyword of each result's spec.
         operand_spec: the sharding of each operand by default, likewise.
         summary: one sentence for listings.
+        method: the method of clients; None for functions that only `Client.call`, arrays and `client.xp` call.
+        example: arguments of the method, or else of `Client.call`, as Python text in which ``np`` is NumPy.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Function:
     out_specs: tuple[str, ...] = ("out_spec",)
     operand_spec: str = "its own on the mesh, else its first axis, over all mesh axes"
     summary: str = ""
+    method: Method | None = None
+    example: str = ""
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:

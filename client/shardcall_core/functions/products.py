@@ -12,7 +12,7 @@ from shardcall_core.functions import checks, einsum_labels
 from shardcall_core.functions.contraction import Contraction, Labels
 from shardcall_core.functions.element_types import NAMED, DType
 from shardcall_core.functions.function import Function
-from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.functions.subscripts import operand_names
 from shardcall_core.layouts.layout import ArrayType, OperandTypes, required
 
@@ -24,6 +24,7 @@ _PREFERRED = ParameterInfo(
     "The element type in which products are summed up and returned, by name: one that holds every value of the "
     "factors' common type. Unset: that type itself, floats of 16 bits and less summed up in float32.",
     None,
+    "npt.DTypeLike | None",
 )
 
 
@@ -62,14 +63,21 @@ def rows() -> Iterator[Function]:
         "matmul",
         (lhs, rhs),
         (
-            ParameterInfo("transpose_lhs", swapped.format("lhs", "[..., K, M]"), False),
-            ParameterInfo("transpose_rhs", swapped.format("rhs", "[..., N, K]"), False),
+            ParameterInfo("transpose_lhs", swapped.format("lhs", "[..., K, M]"), False, "bool"),
+            ParameterInfo("transpose_rhs", swapped.format("rhs", "[..., N, K]"), False, "bool"),
             _PREFERRED,
         ),
         _matmul,
         spec,
         operand_spec=operand_spec,
         summary="The product of two matrices, of stacks of them, or of a matrix and a vector, as numpy.matmul.",
+        method=Method(
+            "lhs, rhs, *, transpose_lhs, transpose_rhs, preferred_element_type",
+            "By default ``lhs`` is sharded by rows over the first mesh axis and ``rhs`` by columns over the second, if "
+            "there is one; where one spec is set, the other shards the contracting axes alike. Leading axes are "
+            "broadcast.",
+        ),
+        example="np.ones((2, 3)), np.ones((3, 4))",
     )
     labels = 'The labels of axes, such as "ij,jk->ik"; without "->" as NumPy completes it.'
     yield Function(
@@ -79,11 +87,18 @@ def rows() -> Iterator[Function]:
             OperandInfo("rhs", "The second array, if there are two.", True, spec="rhs_spec"),
             OperandInfo("others", "More arrays.", optional=True, repeated=True),
         ),
-        (ParameterInfo(einsum_labels.FIELD, labels, REQUIRED), _PREFERRED),
+        (ParameterInfo(einsum_labels.FIELD, labels, REQUIRED, "str"), _PREFERRED),
         _einsum,
         spec,
         operand_spec=operand_spec,
-        summary="Einstein's summation, as numpy.einsum.",
+        summary="The sum of products by Einstein's convention, as numpy.einsum.",
+        method=Method(
+            f"{einsum_labels.FIELD}, lhs, rhs, *others, preferred_element_type",
+            "More than two arrays are multiplied in pairs, from the left, by the strategy ``gspmd``; their order "
+            "decides the number of operations and the sizes of intermediate arrays. By default the first axis of the "
+            "result that only one array has is sharded over a mesh axis of its own.",
+        ),
+        example="'ij,jk->ik', np.ones((2, 3)), np.ones((3, 4))",
     )
     yield Function(
         "collective_matmul",
@@ -91,11 +106,19 @@ def rows() -> Iterator[Function]:
             OperandInfo("lhs", "The left factor, [M, K].", spec="lhs_spec"),
             OperandInfo("rhs", "The right factor, [K, N].", spec="rhs_spec"),
         ),
-        (ParameterInfo("axis_name", "The mesh axis along which blocks travel.", REQUIRED),),
+        (ParameterInfo("axis_name", "The mesh axis along which blocks travel.", REQUIRED, "str"),),
         _collective_matmul,
         spec,
         operand_spec=operand_spec,
         summary="The product of two matrices, multiplied while blocks travel along one mesh axis.",
+        method=Method(
+            "lhs, rhs, *, axis_name",
+            "By default ``lhs`` is sharded by rows over ``axis_name``, by columns for strategies that exchange sums, "
+            "and ``rhs`` so that the contracting axes are sharded alike. Where ``axis_name`` shards the contracting "
+            "axis of both matrices, partial sums are exchanged; else the blocks of the matrix that it shards: of "
+            "``lhs`` by rows and ``rhs`` by columns those of ``lhs``, unless ``out_spec`` keeps the rows sharded.",
+        ),
+        example="np.ones((8, 3)), np.ones((3, 4)), axis_name='x'",
     )
 
 

@@ -10,7 +10,7 @@ from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.functions import checks, shape_rules, type_rules
 from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.function import Check, Function
-from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.signature import Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.functions.type_rules import AVERAGES
 from shardcall_core.layouts.layout import ArrayType, OperandTypes, required
 
@@ -40,15 +40,15 @@ class VarParameters(ReduceParameters):
 _SUMMARIES = {
     "sum": "The sum",
     "prod": "The product",
-    "max": "The largest element",
-    "min": "The smallest element",
+    "max": "The largest element, NaN if there is one",
+    "min": "The smallest element, NaN if there is one",
     "mean": "The mean",
     "var": "The mean of the squared distances from the mean",
     "std": "The square root of var",
     "any": "Whether an element is true",
     "all": "Whether all elements are true",
-    "argmax": "Where the first of the largest elements is",
-    "argmin": "Where the first of the smallest elements is",
+    "argmax": "The index of the first of the largest elements, or of the first NaN",
+    "argmin": "The index of the first of the smallest elements, or of the first NaN",
 }
 WITH_INITIAL = ("sum", "prod", "max", "min")
 """The reductions that take an initial value."""
@@ -63,12 +63,15 @@ _UNDEFINED = ("max", "min", *_INDICES)  # of no elements
 _X = OperandInfo("x", "The array, of any rank and element type.", spec="spec")
 _WHERE = OperandInfo("where", "Which elements count: true or not 0; broadcasts to x. All of them if left out.", True)
 _INITIAL = OperandInfo("initial", "A scalar that the reduction begins with, converted to the result's type.", True)
-_PARAMETERS = (
-    ParameterInfo("axis", "Over which axis or axes; None for all. Negative ones count from the last.", None),
-    ParameterInfo("keepdims", "Whether reduced axes stay, of size 1.", False),
+_AXES = ParameterInfo(
+    "axis", "Over which axis or axes; None for all. Negative ones count from the last.", None, "Axes | None"
 )
-_DTYPE = ParameterInfo("dtype", "The element type of the sum and the result; None for NumPy's.", None)
-_DDOF = ParameterInfo("ddof", "What is taken off the number of elements to divide by.", 0)
+_AXIS = ParameterInfo("axis", "Over which axis; None for all. Negative ones count from the last.", None, "Axis | None")
+_KEEPDIMS = ParameterInfo("keepdims", "Whether reduced axes stay, of size 1.", False, "bool")
+_DTYPE = ParameterInfo(
+    "dtype", "The element type of the sum and the result; None for NumPy's.", None, "npt.DTypeLike | None"
+)
+_DDOF = ParameterInfo("ddof", "What is taken off the number of elements to divide by.", 0, "float | SupportsIndex")
 _OTHERS = {"sum": _DTYPE, "prod": _DTYPE, "mean": _DTYPE, "var": _DDOF, "std": _DDOF}
 
 
@@ -76,9 +79,21 @@ def rows() -> Iterator[Function]:
     """Yields the functions."""
     for name in REDUCTIONS:
         operands = (_X, *[_WHERE] * (name in WITH_WHERE), *[_INITIAL] * (name in WITH_INITIAL))
-        parameters = (*_PARAMETERS, *([_OTHERS[name]] if name in _OTHERS else []))
+        axis, others = _AXIS if name in _INDICES else _AXES, [_OTHERS[name]] if name in _OTHERS else []
+        parameters = (axis, _KEEPDIMS, *others)
         spec, summary = "that of ``x``, without the reduced axes", f"{_SUMMARIES[name]}, as numpy.{name}."
-        yield Function(name, operands, parameters, _check(name), spec, summary=summary)
+        optional = ["initial"] * (name in WITH_INITIAL) + ["where"] * (name in WITH_WHERE)
+        arguments = ", ".join(["x, axis", *(other.name for other in others), "*, keepdims", *optional])
+        yield Function(
+            name,
+            operands,
+            parameters,
+            _check(name),
+            spec,
+            summary=summary,
+            method=Method(arguments),
+            example="np.arange(6).reshape(2, 3), axis=0",
+        )
 
 
 def operands_of(operands: OperandTypes) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:

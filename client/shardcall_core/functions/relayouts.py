@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardcall_core.functions import checks
 from shardcall_core.functions.function import Function
-from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.signature import Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.layouts.layout import ArrayType, OperandTypes, required
 
 
@@ -21,12 +21,15 @@ class TransposeParameters:
 def rows() -> Iterator[Function]:
     """Yields the functions."""
     x = (OperandInfo("x", "The array, of any rank and element type.", spec="spec"),)
+    example = "np.arange(6).reshape(2, 3)"
     summary = "The array with another sharding, as jax.lax.with_sharding_constraint."
-    yield Function("reshard", x, (), _unchanged, "that of ``x``", summary=summary)
-    yield Function("copy", x, (), _unchanged, "that of ``x``", summary="A copy of the array, as numpy.copy.")
-    axes = ParameterInfo("axes", "For each axis of the result, the axis of x; None reverses them.", None)
+    yield Function("reshard", x, (), _unchanged, "that of ``x``", summary=summary, method=Method("x"), example=example)
+    summary = "A copy of the array, as numpy.copy."
+    yield Function("copy", x, (), _unchanged, "that of ``x``", summary=summary, method=Method("x"), example=example)
+    axes = ParameterInfo("axes", "For each axis of the result, the axis of x; None reverses them.", None, "Axes | None")
     summary = "The array with its axes in another order, as numpy.transpose."
-    yield Function("transpose", x, (axes,), _transpose, "that of ``x``, axis by axis", summary=summary)
+    spec, method = "that of ``x``, axis by axis", Method("x, axes")
+    yield Function("transpose", x, (axes,), _transpose, spec, summary=summary, method=method, example=example)
 
 
 def _unchanged(operands: OperandTypes, _: ParameterValues) -> Signature[None]:

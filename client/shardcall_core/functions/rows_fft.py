@@ -27,6 +27,7 @@ def rows() -> Iterator[Function]:
         fft_rules.fft,
         spec,
         summary="The discrete Fourier transform along an axis, as numpy.fft.fft.",
+        example="np.arange(8.0)",
     )
     yield Function.by_rules(
         "ifft",
@@ -36,6 +37,7 @@ def rows() -> Iterator[Function]:
         fft_rules.fft,
         spec,
         summary="The inverse discrete Fourier transform along an axis, as numpy.fft.ifft.",
+        example="np.arange(8.0)",
     )
     yield Function.by_rules(
         "rfft",
@@ -45,6 +47,7 @@ def rows() -> Iterator[Function]:
         fft_rules.rfft,
         spec,
         summary="The frequencies of real numbers that are not negative, along an axis, as numpy.fft.rfft.",
+        example="np.arange(8.0)",
     )
     yield Function.by_rules(
         "irfft",
@@ -63,4 +66,5 @@ def rows() -> Iterator[Function]:
         fft_rules.irfft,
         spec,
         summary="The real numbers of frequencies that are not negative, along an axis, as numpy.fft.irfft.",
+        example="np.arange(5) + 1j",
     )

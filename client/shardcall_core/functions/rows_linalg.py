@@ -39,6 +39,7 @@ def rows() -> Iterator[Function]:
         rules.cholesky,
         _OF_X,
         summary="The Cholesky factors of Hermitian matrices that are positive definite, as numpy.linalg.cholesky.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "inv",
@@ -48,6 +49,7 @@ def rows() -> Iterator[Function]:
         rules.square,
         _OF_X,
         summary="The inverses of matrices, as numpy.linalg.inv.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "solve_triangular",
@@ -63,6 +65,7 @@ def rows() -> Iterator[Function]:
         rules.solve_triangular,
         "that of ``b``",
         summary="The solutions of linear equations of triangular matrices, as scipy.linalg.solve_triangular.",
+        example="[[2.0, 1.0], [1.0, 3.0]], [1.0, 2.0]",
     )
     yield Function.by_rules(
         "solve",
@@ -72,6 +75,7 @@ def rows() -> Iterator[Function]:
         rules.solve,
         "that of ``b``",
         summary="The solutions of linear equations, as numpy.linalg.solve.",
+        example="[[2.0, 1.0], [1.0, 3.0]], [1.0, 2.0]",
     )
     yield Function.by_rules(
         "det",
@@ -81,6 +85,7 @@ def rows() -> Iterator[Function]:
         rules.batch(1),
         _OF_BATCH,
         summary="The determinants of matrices, as numpy.linalg.det.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "eigvalsh",
@@ -90,6 +95,7 @@ def rows() -> Iterator[Function]:
         rules.eigvalsh,
         _OF_BATCH,
         summary="The eigenvalues of Hermitian matrices, as numpy.linalg.eigvalsh.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "svdvals",
@@ -99,6 +105,7 @@ def rows() -> Iterator[Function]:
         rules.svdvals,
         _OF_BATCH,
         summary="The singular values of matrices, as numpy.linalg.svdvals.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "eigvals",
@@ -108,6 +115,7 @@ def rows() -> Iterator[Function]:
         rules.eigvals,
         _OF_BATCH,
         summary="The eigenvalues of matrices, complex, as numpy.linalg.eigvals; on CPUs.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     several: dict[str, Any] = {"result_spec": _OF_BATCH, "out_specs": ()}
     signs = rules.types_by_result(number, real)
@@ -120,6 +128,7 @@ def rows() -> Iterator[Function]:
         result_types=signs,
         **several,
         summary="The signs of determinants and the logarithms of their sizes, as numpy.linalg.slogdet.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "eigh",
@@ -130,6 +139,7 @@ def rows() -> Iterator[Function]:
         result_types=rules.types_by_result(real, number),
         **several,
         summary="The eigenvalues and eigenvectors of Hermitian matrices, as numpy.linalg.eigh.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "eig",
@@ -139,6 +149,7 @@ def rows() -> Iterator[Function]:
         rules.eig,
         **several,
         summary="The eigenvalues and eigenvectors of matrices, complex, as numpy.linalg.eig; on CPUs.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "svd",
@@ -155,6 +166,7 @@ def rows() -> Iterator[Function]:
         result_types=rules.types_by_result(number, real, number),
         **several,
         summary="The singular value decompositions U, S, Vh of matrices, as numpy.linalg.svd.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )
     yield Function.by_rules(
         "qr",
@@ -164,4 +176,5 @@ def rows() -> Iterator[Function]:
         rules.qr,
         **several,
         summary="The QR decompositions of matrices, as numpy.linalg.qr.",
+        example="[[2.0, 1.0], [1.0, 3.0]]",
     )

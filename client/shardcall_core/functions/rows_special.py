@@ -29,6 +29,7 @@ def rows() -> Iterator[Function]:
         element_rules.broadcast,
         spec,
         summary="x times 2 to the power of an integer, as numpy.ldexp.",
+        example="[0.5, 0.75], [2, 3]",
     )
     types, parts = (lambda dtypes, _: _frexp_types(dtypes)[0]), (lambda dtypes, _: _frexp_types(dtypes))
     yield Function.by_rules(
@@ -41,6 +42,7 @@ def rows() -> Iterator[Function]:
         out_specs=(),
         result_types=parts,
         summary="The mantissas of numbers and their exponents of 2, as numpy.frexp.",
+        example="[2.0, 6.0]",
     )
     summaries = {
         "erf": "The error function, as scipy.special.erf.",
@@ -49,7 +51,7 @@ def rows() -> Iterator[Function]:
     x = (OperandInfo("x", "An array of real numbers.", spec="spec"),)
     for name, summary in summaries.items():
         of_x = shape_rules.as_operand(0)
-        yield Function.by_rules(name, x, (), physics_type, of_x, "that of ``x``", summary=summary)
+        yield Function.by_rules(name, x, (), physics_type, of_x, "that of ``x``", summary=summary, example="[0.5, 1.5]")
 
 
 def physics_type(dtypes: DTypes, _: Parameters) -> DType:

@@ -6,42 +6,51 @@ from collections.abc import Iterator
 
 from shardcall_core.functions import statistics_rules as rules
 from shardcall_core.functions.function import Function
-from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo
+from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo
 
 _X = OperandInfo("x", "The array, of any rank and element type.", spec="spec")
 
 
 def rows() -> Iterator[Function]:
     """Yields the functions."""
-    x = OperandInfo("x", spec="spec")
     yield Function.by_rules(
         "cumprod",
         (_X,),
         (
-            ParameterInfo("axis", "Along which axis; negative axes count from the last. None: x is flattened.", None),
             ParameterInfo(
-                "dtype", "The element type of the products; None for that of x, or 64 bits for shorter integers.", None
+                "axis",
+                "Along which axis; negative axes count from the last. None: x is flattened.",
+                None,
+                "Axis | None",
+            ),
+            ParameterInfo(
+                "dtype",
+                "The element type of the products; None for that of x, or 64 bits for shorter integers.",
+                None,
+                "npt.DTypeLike | None",
             ),
         ),
         rules.products,
         rules.running,
         "that of ``x``",
         summary="The running product along an axis, as numpy.cumprod.",
+        method=Method("x, axis, dtype"),
+        example="np.arange(1, 6)",
     )
-    OperandInfo("a"), OperandInfo("v", spec="spec")
     yield Function.by_rules(
         "searchsorted",
         (
             OperandInfo("a", "The sorted array [...], replicated."),
             OperandInfo("v", "The numbers, an array or a scalar.", spec="spec"),
         ),
-        (ParameterInfo("side", "The position among equal numbers: left or right of them.", "left"),),
+        (ParameterInfo("side", "The position among equal numbers: left or right of them.", "left", "str"),),
         rules.positions,
         rules.searchsorted,
         "that of ``v``",
         summary="The positions at which numbers keep a sorted array sorted, as numpy.searchsorted.",
+        method=Method("a, v, side"),
+        example="[1, 3, 5], [0, 3, 4]",
     )
-    x, OperandInfo("weights", optional=True)
     yield Function.by_rules(
         "bincount",
         (
@@ -53,9 +62,8 @@ def rows() -> Iterator[Function]:
         rules.bincount,
         "replicated",
         summary="How often each integer occurs, or the sum of its weights, as numpy.bincount with a length.",
+        example="np.array([0, 1, 1, 3]), length=4",
     )
-    ends = OperandInfo("left", optional=True), OperandInfo("right", optional=True)
-    x, OperandInfo("xp"), OperandInfo("fp"), *ends
     yield Function.by_rules(
         "interp",
         (
@@ -70,4 +78,6 @@ def rows() -> Iterator[Function]:
         rules.interp,
         "that of ``x``",
         summary="The values of a function that is linear between points, as numpy.interp.",
+        method=Method("x, xp, fp, left, right"),
+        example="[0.5, 1.5], [0.0, 1.0, 2.0], [0.0, 10.0, 40.0]",
     )

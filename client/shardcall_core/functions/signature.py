@@ -53,11 +53,35 @@ class OperandInfo:
 
 @dataclass(frozen=True)
 class ParameterInfo:
-    """A static parameter as a kernel describes it."""
+    """A static parameter as a kernel describes it.
+
+    Attributes:
+        name: the name in calls and messages.
+        documentation: one sentence: meaning, range, unit.
+        default: the value where a call sets none; `REQUIRED` where it must set one.
+        type: the type in signatures of methods, such as ``"Axes | None"``.
+    """
 
     name: str
     documentation: str = ""
     default: object = REQUIRED
+    type: str = "Any"
+
+
+@dataclass(frozen=True)
+class Method:
+    """The method of a client that calls a function.
+
+    Attributes:
+        arguments: the names of operands and parameters in the order of the method, which is NumPy's, as in a Python
+            signature: ``"x, axis, *, keepdims"``. A repeated operand without a star is passed as a sequence.
+        notes: sentences of the documentation beyond the function's summary.
+        errors: a line of the documentation for each error that callers handle by its class.
+    """
+
+    arguments: str
+    notes: str = ""
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

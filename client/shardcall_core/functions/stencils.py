@@ -13,7 +13,7 @@ from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
 from shardcall_core.functions import checks
 from shardcall_core.functions.element_types import DType, is_float, is_inexact
 from shardcall_core.functions.function import Function
-from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.layouts.layout import ArrayType, OperandTypes, required
 
 MAX_ORDER = 1024
@@ -82,7 +82,7 @@ class ConvolveParameters:
 def rows() -> Iterator[Function]:
     """Yields the functions."""
     x, of_x = OperandInfo("x", "The array, of rank 1 or more and any element type.", spec="spec"), "that of ``x``"
-    axis = ParameterInfo("axis", "The axis; negative ones count from the last.", -1)
+    axis = ParameterInfo("axis", "The axis; negative ones count from the last.", -1, "Axis")
     axes = "The axis or axes; negative ones count from the last."
     yield Function(
         "diff",
@@ -92,32 +92,44 @@ def rows() -> Iterator[Function]:
             OperandInfo("append", "Rows put behind x along the axis: an array, or a scalar for one row.", True),
         ),
         (
-            ParameterInfo("n", f"How many times to take the difference; 0 to {MAX_ORDER}, more if no row is left.", 1),
+            ParameterInfo(
+                "n", f"How many times to take the difference; 0 to {MAX_ORDER}, more if no row is left.", 1, "int"
+            ),
             axis,
         ),
         _diff,
         of_x,
         summary="The n-th discrete difference along an axis, as numpy.diff.",
+        method=Method(
+            "x, n, axis, prepend, append", "A Python float that is prepended or appended is a float64, as in NumPy."
+        ),
+        example="np.array([1, 4, 9, 16])",
     )
-    shift = ParameterInfo("shift", "By how many rows, for all axes or for each; negative towards the first.", REQUIRED)
+    shift = ParameterInfo(
+        "shift", "By how many rows, for all axes or for each; negative towards the first.", REQUIRED, "Axes"
+    )
     fill = "A scalar: what rows hold that nothing moves to, converted to x's element type; 0."
-    mode = ParameterInfo("mode", "'fill', or 'periodic' for numpy.roll.", "fill")
+    mode = ParameterInfo("mode", "'fill', or 'periodic' for numpy.roll.", "fill", "str")
     yield Function(
         "shift",
         (x, OperandInfo("fill", fill, True)),
-        (shift, ParameterInfo("axis", axes, -1), mode),
+        (shift, ParameterInfo("axis", axes, -1, "Axes"), mode),
         _shift,
         of_x,
         summary="Rows moved along one axis or several, as numpy.roll, or with a value where nothing moves to.",
+        method=Method("x, shift, axis, fill, mode", "Row ``i`` of the result is row ``i - shift`` of ``x``."),
+        example="np.arange(6), 2",
     )
     any_x = OperandInfo("x", "The array, of any rank and element type.", spec="spec")
     yield Function(
         "roll",
         (any_x,),
-        (shift, ParameterInfo("axis", f"{axes} None: x is flattened.", None)),
+        (shift, ParameterInfo("axis", f"{axes} None: x is flattened, and keeps its shape.", None, "Axes | None")),
         _roll,
         of_x,
         summary="Elements moved round along one axis or several, as numpy.roll.",
+        method=Method("x, shift, axis"),
+        example="np.arange(6), 2",
     )
     number = OperandInfo("x", "The array, of rank 1 or more and any element type but bool.", spec="spec")
     steps = "None for steps of 1, a scalar for all axes, or for each a scalar or the coordinates along it."
@@ -126,47 +138,64 @@ def rows() -> Iterator[Function]:
         "gradient",
         (number, OperandInfo("spacing", steps, True, True)),
         (
-            ParameterInfo("axis", named, None),
-            ParameterInfo("edge_order", "The order of the one-sided differences at the ends: 1 or 2.", 1),
+            ParameterInfo("axis", named, None, "Axes | None"),
+            ParameterInfo("edge_order", "The order of the one-sided differences at the ends: 1 or 2.", 1, "int"),
         ),
         _gradient,
         of_x,
         (),
         summary="The derivative along one or more axes, as numpy.gradient.",
+        method=Method("x, *spacing, axis, edge_order", "There is one result for each axis."),
+        example="np.array([1.0, 4.0, 9.0, 16.0])",
     )
     steps = "The step between elements: none for 1, a scalar for all axes, or one for each."
-    boundary = ParameterInfo("boundary", "The values outside x: 'periodic', 'zero' or 'edge'.", "periodic")
+    boundary = ParameterInfo("boundary", "The values outside x: 'periodic', 'zero' or 'edge'.", "periodic", "str")
     yield Function(
         "laplacian",
         (number, OperandInfo("spacing", steps, True, True)),
-        (ParameterInfo("axes", named, None), boundary),
+        (ParameterInfo("axes", named, None, "Axes | None"), boundary),
         _laplacian,
         of_x,
         summary="The sum of second differences along several axes, as scipy.ndimage.laplace.",
+        method=Method(
+            "x, *spacing, axes, boundary",
+            "The term of an axis is ``x[i - 1] - 2 * x[i] + x[i + 1]``, divided by the square of the axis's spacing.",
+        ),
+        example="np.eye(4)",
     )
     dtype = "The result's element type, by name. Unset: x's, a 64-bit one for shorter integers."
     yield Function(
         "cumsum",
         (any_x,),
         (
-            ParameterInfo("axis", "The axis; negative ones count from the last. Unset: x is flattened.", None),
-            ParameterInfo("dtype", dtype, None),
+            ParameterInfo(
+                "axis", "The axis; negative ones count from the last. Unset: x is flattened.", None, "Axis | None"
+            ),
+            ParameterInfo("dtype", dtype, None, "npt.DTypeLike | None"),
         ),
         _cumsum,
         of_x,
         summary="The running sum along an axis, as numpy.cumsum.",
+        method=Method("x, axis, dtype"),
+        example="np.arange(6)",
     )
     returned = "Which sums are returned: 'full', 'same' or 'valid'; or 2, 1 or 0, as in NumPy."
     yield Function(
         "convolve",
         (x, OperandInfo("v", "The window, of rank 1.")),
         (
-            ParameterInfo("mode", returned, "full"),
-            ParameterInfo("axis", "The axis of x; negative ones count from the last.", -1),
+            ParameterInfo("mode", returned, "full", "str | SupportsIndex"),
+            ParameterInfo("axis", "The axis of x; negative ones count from the last.", -1, "Axis"),
         ),
         _convolve,
         of_x,
         summary="The convolution with a window along an axis, as numpy.convolve.",
+        method=Method(
+            "x, v, mode, axis",
+            '``"full"`` returns size + length - 1 rows, ``"same"`` max(size, length), ``"valid"`` those where the '
+            "shorter of both is covered. A number stands for an array of one element.",
+        ),
+        example="np.arange(6), [1, 2, 1], mode='same'",
     )
 
 

@@ -25,7 +25,7 @@ from shardcall_core.functions import (
     update_rules,
 )
 from shardcall_core.functions.function import Function
-from shardcall_core.functions.signature import REQUIRED, OperandInfo, ParameterInfo
+from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo
 
 _X = OperandInfo("x", "The array, of any rank and element type.", spec="spec")
 
@@ -38,19 +38,19 @@ _DROPPED = ParameterInfo("dropped", "The axes of x, of size 1 now, that the slic
 _INSERTED = ParameterInfo("inserted", "The axes of the slice that are new, of size 1.", ())
 _ARRAYS = OperandInfo("arrays", "The arrays.", repeated=True)
 _AXIS_OR_FLAT = ParameterInfo(
-    "axis", "Along which axis; negative axes count from the last. None: x is flattened.", None
+    "axis", "Along which axis; negative axes count from the last. None: x is flattened.", None, "Axis | None"
 )
-_K = ParameterInfo("k", "The diagonal: 0 for the main one, positive above it.", 0)
-_OFFSET = ParameterInfo("offset", "The diagonal: 0 for the main one, positive above it.", 0)
-_AXIS1 = ParameterInfo("axis1", "The axis of the rows.", 0)
-_AXIS2 = ParameterInfo("axis2", "The axis of the columns.", 1)
+_K = ParameterInfo("k", "The diagonal: 0 for the main one, positive above it.", 0, "Axis")
+_OFFSET = ParameterInfo("offset", "The diagonal: 0 for the main one, positive above it.", 0, "Axis")
+_AXIS1 = ParameterInfo("axis1", "The axis of the rows.", 0, "Axis")
+_AXIS2 = ParameterInfo("axis2", "The axis of the columns.", 1, "Axis")
 _LAST_AXIS_OR_FLAT = ParameterInfo(
-    "axis", "Along which axis; negative axes count from the last. None: x is flattened.", -1
+    "axis", "Along which axis; negative axes count from the last. None: x is flattened.", -1, "Axis | None"
 )
 _INDICES = OperandInfo(
     "indices", "Integers; negative ones count from the last element. An index out of range is refused."
 )
-_LAST_AXIS = ParameterInfo("axis", "Along which axis; negative axes count from the last.", -1)
+_LAST_AXIS = ParameterInfo("axis", "Along which axis; negative axes count from the last.", -1, "Axis")
 _FILL_VALUE = OperandInfo("fill_value", "[] the value, of the result's type.")
 _START = OperandInfo("start", "[] the first element.")
 _SIZE = ParameterInfo("size", "The number of elements.", REQUIRED)
@@ -92,6 +92,7 @@ def _layouts() -> Iterator[Function]:
         rules.getitem,
         kept,
         summary="Slices of an array along its axes, whose starts are an operand, as x[a:b:c, i, None].",
+        example="np.arange(12).reshape(3, 4), [0, 1], sizes=(2, 2), steps=(1, 1)",
     )
     yield Function.by_rules(
         "setitem",
@@ -105,103 +106,131 @@ def _layouts() -> Iterator[Function]:
         rules.setitem,
         _OF_X,
         summary="The array with values in a slice, as after x[a:b:c, i] = values.",
+        example="np.zeros((3, 4)), 7.0, [0, 1], sizes=(2, 2), steps=(1, 1)",
     )
     yield Function.by_rules(
         "reshape",
         (_X,),
-        (ParameterInfo("shape", "The shape; one size may be -1, which stands for what is left.", REQUIRED),),
+        (ParameterInfo("shape", "The shape; one size may be -1, which stands for what is left.", REQUIRED, "Axes"),),
         of_x,
         rules.reshape,
         formed,
         summary="The elements in an array of another shape, as numpy.reshape.",
+        method=Method("x, shape"),
+        example="np.arange(6), (2, -1)",
     )
     yield Function.by_rules(
         "expand_dims",
         (_X,),
-        (ParameterInfo("axis", "The axes of the result that are new.", REQUIRED),),
+        (ParameterInfo("axis", "The axes of the result that are new.", REQUIRED, "Axes"),),
         of_x,
         rules.expand_dims,
         kept,
         summary="The array with new axes of size 1, as numpy.expand_dims.",
+        method=Method("x, axis"),
+        example="np.arange(3), axis=0",
     )
     yield Function.by_rules(
         "squeeze",
         (_X,),
-        (ParameterInfo("axis", "The axes to remove; None for all of size 1.", None),),
+        (ParameterInfo("axis", "The axes to remove; None for all of size 1.", None, "Axes | None"),),
         of_x,
         rules.squeeze,
         kept,
         summary="The array without axes of size 1, as numpy.squeeze.",
+        method=Method("x, axis"),
+        example="np.ones((3, 1))",
     )
     yield Function.by_rules(
         "broadcast_to",
         (_X,),
-        (ParameterInfo("shape", "The shape.", REQUIRED),),
+        (ParameterInfo("shape", "The shape.", REQUIRED, "Axes"),),
         of_x,
         rules.broadcast_to,
         kept,
         summary="The array broadcast to a shape, as numpy.broadcast_to.",
+        method=Method("x, shape", "The result is an array of its own."),
+        example="np.arange(3), (2, 3)",
     )
     yield Function.by_rules(
         "flip",
         (_X,),
-        (ParameterInfo("axis", "Along which axis; Negative axes count from the last. None: all.", None),),
+        (
+            ParameterInfo(
+                "axis", "Along which axis; negative axes count from the last. None: all.", None, "Axes | None"
+            ),
+        ),
         of_x,
         rules.flip,
         _OF_X,
         summary="The elements in reverse order along axes, as numpy.flip.",
+        method=Method("x, axis"),
+        example="np.arange(6).reshape(2, 3), axis=1",
     )
     yield Function.by_rules(
         "concatenate",
         (_ARRAYS,),
         (
             ParameterInfo(
-                "axis", "Along which axis; negative axes count from the last. None: the arrays are flattened.", 0
+                "axis",
+                "Along which axis; negative axes count from the last. None: the arrays are flattened.",
+                0,
+                "Axis | None",
             ),
         ),
         type_rules.joined,
         rules.concatenate,
         of_first,
         summary="Arrays joined along an axis, as numpy.concatenate.",
+        method=Method("arrays, axis"),
+        example="[np.arange(3), np.arange(2)]",
     )
     yield Function.by_rules(
         "stack",
         (_ARRAYS,),
-        (ParameterInfo("axis", "The axis of the result that is new.", 0),),
+        (ParameterInfo("axis", "The axis of the result that is new.", 0, "Axis"),),
         type_rules.joined,
         rules.stack,
         of_first,
         summary="Arrays joined along a new axis, as numpy.stack.",
+        method=Method("arrays, axis"),
+        example="[np.arange(3), np.arange(3)], axis=1",
     )
     yield Function.by_rules(
         "astype",
         (_X,),
-        (ParameterInfo("dtype", "The element type, by name.", REQUIRED),),
+        (ParameterInfo("dtype", "The element type.", REQUIRED, "npt.DTypeLike"),),
         type_rules.astype,
         shape_rules.as_operand(0),
         _OF_X,
         summary="The array in another element type, as numpy.ndarray.astype.",
+        method=Method("x, dtype", "Of complex numbers the real part is taken."),
+        example="np.arange(3), 'float32'",
     )
     yield Function.by_rules(
         "tile",
         (_X,),
-        (ParameterInfo("reps", "The number of copies along each axis.", REQUIRED),),
+        (ParameterInfo("reps", "The number of copies along each axis.", REQUIRED, "Axes"),),
         of_x,
         rules.tile,
         _OF_X,
         summary="Copies of the array beside each other, as numpy.tile.",
+        method=Method("x, reps"),
+        example="np.arange(3), 2",
     )
     yield Function.by_rules(
         "repeat",
         (_X,),
         (
-            ParameterInfo("repeats", "How often each row occurs.", REQUIRED),
+            ParameterInfo("repeats", "How often each row occurs.", REQUIRED, "SupportsIndex"),
             _AXIS_OR_FLAT,
         ),
         of_x,
         rules.repeat,
         _OF_X,
         summary="Each row several times, as numpy.repeat.",
+        method=Method("x, repeats, axis"),
+        example="np.arange(3), 2",
     )
     yield Function.by_rules(
         "tril",
@@ -211,6 +240,8 @@ def _layouts() -> Iterator[Function]:
         rules.triangle,
         _OF_X,
         summary="The elements on and below a diagonal, zeros elsewhere, as numpy.tril.",
+        method=Method("x, k"),
+        example="np.ones((3, 3))",
     )
     yield Function.by_rules(
         "triu",
@@ -220,6 +251,8 @@ def _layouts() -> Iterator[Function]:
         rules.triangle,
         _OF_X,
         summary="The elements on and above a diagonal, zeros elsewhere, as numpy.triu.",
+        method=Method("x, k"),
+        example="np.ones((3, 3)), k=1",
     )
     yield Function.by_rules(
         "diagonal",
@@ -229,6 +262,8 @@ def _layouts() -> Iterator[Function]:
         rules.diagonal,
         kept,
         summary="The diagonals of matrices, as numpy.diagonal.",
+        method=Method("x, offset, axis1, axis2", "The result is an array of its own."),
+        example="np.arange(9).reshape(3, 3)",
     )
     yield Function.by_rules(
         "trace",
@@ -237,12 +272,16 @@ def _layouts() -> Iterator[Function]:
             _OFFSET,
             _AXIS1,
             _AXIS2,
-            ParameterInfo("dtype", "The element type of the sums, by name; None for that of numpy.sum.", None),
+            ParameterInfo(
+                "dtype", "The element type of the sums; None for that of numpy.sum.", None, "npt.DTypeLike | None"
+            ),
         ),
         type_rules.trace,
         rules.trace,
         kept,
         summary="The sums of the diagonals of matrices, as numpy.trace.",
+        method=Method("x, offset, axis1, axis2, dtype"),
+        example="np.arange(9).reshape(3, 3)",
     )
     yield Function.by_rules(
         "pad",
@@ -256,14 +295,19 @@ def _layouts() -> Iterator[Function]:
         ),
         (
             ParameterInfo(
-                "pad_width", "The rows before and behind: one number, one of each, or both for each axis.", REQUIRED
+                "pad_width",
+                "The rows before and behind: one number, one of each, or both for each axis; or a dict by axis.",
+                REQUIRED,
+                "Widths",
             ),
-            ParameterInfo("mode", "The new elements: constant, edge, reflect, symmetric, wrap.", "constant"),
+            ParameterInfo("mode", "The new elements: constant, edge, reflect, symmetric, wrap.", "constant", "str"),
         ),
         type_rules.pad,
         rules.pad,
         _OF_X,
         summary="The array with rows before and behind, as numpy.pad.",
+        method=Method("x, pad_width, mode, constant_values"),
+        example="np.arange(3), (1, 2), mode='edge'",
     )
 
 
@@ -275,7 +319,9 @@ def _along_axes() -> Iterator[Function]:
         type_rules.as_operand(0),
         axis_rules.sort,
         _OF_X,
-        summary="The elements in ascending order along an axis, NaN last, as numpy.sort; equal ones keep their order.",
+        summary="The elements in ascending order along an axis, NaN last, as numpy.sort.",
+        method=Method("x, axis", "Equal elements keep their order."),
+        example="np.array([3, 1, 2])",
     )
     yield Function.by_rules(
         "argsort",
@@ -285,6 +331,8 @@ def _along_axes() -> Iterator[Function]:
         axis_rules.sort,
         _OF_X,
         summary="The indices that sort an axis, as numpy.argsort with stable=True.",
+        method=Method("x, axis"),
+        example="np.array([3, 1, 2])",
     )
     kept = "that of ``x`` along the axes that it keeps"
     yield Function.by_rules(
@@ -295,6 +343,8 @@ def _along_axes() -> Iterator[Function]:
         axis_rules.take,
         kept,
         summary="The elements at indices along an axis, as numpy.take.",
+        method=Method("x, indices, axis", errors=("IndexOutOfRangeError: for an index that there is not.",)),
+        example="np.arange(6).reshape(2, 3), [2, 0], axis=1",
     )
     yield Function.by_rules(
         "take_along_axis",
@@ -304,6 +354,8 @@ def _along_axes() -> Iterator[Function]:
         axis_rules.take_along_axis,
         kept,
         summary="The elements at indices along an axis, others for each row, as numpy.take_along_axis.",
+        method=Method("x, indices, axis", errors=("IndexOutOfRangeError: for an index that there is not.",)),
+        example="np.arange(6).reshape(2, 3), np.array([[2], [0]])",
     )
     spec = "that of ``x`` without its first axis"
     yield Function.by_rules(
@@ -314,6 +366,7 @@ def _along_axes() -> Iterator[Function]:
         axis_rules.lexsort,
         spec,
         summary="The indices that sort an axis by several keys, of which the last counts most, as numpy.lexsort.",
+        example="np.array([[0, 1, 0], [2, 1, 1]])",
     )
 
 
@@ -327,6 +380,7 @@ def _creations() -> Iterator[Function]:
         rules.full,
         rows,
         summary="An array with one value everywhere, as numpy.full.",
+        example="7.0, shape=(2, 3)",
     )
     yield Function.by_rules(
         "full_like",
@@ -336,6 +390,7 @@ def _creations() -> Iterator[Function]:
         rules.full_like,
         _OF_X,
         summary="An array of the shape of another with one value everywhere, as numpy.full_like.",
+        example="np.zeros((2, 3)), 7.0",
     )
     yield Function.by_rules(
         "arange",
@@ -348,6 +403,7 @@ def _creations() -> Iterator[Function]:
         rules.sequence("start", "second"),
         rows,
         summary="Evenly spaced numbers, start + i (second - start), as numpy.arange fills an array.",
+        example="0, 2, size=4",
     )
     yield Function.by_rules(
         "linspace",
@@ -361,6 +417,7 @@ def _creations() -> Iterator[Function]:
         rules.sequence("start", "step", "last"),
         rows,
         summary="Evenly spaced floats, start + i step, as numpy.linspace.",
+        example="0.0, 0.25, 1.0, size=5",
     )
     yield Function.by_rules(
         "eye",
@@ -373,6 +430,7 @@ def _creations() -> Iterator[Function]:
         rules.eye,
         rows,
         summary="Ones on a diagonal and zeros elsewhere, as numpy.eye.",
+        example="1, shape=(2, 3)",
     )
 
 
@@ -389,6 +447,7 @@ def _elements() -> Iterator[Function]:
         rules.broadcast,
         spec,
         summary="The next number from x towards y, as numpy.nextafter.",
+        example="[0.0, 1.0], [1.0, 0.0]",
     )
 
 
@@ -403,6 +462,7 @@ def _updates() -> Iterator[Function]:
         rules.take_at,
         kept,
         summary="The elements at indices along several axes, as x[indices].",
+        example="np.arange(6).reshape(2, 3), [1, 0], [2, 2], axes=(0, 1)",
     )
     yield Function.by_rules(
         "put_at",
@@ -424,6 +484,7 @@ def _updates() -> Iterator[Function]:
         rules.put_at,
         _OF_X,
         summary="The array with other elements at indices along some axes, as x[indices] = values and numpy.add.at.",
+        example="np.zeros((2, 3)), 7.0, [1, 0], [2, 2], axes=(0, 1)",
     )
     yield Function.by_rules(
         "put_along_axis",
@@ -438,6 +499,7 @@ def _updates() -> Iterator[Function]:
         _OF_X,
         summary="The array with other elements at indices along an axis, as numpy.put_along_axis; of "
         "equal ones the last.",
+        example="np.zeros((2, 3)), 7.0, [[2], [0]]",
     )
     spec = "that of the first axis of ``x``"
     yield Function.by_rules(
@@ -454,6 +516,7 @@ def _updates() -> Iterator[Function]:
         rules.flatnonzero,
         spec,
         summary="The indices of the elements of the flattened array that are not zero, as numpy.flatnonzero.",
+        example="np.array([0, 3, 0, 5]), size=2",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from difflib import get_close_matches
 from types import FunctionType
 from typing import (
@@ -14,6 +14,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    SupportsIndex,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -21,6 +22,7 @@ from typing import (
 )
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall.methods.conversions import CONVERSIONS
 from shardcall.methods.signatures import LazyMethod
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.arguments import check_required, similar_specs
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     Awaitable: TypeAlias = Coroutine[Any, Any, Result["Item"]]
     HereResult: TypeAlias = Result[NDArray]
     KeptResult: TypeAlias = Result[RemoteArray]
+
+Axis: TypeAlias = SupportsIndex
+Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+Widths: TypeAlias = Axes | Sequence[Sequence[SupportsIndex]] | dict[int, Axes]
 
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
@@ -87,6 +93,39 @@ class ProductOptions(Options, total=False):
 
     lhs_spec: SpecLike | None
     rhs_spec: SpecLike | None
+
+
+class BinaryOptions(ArrayOptions, total=False):
+    """The keywords of functions of two operands.
+
+    Attributes:
+        spec: the sharding of ``x``; None for that of ``y``, else by the first axis of the result, over all mesh axes.
+        y_spec: the sharding of ``y``; None for its own on the mesh, else that of ``x``.
+    """
+
+    y_spec: SpecLike | None
+
+
+class WhereOptions(BinaryOptions, total=False):
+    """The keywords of `where`; ``spec`` is that of the condition.
+
+    Attributes:
+        x_spec: the sharding of ``x``; None for its own on the mesh, else that of the condition.
+    """
+
+    x_spec: SpecLike | None
+
+
+class ClipOptions(ArrayOptions, total=False):
+    """The keywords of `clip`.
+
+    Attributes:
+        min_spec: the sharding of ``min``; None for its own on the mesh, else that of ``x``.
+        max_spec: the sharding of ``max``; None for its own on the mesh, else that of ``x``.
+    """
+
+    min_spec: SpecLike | None
+    max_spec: SpecLike | None
 
 
 class SubmittedArray:
@@ -165,6 +204,8 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
                 meant = " or ".join(map(repr, near))
                 hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
                 raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
+        if (convert := CONVERSIONS.get(kernel)) is not None:
+            operands = tuple(convert(kernel, operands, parameters))
         check_required(kernel, operands)
         # Its type is that of the subclass.
         return self.call(kernel, *operands, **parameters, **options)  # type: ignore[arg-type,no-any-return]
