@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated
 from shardcall_server.compilation.analysis import collectives, overflowing_axis
+from shardcall_server.compilation.intermediates import check_intermediates
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.kernels.core.kernel import Problem
@@ -167,6 +168,7 @@ def compile_program(resolved: Resolution, *, in_slices: bool = False) -> Program
         arguments.append(jax.ShapeDtypeStruct((), np.int64, sharding=limit.sharding))
     lowered = _lower(resolved, program, mesh, arguments)
     text = lowered.as_text()
+    check_intermediates(resolved.kernel.name, text)
     compiled = lowered.compile()
     if any(array.size >= 2**31 for array in (*arguments, *lowered.out_info)):
         _check_offsets(resolved, compiled)

@@ -20,12 +20,14 @@ from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
-_MAX_SPAN_BYTES = 1 << 50
 _MAX_GRAPHS = 64
 _MAX_IN_A_CHAIN = 64
 
 _CHAINED = frozenset(("shift", "pad"))
 """The kernels whose long chains XLA cannot compile: it ends the process, or takes minutes (jaxlib 0.10.1)."""
+
+MAX_VALUE_BYTES = 1 << 44
+"""The maximum bytes of a value inside a program; XLA may compute a value without storing it."""
 
 MAX_WORK_BYTES = 1 << 38
 """The maximum work (`Kernel.work_bytes`) of a loop's calls in one launch, which nothing can interrupt."""
@@ -138,7 +140,7 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
         except CallError as error:
             raise _of_node(i, node.kernel, error) from None
         for index, result in enumerate(signature.results):
-            if result.span_bytes > _MAX_SPAN_BYTES:
+            if result.span_bytes > MAX_VALUE_BYTES:
                 too_large = CallError(Reason.INVALID_PARAMETER, f"the result, {shorten(str(result))}, is too large")
                 raise _of_node(i, node.kernel, too_large)
             types[Value(i, index)] = result
