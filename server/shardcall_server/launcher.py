@@ -7,6 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shardcall_server.log_output import use_log_output
+from shardcall_server.standard_streams import open_standard_streams
+
 # By default glibc gives every block of 32 MiB and more back to the kernel when it is freed, so each call
 # pays the page faults of fresh memory: a 128 MiB diff takes 66-80 ms instead of 14.
 _TUNABLES = {
@@ -89,15 +92,16 @@ def ensure_environment() -> None:
 
 
 def ensure_environment_early(arguments: Sequence[str]) -> None:
-    """Calls `ensure_environment` before other imports, unless a setting may forbid it.
+    """Prepares the standard streams, and calls `ensure_environment` before other imports.
 
     Args:
-        arguments: the arguments of the command.
+        arguments: the arguments of the command; an option or a variable may forbid `ensure_environment`.
     """
-    if any("tune-allocator" in argument or argument.startswith("--config") for argument in arguments):
-        return
-    if not {name.upper() for name in os.environ} & {"SHARDCALL_TUNE_ALLOCATOR", "SHARDCALL_CONFIG"}:
+    open_standard_streams()
+    forbids = any("tune-allocator" in argument or argument.startswith("--config") for argument in arguments)
+    if not (forbids or {name.upper() for name in os.environ} & {"SHARDCALL_TUNE_ALLOCATOR", "SHARDCALL_CONFIG"}):
         ensure_environment()
+    use_log_output()
 
 
 def _is_gpu(platforms: str) -> bool:

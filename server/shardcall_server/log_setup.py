@@ -7,6 +7,8 @@ import sys
 
 import structlog
 
+from shardcall_server.log_output import use_log_output
+
 
 def configure_logging(level: str = "info", *, is_text: bool | None = None) -> None:
     """Configures structlog for this process. Only main functions call it, never an import.
@@ -15,6 +17,7 @@ def configure_logging(level: str = "info", *, is_text: bool | None = None) -> No
         level: "debug", "info", "warning" or "error".
         is_text: True for text, False for JSON; None for text if standard error is a terminal.
     """
+    use_log_output()
     is_text = sys.stderr.isatty() if is_text is None else is_text
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=False) if is_text else structlog.processors.JSONRenderer()

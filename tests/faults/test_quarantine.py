@@ -1,4 +1,4 @@
-"""Programs that ended the mesh three times are refused; crashes of others do not count."""
+"""Programs that ended the mesh three times are refused, and new ones of their owners; others are not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from end_to_end.messages import token_of
 from end_to_end.processes import computing, wait_for
-from faults import slow_kernel
+from faults import aborting_kernel, slow_kernel
 from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_worker, works
 
 import shardcall as sc
@@ -16,7 +17,7 @@ import shardcall as sc
 
 def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(server_factory):
     server = server_factory("--max-execute-s", "2", devices=2)
-    with sc.connect(server.address) as client:
+    with sc.connect(server.address) as client, sc.connect(server.address, token=token_of("guest")) as other:
         for _ in range(3):
             with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows"):
                 convolve(client)
@@ -24,9 +25,43 @@ def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(server
         with pytest.raises(sc.ProgramRefusedError) as caught:
             convolve(client)
         assert caught.value.reason == "PROGRAM_REFUSED"
-        client.convolve(SIGNAL[:1000], WINDOW[:10])
-        works(client)
+        other.convolve(SIGNAL[:1000], WINDOW[:10])
+        works(other)
         assert client.usage().mesh.restarts == restarts
+
+
+def test_programs_that_were_together_when_a_worker_crashed_run_alone_before_one_is_refused(
+    server_factory, tmp_path, monkeypatch
+):
+    aborting_kernel.install(tmp_path, monkeypatch)
+    server = server_factory("--spare-worker", "--cache-dir", str(tmp_path / "cache"), devices=1)
+    four, five = sc.Array(4, "float64"), sc.Array(5, "float64")
+    with (
+        sc.connect(server.address, token=token_of("guest")) as guilty,
+        sc.connect(server.address, token=token_of("owner")) as innocent,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        works(guilty)
+        calls = [pool.submit(guilty.compile, "aborting", four), pool.submit(innocent.compile, "ordinary", four)]
+        wait_for(lambda: all((tmp_path / f"{name} began").exists() for name in ("aborting", "ordinary")))
+        (tmp_path / "abort").touch()
+        for call in calls:
+            with pytest.raises(sc.MeshRestartedError) as restarted:
+                call.result(300)
+            assert restarted.value.is_suspect
+        (tmp_path / "finish").touch()
+        for _ in range(3):
+            calls = [pool.submit(guilty.compile, "aborting", four), pool.submit(innocent.compile, "ordinary", four)]
+            with pytest.raises(sc.MeshRestartedError):
+                calls[0].result(300)
+            calls[1].result(300)
+        with pytest.raises(sc.ProgramRefusedError, match="the mesh ended 3 times because of this program"):
+            guilty.compile("aborting", four)
+        with pytest.raises(sc.ProgramRefusedError, match=r"for another \d+ s, only programs that have run") as caught:
+            guilty.compile("aborting", five)
+        assert 0 < int(caught.value.metadata["ends_in_seconds"]) <= 600
+        works(guilty)
+        innocent.compile("ordinary", five)
 
 
 @pytest.mark.long

@@ -58,7 +58,7 @@ class Mesh:
     def idle_s(self) -> float:
         return 1.0 if self.idle else 0.0
 
-    def command(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
+    def command(self, message: link_pb2.FrontEndMessage, owner: str = "") -> Future[link_pb2.WorkerMessage]:
         if self.ended:
             raise SessionEndedError
         answer: Future[link_pb2.WorkerMessage] = Future()

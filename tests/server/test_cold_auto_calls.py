@@ -33,7 +33,7 @@ class Session:
         self.refused: set[str] = set()
         self.strategies: list[str] = []
 
-    def command(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
+    def command(self, message: link_pb2.FrontEndMessage, owner: str = "") -> Future[link_pb2.WorkerMessage]:
         answer: Future[link_pb2.WorkerMessage] = Future()
         strategy = message.prepare.strategy
         self.strategies.append(strategy)

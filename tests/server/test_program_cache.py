@@ -28,7 +28,7 @@ class Session:
         self.sent: list[link_pb2.FrontEndMessage] = []
         self.evicted: list[str] = []
 
-    def command(self, message):
+    def command(self, message, owner=""):
         self.sent.append(message)
         return self.answer(message)
 

@@ -132,7 +132,7 @@ def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
     restarted(mesh.execute("k"), ExitCause.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
-    assert (end.text, end.quarantined_keys) == ("host b alone failed: no", ()), (
+    assert (end.text, end.suspected_keys) == ("host b alone failed: no", ()), (
         "a network that broke is no program's fault"
     )
     assert all(worker.ended for worker in mesh.workers)
@@ -147,7 +147,7 @@ def test_one_that_alone_has_no_memory_fails_the_call_and_counts_against_the_prog
     assert (caught.value.reason, caught.value.message) == (Reason.OUT_OF_DEVICE_MEMORY, "no memory")
     restarted(waiting, ExitCause.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
-    assert (end.text, end.quarantined_keys) == ("host b alone failed: no memory", ("k",))
+    assert (end.text, end.suspected_keys) == ("host b alone failed: no memory", ("k",))
 
 
 def test_no_progress_is_reported_after_a_worker_failed(run):
@@ -259,7 +259,7 @@ def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reas
     restarted(again, ExitCause.CRASHED, is_suspect=True)
     restarted(other, ExitCause.CRASHED)
     end = mesh.exit_reason.result(PATIENCE_S)
-    assert end.quarantined_keys == ("bad",)
+    assert end.suspected_keys == ("bad",)
     assert "SIGSEGV" in end.text
     assert "on host b" in end.text
 

@@ -196,29 +196,29 @@ def test_a_worker_that_stood_by_answers_at_once():
 )
 def test_an_end_is_explained_and_quarantines_what_ran(status, reason, quarantined, is_fault):
     end = exit_reason_of(status, None, suspects([run("diff"), run("next")], ()))
-    assert (end.text, end.quarantined_keys, end.is_fault) == (reason, quarantined, is_fault)
+    assert (end.text, end.suspected_keys, end.is_fault) == (reason, quarantined, is_fault)
 
 
 def test_what_ran_when_memory_ran_out_is_suspect_and_not_quarantined():
     ran, waits = run("diff"), run("next")
     end = exit_reason_of(-signal.SIGKILL, None, suspects([ran, waits], ()), oom_killed=True)
-    assert (end.is_suspect(ran), end.is_suspect(waits), end.quarantined_keys, end.is_fault) == (True, False, (), False)
+    assert (end.is_suspect(ran), end.is_suspect(waits), end.suspected_keys, end.is_fault) == (True, False, (), False)
     assert "memory ran out" in end.text
     for status in (-signal.SIGTERM, -signal.SIGKILL):
         assert not exit_reason_of(status, None, [ran], oom_killed=status == -signal.SIGTERM).is_suspect(ran)
 
 
 def test_the_exit_of_an_idle_worker_quarantines_nothing():
-    assert exit_reason_of(-signal.SIGSEGV, None, ()).quarantined_keys == ()
+    assert exit_reason_of(-signal.SIGSEGV, None, ()).suspected_keys == ()
 
 
 def test_a_stop_quarantines_its_culprit_unless_that_was_answered_meanwhile():
     culprit = run()
     stop = StopRequest("why", culprit, is_program_fault=True)
-    assert exit_reason_of(-signal.SIGKILL, stop, ()).quarantined_keys == ("diff",)
+    assert exit_reason_of(-signal.SIGKILL, stop, ()).suspected_keys == ("diff",)
     culprit.answer.set_result(link_pb2.WorkerMessage())
-    assert exit_reason_of(-signal.SIGKILL, stop, ()).quarantined_keys == ()
-    assert exit_reason_of(-signal.SIGKILL, StopRequest("why", run()), ()).quarantined_keys == ()
+    assert exit_reason_of(-signal.SIGKILL, stop, ()).suspected_keys == ()
+    assert exit_reason_of(-signal.SIGKILL, StopRequest("why", run()), ()).suspected_keys == ()
 
 
 def test_a_program_that_ran_before_is_above_suspicion_while_another_is_compiled():

@@ -1,5 +1,7 @@
 """A worker's output becomes output of the front end, except a misleading message of XLA."""
 
+import errno
+import io
 import os
 
 from shardcall_server.frontend.workers.worker_output import WorkerOutput
@@ -18,6 +20,23 @@ def test_untrue_lines_are_left_out_and_all_others_copied(capfd):
     os.close(writing)
     output.wait()
     assert capfd.readouterr().err == OTHERS
+
+
+def test_output_is_read_where_standard_error_fails(monkeypatch):
+    """The worker would wait for its pipe, or get an error from it, at its next line."""
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sys.stderr", Full())
+    reading, writing = os.pipe()
+    output = WorkerOutput(os.fdopen(reading, "rb"))
+    os.write(writing, b"first\n")
+    os.write(writing, b"x" * (1 << 20) + b"\nlast\n")
+    os.close(writing)
+    output.wait()
+    assert output.last_line == "last"
 
 
 def test_output_that_stays_open_is_not_waited_for_forever():

@@ -138,7 +138,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_PROGRAM_REFUSED: _ErrorReason.ValueType  # 38
     """FAILED_PRECONDITION: this program is quarantined, because it ended the mesh
-    three times.
+    three times; or it is new, and other programs of this client ended the mesh
+    three times within ten minutes. The metadata `ends_in_seconds` then says how
+    long new programs are refused.
     """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 39
     """INVALID_ARGUMENT: the request id was used before, for another request or
@@ -307,7 +309,9 @@ ERROR_REASON_COMPILE_LIMIT: ErrorReason.ValueType  # 37
 """
 ERROR_REASON_PROGRAM_REFUSED: ErrorReason.ValueType  # 38
 """FAILED_PRECONDITION: this program is quarantined, because it ended the mesh
-three times.
+three times; or it is new, and other programs of this client ended the mesh
+three times within ten minutes. The metadata `ends_in_seconds` then says how
+long new programs are refused.
 """
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 39
 """INVALID_ARGUMENT: the request id was used before, for another request or

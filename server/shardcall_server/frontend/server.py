@@ -71,9 +71,10 @@ from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.frontend.workers.workers import Workers
 from shardcall_server.settings import Settings
+from shardcall_server.standard_streams import print_line
 from shardcall_worker.v1 import link_pb2
 
-_MESH_STOP_S = 5.0
+_MESH_STOP_S = 1.0  # after the drain, when no call waits for the mesh; then the workers are killed
 _SENDING_S = 2.0  # for sending the last responses, whose handlers have returned
 _POLL_S = 0.2
 _SERVICES = tuple(
@@ -300,10 +301,9 @@ class FrontEnd:
             path = self._settings.token_file
             token = f'"{user_entry(read(path)).token}"' if sys.stdout.isatty() else "…"
             shown = "" if sys.stdout.isatty() else "; shardcall token show prints it"
-            print(  # noqa: T201
+            print_line(
                 f"shardcall generated a token in {path}; programs of this user on this machine find it by themselves, "
-                f"others connect with: shardcall.connect({arguments}, token={token}){shown}",
-                flush=True,
+                f"others connect with: shardcall.connect({arguments}, token={token}){shown}"
             )
 
     def drain(self) -> None:

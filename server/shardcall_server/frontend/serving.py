@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from concurrent.futures import wait
 from pathlib import Path
@@ -21,22 +22,25 @@ from shardcall_server.certificate_authority import host_of
 from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.server import FrontEnd
+from shardcall_server.log_output import finish_log
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import Settings, SettingsError
+from shardcall_server.standard_streams import print_line
 from shardcall_worker.v1 import link_pb2
 
 _SERVING = ("grpc._server", "_serve")
 _HOW_TO_SHARD = (
     "shardcall has one CPU device, so that nothing is sharded; for 8 virtual devices: shardcall serve --devices 8"
 )
+_MAX_STOP_S = 4.5  # after the drain limit; the log then has a moment
 _POLL_S = 0.5  # a signal that another thread receives does not interrupt a wait of the main thread
 
 
 def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     """Serves until a signal; returns the process's exit status.
 
-    Prints one line on standard output when the server is ready. SIGTERM and SIGINT drain the server; a second one
-    ends the process immediately.
+    Prints one line on standard output when the server is ready. SIGTERM and SIGINT drain the server, and end the
+    process five seconds after the drain limit at the latest; a second one ends it immediately.
 
     Args:
         stop_with_stdin: also stop at the end of standard input, as for a server owned by the program that started it.
@@ -51,11 +55,14 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
         )
     configure_logging(settings.log_level)
     stop = threading.Event()  # set by a signal, or at the end of standard input
-    _stop_on_signals(stop)
+    causes: SimpleQueue[object] = SimpleQueue()
+    stopper = threading.Thread(target=_stop_on_cause, args=[causes, stop, settings.drain_s], name="stop", daemon=True)
+    stopper.start()
+    _stop_on_signals(causes, stop)
     exit_with_serving_thread()
     drainer = CountedThreads(1, 1, "drain")
     if stop_with_stdin:
-        threading.Thread(target=_stop_on_stdin, args=[stop], name="stdin", daemon=True).start()
+        threading.Thread(target=_stop_on_stdin, args=[causes], name="stdin", daemon=True).start()
     front_end = FrontEnd(settings)
     if front_end.hosts_address:
         log, address = structlog.get_logger(), _public_address(front_end.hosts_address, settings)
@@ -79,13 +86,12 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     address = front_end.address
     arguments = f'"{_public_address(address, settings)}"{connect_arguments(settings)}'
     count = len(ready.devices)
-    print(  # noqa: T201
+    print_line(
         f"shardcall ready at {address} ({count} {ready.platform} device{'s' * (count != 1)}); "
-        f"connect with: shardcall.connect({arguments}), or: shardcall info {as_options(arguments)}",
-        flush=True,
+        f"connect with: shardcall.connect({arguments}), or: shardcall info {as_options(arguments)}"
     )
     if is_lonely(ready, settings):
-        print(_HOW_TO_SHARD, flush=True)  # noqa: T201
+        print_line(_HOW_TO_SHARD)
     front_end.introduce(arguments)
     while not stop.wait(_POLL_S):
         pass
@@ -127,31 +133,40 @@ def exit_with_serving_thread() -> None:
             for frame, _ in frames
         ):
             structlog.get_logger().critical("the thread that serves connections died; the server exits")
+            finish_log()
             os._exit(os.EX_SOFTWARE)
 
     threading.excepthook = on_death
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
-    signals: SimpleQueue[int] = SimpleQueue()
+def _stop_on_cause(causes: SimpleQueue[object], stop: threading.Event, drain_s: float) -> None:
+    """Sets an event when there is a cause to stop, and ends the process if it has not ended in time.
 
-    def wait_for_signal() -> None:
-        signals.get()
-        stop.set()
+    Args:
+        causes: receives anything when the server is to stop.
+        drain_s: the drain limit.
+    """
+    causes.get()
+    stop.set()
+    time.sleep(drain_s + _MAX_STOP_S)
+    threads = [thread.name for thread in threading.enumerate() if not thread.daemon]
+    structlog.get_logger().critical("the server did not stop and is ended", limit_s=drain_s, threads=threads)
+    finish_log()
+    os._exit(os.EX_SOFTWARE)
 
-    # On a thread: a handler may run while the main thread holds the event's lock; `SimpleQueue.put` is reentrant.
-    threading.Thread(target=wait_for_signal, name="signals", daemon=True).start()
 
+def _stop_on_signals(causes: SimpleQueue[object], stop: threading.Event) -> None:
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set():
             os._exit(128 + number)
-        signals.put(number)
+        # A handler may run while the main thread holds the event's lock; `SimpleQueue.put` is reentrant.
+        causes.put(number)
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
 
 
-def _stop_on_stdin(stop: threading.Event) -> None:
+def _stop_on_stdin(causes: SimpleQueue[object]) -> None:
     while os.read(0, 4096):
         pass
-    stop.set()
+    causes.put(None)

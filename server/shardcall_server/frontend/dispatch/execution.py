@@ -22,6 +22,7 @@ from shardcall_server.frontend.memory.resident_array_table import ResidentArray,
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.workers.isolation import IsolatedError
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.link.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
 from shardcall_server.settings import Settings
@@ -121,7 +122,10 @@ class Execution:
                 continue  # the call waits for the next mesh
             if isinstance(compiled, Future):
                 with call.phase("compile"):
-                    entry = await call.wait(compiled, "compiling the kernel")
+                    try:
+                        entry = await call.wait(compiled, "compiling the kernel")
+                    except SessionEndedError:
+                        continue
             else:
                 entry = compiled
             mesh.programs.alias(request, completed)
@@ -195,6 +199,11 @@ class Execution:
                 again = True
                 compiled = await self.prepare(call, compiled.template, operands)
                 continue
+            except IsolatedError as isolated:
+                again = True
+                await _wait_isolated(call, isolated)
+                compiled = await self.prepare(call, compiled.template, operands)
+                continue
             return running, compiled
 
     def _loop(self, compiled: CompiledCall) -> LoopSlices:
@@ -218,15 +227,9 @@ class Execution:
         try:
             while (following := loop.after((await running.answer()).executed, self._queue.grants)) is not None:
                 self._loops[loop] = call
-                # The mesh runs the calls that wait before the next slice.
-                grant = await self._queue.acquire(call, compiled.device_bytes, again=True)
-                running = RunningCommand(call, buffers, grant)
                 del command.operands[:]
                 command.slice.CopyFrom(following)
-                try:
-                    running.send(session, link_pb2.FrontEndMessage(execute=command), compiled.entry.plan)
-                except SessionEndedError:
-                    raise _ProgramGoneError from None
+                running = await self._start_slice(call, compiled, command, buffers)
         except BaseException:
             loop.drop(session)
             running.delete_when_done([result.array_id for result in command.results if result.array_id])
@@ -236,6 +239,22 @@ class Execution:
         if loop.is_resumed:  # a process without devices of the mesh does not know that it has ended
             loop.drop(session)
         return running
+
+    async def _start_slice(
+        self, call: ServerCall, compiled: CompiledCall, command: link_pb2.Execute, buffers: CallBuffers
+    ) -> RunningCommand:
+        """Launches a slice after the first one; the mesh runs the calls that wait before it."""
+        while True:
+            grant = await self._queue.acquire(call, compiled.device_bytes, again=True)
+            running = RunningCommand(call, buffers, grant)
+            try:
+                running.send(compiled.mesh.session, link_pb2.FrontEndMessage(execute=command), compiled.entry.plan)
+            except SessionEndedError:
+                raise _ProgramGoneError from None
+            except IsolatedError as isolated:
+                await _wait_isolated(call, isolated)
+            else:
+                return running
 
     async def admit(self, call: ServerCall, compiled: CompiledCall) -> None:
         """Checks whether a call can be executed, before memory is reserved for it.
@@ -247,7 +266,7 @@ class Execution:
             CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED, KERNEL_FAILED_KNOWN_ANSWERS.
         """
         await self._known_answers.require(call, compiled.entry.program)
-        compiled.mesh.session.quarantine.check(compiled.entry.program.key)
+        compiled.mesh.session.quarantine.check(compiled.entry.program.key, call.owner)
         self._queue.check(compiled.device_bytes)
 
     async def compiled_text(
@@ -374,6 +393,12 @@ def _without_trailing(types: Sequence[ArrayType | None]) -> Sequence[ArrayType |
 def default_mesh(settings: Settings, ready: link_pb2.Ready) -> MeshAxes:
     """Returns the default mesh: the configured one, else one axis over all devices."""
     return MeshAxes(settings.mesh_axes or (("x", len(ready.devices)),))
+
+
+async def _wait_isolated(call: ServerCall, isolated: IsolatedError) -> None:
+    """Waits until a command may be tried again that was not sent, since a program runs alone."""
+    with call.phase("queue"):
+        await call.wait(isolated.changed, "waiting while a program that may end the mesh runs alone")
 
 
 class _ProgramGoneError(Exception):

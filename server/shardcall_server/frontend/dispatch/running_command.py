@@ -63,6 +63,7 @@ class RunningCommand:
 
         Raises:
             SessionEndedError: the mesh has ended; the command was not sent, and the grant is released.
+            IsolatedError: a program runs alone; likewise.
         """
         message.request_id = self._call.request_id
         buffers = self._buffers
@@ -72,7 +73,8 @@ class RunningCommand:
             with session.launch_lock:
                 if check is not None:
                     check()
-                answer = session.command(message, buffers.memory, self.advance, self._is_needed, plan)
+                owner = self._call.owner
+                answer = session.command(message, buffers.memory, self.advance, self._is_needed, plan, owner)
         except BaseException:
             self._release()
             raise

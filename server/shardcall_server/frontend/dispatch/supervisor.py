@@ -193,6 +193,8 @@ class MeshSupervisor:
 
     def _tick(self, passed_s: float) -> None:
         self._workers.tick(passed_s)
+        if (session := self.session) is not None:
+            session.quarantine.isolation.wake()
         if self._mesh_history.is_ready:
             self._workers.start_spares()
 

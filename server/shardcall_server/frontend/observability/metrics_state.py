@@ -48,6 +48,7 @@ class Sources:
         restarts: returns the number of restarts of the mesh by cause.
         strategies_timed: returns the number of strategies selected by timing.
         limits: returns limits by the name of their setting.
+        dropped_log_lines: returns the number of log lines that could not be written.
     """
 
     usage: Callable[[], Usage]
@@ -55,6 +56,7 @@ class Sources:
     restarts: Callable[[], Mapping[str, int]]
     strategies_timed: Callable[[], int]
     limits: Callable[[], Mapping[str, float]]
+    dropped_log_lines: Callable[[], int]
 
 
 class StateCollector(Collector):
@@ -88,6 +90,11 @@ class StateCollector(Collector):
             "shardcall_strategies_timed",
             "Strategies selected by timing.",
             value=sources.strategies_timed(),
+        )
+        yield CounterMetricFamily(
+            "shardcall_dropped_log_lines",
+            "Log lines that could not be written to standard error.",
+            value=sources.dropped_log_lines(),
         )
         build = GaugeMetricFamily(
             "shardcall_build_info", "The server's version; the value is always 1.", labels=["version"]

@@ -14,6 +14,7 @@ from shardcall_server.frontend.observability.metrics_server import MetricsServer
 from shardcall_server.frontend.observability.metrics_state import Sources, StateCollector, Usage
 from shardcall_server.frontend.observability.spans import make_spans
 from shardcall_server.frontend.programs.counts import ProgramCounts
+from shardcall_server.log_output import dropped_lines
 from shardcall_server.settings import Settings
 
 _LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls"}
@@ -64,6 +65,7 @@ class Telemetry:
             restarts=restarts,
             strategies_timed=lambda: autotuner.timed if autotuner else 0,
             limits=lambda: settings.model_dump(include=_LIMITS) | {"max_resident_bytes": max_resident_bytes()},
+            dropped_log_lines=dropped_lines,
         )
         self._metrics.registry.register(StateCollector(sources))
         if settings.metrics_port is not None:

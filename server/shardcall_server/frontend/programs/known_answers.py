@@ -16,6 +16,7 @@ from shardcall_server.frontend.programs.task_thread import TaskThread
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.command import known_answer_key
+from shardcall_server.frontend.workers.isolation import IsolatedError
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
@@ -176,7 +177,12 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         return session.idle and (session.newest_call_id == self._test_call_id or session.idle_s >= _QUIET_S)
 
     def _ask(self, session: MeshSession, test: _Test, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
-        answer = session.command(message)
+        while True:
+            try:
+                answer = session.command(message)
+                break
+            except IsolatedError as isolated:
+                isolated.changed.result()
         self._test_call_id = -1 if test.is_awaited else message.call_id
         return answer.result()
 
@@ -203,10 +209,10 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
 
     def _count_failure(self, session: MeshSession, test: _Test, error: CallError) -> None:
         """Counts an end of the mesh against a test that was running, if the test may be the reason."""
-        quarantined = session.exit_reason.quarantined_keys if session.exit_reason is not None else ()
+        suspected = session.exit_reason.suspected_keys if session.exit_reason is not None else ()
         key = known_answer_key(test.name)
-        test.suspected += key in quarantined
-        if {*quarantined} == {key} or test.suspected >= _MAX_SUSPECTED:
+        test.suspected += key in suspected
+        if suspected == (key,) or test.suspected >= _MAX_SUSPECTED:
             self._keep(test, Verdict(test.name, dict.fromkeys(test.kernels, "the test ended the mesh")))
             return
         structlog.get_logger().info("a known-answer test was not run", known_answer=test.name, reason=error.message)

@@ -13,7 +13,8 @@ from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.keys import AbstractCall, CallKey, ProgramKey
 from shardcall_server.frontend.programs.program_table import ProgramLimits, ProgramTable
 from shardcall_server.frontend.rpc.promise import Promise
-from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
+from shardcall_server.frontend.workers.isolation import IsolatedError
+from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
 _MAX_COMPILATIONS = 64  # they continue when their callers have left
@@ -30,7 +31,8 @@ class Compilation:
         owner: the client whose call began it; empty for the server itself.
         key: the call that waits for it; None for a trial's, whose program is pinned.
         future: its result.
-        answer: the answer to the last command; None before the first.
+        answer: the answer to the last command; None before the first. If the command was not sent, since a program
+            runs alone, it is set to None when the command may be tried again.
         evicted: the programs evicted since the command was sent.
         candidates: the strategies that serve the call; None if the call names one, or there is only one.
         untried: the candidates that remain if the present one is refused.
@@ -42,7 +44,7 @@ class Compilation:
     owner: str = ""
     key: CallKey | None = None
     future: Future[CacheEntry] = field(default_factory=Future)
-    answer: Promise[link_pb2.WorkerMessage] | None = None
+    answer: Promise[link_pb2.WorkerMessage] | Promise[None] | None = None
     evicted: set[ProgramKey] = field(default_factory=set)
     candidates: link_pb2.Candidates | None = None
     untried: list[str] = field(default_factory=list)
@@ -174,7 +176,10 @@ class ProgramCompiler:
 
     def _send(self, compilation: Compilation) -> None:
         try:
-            compilation.answer = self.session.command(link_pb2.FrontEndMessage(prepare=compilation.command))
+            message = link_pb2.FrontEndMessage(prepare=compilation.command)
+            compilation.answer = self.session.command(message, owner=compilation.owner)
+        except IsolatedError as isolated:
+            compilation.answer = isolated.changed
         except BaseException:
             self._compilations.discard(compilation)
             raise
@@ -184,12 +189,10 @@ class ProgramCompiler:
         assert compilation.answer is not None
         compilation.answer.add_done_callback(lambda done: self._on_answer(compilation, done))
 
-    def _on_answer(self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage]) -> None:
+    def _on_answer(self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage] | Promise[None]) -> None:
         try:
             with self.session.launch_lock:
                 entry = self._advance(compilation, answer)
-        except SessionEndedError:
-            compilation.future.set_exception(mesh_restarted())
         except Exception as error:  # noqa: BLE001  # whatever it is, no caller may wait forever
             compilation.future.set_exception(error)
         else:
@@ -202,13 +205,18 @@ class ProgramCompiler:
                 with self.session.launch_lock:
                     self._compilations.discard(compilation)
 
-    def _advance(self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage]) -> CacheEntry | None:
+    def _advance(
+        self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage] | Promise[None]
+    ) -> CacheEntry | None:
         """Returns the entry that an answer leads to; None if the mesh is asked again, or the policy waits."""
         check_held(self.session.launch_lock)
         try:
             message = answer.result()
         except CallError as error:
             compilation.refuse(error)
+            self._send(compilation)
+            return None
+        if message is None:
             self._send(compilation)
             return None
         if message.WhichOneof("answer") == "candidates":

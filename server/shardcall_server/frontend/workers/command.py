@@ -30,9 +30,11 @@ class Command:
         name: the name of its field in the link's message.
         key: the digest of its program or of the call to compile, by which it may be quarantined; else empty.
         kernel: the name of its kernel or known-answer test; empty if it has none.
+        owner: the client that it counts for; empty for the server itself.
         on_gathered: called with the number of bytes of the results that are gathered.
         is_needed: whether a caller waits for the answer or will use it later.
         plan: the placement of its arrays on the mesh; None if it moves no array.
+        is_alone: whether no other command of a program is sent while it is pending.
         compiling: whether a worker has begun to compile it.
         answer: the merged answer of all workers.
         answers: the answers so far, by index of the worker.
@@ -45,9 +47,11 @@ class Command:
     name: str
     key: str = ""
     kernel: str = ""
+    owner: str = ""
     on_gathered: Callable[[int], None] | None = None
     is_needed: Callable[[], bool] = lambda: True
     plan: kernel_pb2.Plan | None = None
+    is_alone: bool = False
     compiling: bool = False
     answer: Promise[link_pb2.WorkerMessage] = field(default_factory=Promise)
     answers: dict[int, link_pb2.WorkerMessage] = field(default_factory=dict)

@@ -77,9 +77,9 @@ class ExitReason:
     cause: ExitCause = ExitCause.CRASHED
 
     @property
-    def quarantined_keys(self) -> tuple[str, ...]:
-        """The keys whose quarantine counts increase."""
-        return self._suspect_keys if self.is_fault else ()
+    def suspected_keys(self) -> tuple[str, ...]:
+        """The keys of the programs that may have caused it, if it is a fault; of one program alone, it is certain."""
+        return tuple(dict.fromkeys(self._suspect_keys)) if self.is_fault else ()
 
     def is_suspect(self, command: Command) -> bool:
         """Returns whether a command, or another of the same program, may have caused the exit."""

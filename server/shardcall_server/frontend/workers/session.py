@@ -29,6 +29,7 @@ from shardcall_server.frontend.workers.exit_reason import (
     exit_reason_of,
     oom_kills,
 )
+from shardcall_server.frontend.workers.isolation import IsolatedError
 from shardcall_server.frontend.workers.merging import DisagreementError, merge
 from shardcall_server.frontend.workers.pending_commands import PendingCommands
 from shardcall_server.frontend.workers.quarantine import Quarantine
@@ -116,9 +117,12 @@ class MeshSession:
         return self._pending_commands.commands()
 
     def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Promise[link_pb2.WorkerMessage] | None:
-        """Sends a command like `command` if none is pending; returns None if one is."""
+        """Sends a command like `command` if none is pending or waits to be alone; returns None otherwise."""
         with self.launch_lock:
-            return self.command(message) if self.idle else None
+            try:
+                return self.command(message) if self.idle else None
+            except IsolatedError:
+                return None
 
     def command(
         self,
@@ -127,6 +131,7 @@ class MeshSession:
         on_gathered: Callable[[int], None] | None = None,
         is_needed: Callable[[], bool] = lambda: True,
         plan: kernel_pb2.Plan | None = None,
+        owner: str = "",
     ) -> Promise[link_pb2.WorkerMessage]:
         """Sends a command; the returned future holds the answer or a `CallError`.
 
@@ -137,19 +142,26 @@ class MeshSession:
             is_needed: returns whether a caller waits for the answer. A program that no caller waits for is stopped
                 after a grace period.
             plan: the placement of the command's arrays on the mesh; None if it moves no array.
+            owner: the client that it counts for; empty for the server itself.
 
         Raises:
             SessionEndedError: a worker is gone and the command was not sent.
+            IsolatedError: the command was not sent, and may be when a program that runs alone has ended.
             CallError: PROGRAM_REFUSED, or the worker does not read.
         """
         name, key, kernel = identify(message)
-        self.quarantine.check(key)
-        command = Command(name, key, kernel, on_gathered, is_needed, plan)
+        self.quarantine.check(key, owner)
+        command = Command(name, key, kernel, owner, on_gathered, is_needed, plan)
         self.newest_call_id = message.call_id = command.call_id = next(self._ids)
         if name == "measure" and len(self.connections) > 1:
             message.measure.max_seconds = 0.0  # by their own clocks the processes would run the program unequally often
         with self.launch_lock:
-            if self.ended or not self._pending_commands.open(message.call_id, command):
+            if self.ended:
+                raise SessionEndedError
+            if key and (isolation := self.quarantine.isolation).is_active:
+                is_new = self.quarantine.is_new(key)
+                command.is_alone = isolation.admit(key, owner, self.commands(), is_new=is_new)
+            if not self._pending_commands.open(message.call_id, command):
                 raise SessionEndedError
             try:
                 self._send(message, tuple(memory), plan)
@@ -284,10 +296,17 @@ class MeshSession:
         answer = message if len(self.connections) == 1 else self._merge(connection, message)
         if answer is None or (command := self._pending_commands.answered(answer)) is None:
             return
+        quarantine = self.quarantine
         if answer.HasField("failure"):
+            if quarantine.isolation.is_active:
+                quarantine.isolation.clear(command.key)
             command.answer.set_exception(error_of(answer.failure))
         else:
+            if command.key:
+                quarantine.record_answer(command.key)
             command.answer.set_result(answer)
+        if self.idle:
+            quarantine.isolation.wake()
 
     def _merge(self, connection: WorkerConnection, message: link_pb2.WorkerMessage) -> link_pb2.WorkerMessage | None:
         """Records the answer of one of several workers; returns the merged answer if it is the last."""
@@ -323,8 +342,8 @@ class MeshSession:
         self.ended = True
         lost = self._pending_commands.close()
         reason = self.exit_reason = self._find_exit_reason(lost)
-        for key in reason.quarantined_keys:
-            self.quarantine.count(key)
+        if reason.is_fault:
+            self.quarantine.record_exit(reason.suspects)
         for command in lost:
             error = self._stop.error if self._stop is not None and command is self._stop.culprit else None
             if error is None:
@@ -338,6 +357,7 @@ class MeshSession:
             self.ready.set_exception(
                 CallError(Reason.MESH_NOT_READY, f"the mesh ended before it was ready: {reason.text}")
             )
+        self.quarantine.isolation.wake()
         return reason
 
     def _find_exit_reason(self, lost: Sequence[Command]) -> ExitReason:

@@ -1,0 +1,119 @@
+"""Commands that were together when a mesh ended run alone from then on; nobody else is sent meanwhile."""
+
+import signal
+
+import pytest
+from server.fake_workers import FakeWorker, RunningMesh, but, execution
+
+from shardcall_server.frontend.workers.command import Command
+from shardcall_server.frontend.workers.isolation import IsolatedError, Isolation
+from shardcall_server.frontend.workers.quarantine import Quarantine
+
+PATIENCE_S = 60.0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def command(key: str, owner: str = "", *, is_alone: bool = False) -> Command:
+    return Command("execute", key=key, owner=owner, is_alone=is_alone)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def isolation(clock: Clock) -> Isolation:
+    suspicious = Isolation(clock)
+    suspicious.suspect([command("a", "ann"), command("b", "bob")])
+    return suspicious
+
+
+def admits(isolation: Isolation, key: str, *pending: Command, owner: str = "", is_new: bool = False) -> bool | None:
+    """Returns whether the command is to be alone; None if it must wait."""
+    try:
+        return isolation.admit(key, owner, pending, is_new=is_new)
+    except IsolatedError:
+        return None
+
+
+def test_a_suspect_is_sent_alone_and_nothing_beside_it(isolation):
+    assert admits(isolation, "a") is True
+    assert admits(isolation, "a", command("other")) is None
+    assert admits(isolation, "a", command("")) is True, "a command of no program is no suspect"
+    assert admits(isolation, "other", command("a", is_alone=True)) is None
+    assert admits(isolation, "b", command("a", is_alone=True)) is None
+
+
+def test_a_suspect_that_waits_is_not_overtaken_unless_it_gave_up(isolation, clock):
+    assert admits(isolation, "a", command("other")) is None
+    assert admits(isolation, "other", command("other")) is None
+    assert admits(isolation, "b") is None
+    clock.now += 3.0
+    assert admits(isolation, "other", command("other")) is False
+
+
+def test_new_programs_of_a_suspects_owner_run_alone_for_a_while(isolation, clock):
+    assert admits(isolation, "new", owner="ann", is_new=True) is True
+    assert admits(isolation, "known", owner="ann") is False
+    assert admits(isolation, "new", owner="eve", is_new=True) is False
+    clock.now += 601.0
+    assert admits(isolation, "new", owner="ann", is_new=True) is False
+    assert admits(isolation, "a") is False
+    assert not isolation.is_active
+
+
+def test_a_suspect_that_was_answered_is_none_any_more(isolation):
+    isolation.clear("a")
+    assert admits(isolation, "a", command("other")) is False
+
+
+def test_those_that_wait_are_woken_once(isolation):
+    with pytest.raises(IsolatedError) as caught:
+        isolation.admit("a", "", [command("other")], is_new=False)
+    isolation.wake()
+    assert caught.value.changed.done()
+    isolation.wake()
+
+
+def test_only_what_was_alone_counts_for_its_program_and_its_owner():
+    quarantine = Quarantine()
+    for _ in range(5):
+        quarantine.record_exit([command("a", "ann"), command("b", "bob")])
+    quarantine.check("a", "ann")
+    quarantine.check("b", "bob")
+    assert quarantine.isolation.is_active
+    quarantine.record_exit([command("", "cat"), command("c", "cat")])
+    assert quarantine._deaths == {"c": 1}
+
+
+def test_a_session_sends_a_suspect_when_it_is_idle():
+    worker = FakeWorker("", but("execute"))
+    mesh = RunningMesh(worker)
+    try:
+        session = mesh.session
+        session.ready.result(PATIENCE_S)
+        session.quarantine.isolation.suspect([command("a"), command("b")])
+        before = mesh.execute("other")
+        with pytest.raises(IsolatedError) as caught:
+            mesh.execute("a")
+        assert session.command_if_idle(execution("a")) is None
+        worker.say(1, executed={})
+        before.result(PATIENCE_S)
+        caught.value.changed.result(PATIENCE_S)
+        alone = mesh.execute("a")
+        with pytest.raises(IsolatedError) as caught:
+            mesh.execute("other")
+        worker.die(-signal.SIGABRT)
+        assert mesh.exit_reason.result(PATIENCE_S).suspected_keys == ("a",)
+        caught.value.changed.result(PATIENCE_S)
+        assert alone.exception(PATIENCE_S) is not None
+        assert session.quarantine._deaths == {"a": 1}
+    finally:
+        mesh.close()
