@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.placements.placement import MeshPlacement
@@ -66,7 +66,7 @@ class PendingCall:
         self._streamed: StreamRequest | None = None
         self._answer: Answer | None = None
         self._error: ShardcallError | None = None
-        self._waiting: set[threading.Event] = set()
+        self._waiting: set[Wakeup] = set()
 
     @property
     def is_done(self) -> bool:

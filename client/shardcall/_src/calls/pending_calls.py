@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,6 +10,7 @@ from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
 from shardcall._src.device_arrays.array_version import PendingResult
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import (
@@ -275,7 +275,7 @@ class PendingCalls:
                 self._deleted.discard(handle)
 
 
-class _AnswerEvent(threading.Event):
+class _AnswerEvent(Wakeup):
     """The event of a wait, which a `cancellation.Cancellation` ends."""
 
     def cancel(self) -> None:

@@ -26,6 +26,7 @@ from shardcall._src.calls.recorded_sending import RecordedCallSender
 from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import WITH_WHERE
@@ -106,7 +107,7 @@ class Recorder:
         self._lock = threading.Lock()  # guards the templates, the graphs and the start of the thread
         self._local = threading.local()  # the graph of each thread
         self._timer: threading.Thread | None = None
-        self._is_recording = threading.Event()  # set while something may be recorded, and by `close`
+        self._is_recording = Wakeup()  # set while something may be recorded, and by `close`
 
     def find(self, key: Hashable) -> Template | None:
         """Returns the template of a kind of calls; None if it is not known, or its calls are not recorded."""
@@ -205,15 +206,16 @@ class Recorder:
             return list(self._graphs)
 
     def _start(self) -> None:
-        self._is_recording.set()
         if self._timer is None and not self._closed:
             with self._lock:
                 if self._timer is None:
                     arguments = weakref.ref(self), self._is_recording
-                    self._timer = threading.Thread(
+                    timer = threading.Thread(
                         target=_send_when_idle, args=arguments, name="shardcall-recording", daemon=True
                     )
-                    self._timer.start()
+                    timer.start()
+                    self._timer = timer
+        self._is_recording.set()
 
     def send_idle(self) -> bool:
         """Sends what was recorded some time ago; returns False when there is no more to do, for ever."""
@@ -228,7 +230,7 @@ class Recorder:
         return not self._closed
 
 
-def _send_when_idle(recorder: weakref.ref[Recorder], is_recording: threading.Event) -> None:
+def _send_when_idle(recorder: weakref.ref[Recorder], is_recording: Wakeup) -> None:
     pause = threading.Event()  # never set: the thread sleeps by it
     while True:
         if not is_recording.wait(1.0):
