@@ -14,7 +14,7 @@ import numpy as np
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest
 from shardcall._src.calls.call_sender import CallSender
-from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
+from shardcall._src.calls.pending_call import PendingCall, SubmittedResult, lost_in_fork
 from shardcall._src.calls.recorded_graph import (
     RecordedGraph,
     RecordedNode,
@@ -34,7 +34,6 @@ from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.graphs.graph import parameters_of
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.element_types import NATIVE_DTYPES
-from shardcall_core.types.errors import ArrayLostError
 from shardcall_core.wire.forks import begin_anew_in_children
 
 FUSABLE = frozenset(
@@ -98,10 +97,13 @@ class Recorder:
     def begin_anew(self) -> None:
         """Resets the object in a forked child: recorded calls are its parent's."""
         for graph in tuple(getattr(self, "_graphs", ())):
-            for node in graph.nodes:
-                call = PendingCall(self._sender.pending, node.template.kernel, node.template.types, 0.0, str(node))
-                call.fail(ArrayLostError("the process was forked before the answer; call client.synchronize() first"))
-                node.result.actual = SubmittedResult(call, 0)
+            for node in (*graph.sending, *graph.nodes):
+                if not node.result.is_sent:
+                    call = PendingCall(self._sender.pending, node.template.kernel, node.template.types, 0.0, str(node))
+                    call.fail(lost_in_fork())
+                    call.is_raised = True  # nobody but who reads the result is to learn of it
+                    node.result.actual = SubmittedResult(call, 0)
+            graph.sending = ()
             graph.begin_anew()
         self._graphs: weakref.WeakSet[RecordedGraph] = weakref.WeakSet()
         self._lock = threading.Lock()  # guards the templates, the graphs and the start of the thread
@@ -174,10 +176,15 @@ class Recorder:
             self._send(graph)
 
     def flush_all(self) -> None:
-        """Sends the calls of all threads."""
+        """Sends the calls of all threads, and waits while another thread sends some."""
         for graph in self._all():
-            if graph.nodes:
+            if graph.nodes or graph.sending:
                 self._send(graph)
+
+    @property
+    def has_open_calls(self) -> bool:
+        """True if a call was not sent yet."""
+        return any(graph.nodes or graph.sending for graph in tuple(self._graphs))
 
     def close(self) -> None:
         """Forgets the recorded calls; returns the results that the caller has."""
