@@ -22,6 +22,7 @@ import pytest
 import shardcall
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.implicit_gets import ImplicitGets
+from shardcall._src.calls.recorded_sending import _FailedProgram
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.display.progress_bars import Bar, _Screen
 from shardcall._src.rpc.call_slots import CallSlots
@@ -104,6 +105,19 @@ def a_child_has_no_lock_held_and_no_slot_taken():
     with slots.one(Deadline(5.0)), slots._lock, memo._lock, sizes._lock, screen._lock, gets._lock:
         in_child(use)
     use()
+
+
+def a_child_sends_the_calls_of_a_failed_program():
+    batch, sent = SimpleNamespace(nodes=[], inputs=[], mesh=None, deadline=Deadline(5.0)), []
+    program = _FailedProgram(batch, {}, lambda batch, results: sent.append(batch))
+
+    def send():
+        program.send()
+        assert len(sent) == 1
+
+    with program._lock:
+        in_child(send)
+    assert not sent
 
 
 class Version:
@@ -282,6 +296,7 @@ DEEDS = {
         a_child_copies_with_a_new_thread,
         a_child_awaits_with_new_threads,
         a_child_has_no_lock_held_and_no_slot_taken,
+        a_child_sends_the_calls_of_a_failed_program,
         a_child_has_another_lease_and_deletes_nothing_of_its_parents,
         a_fork_ends_the_call_stream_and_a_child_opens_another,
         a_child_forked_amid_calls_makes_single_rpcs,

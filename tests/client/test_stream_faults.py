@@ -195,21 +195,60 @@ def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, clien
     assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
 
 
+@pytest.fixture
+def handle():
+    """Sets the program's handler of a signal until the end of the test."""
+    previous = {}
+
+    def handle(number, handler):
+        previous.setdefault(number, signal.signal(number, handler))
+
+    yield handle
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
 @POSIX
-def test_a_handler_of_the_program_is_left_alone(server, client, echo_stream):
+@rows("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_handler_of_the_program_that_returns_does_not_end_the_call(server, client, echo_stream, handle, number):
     seen = []
 
     def interrupt(requests, context):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         yield from echo_stream(requests, context)
 
     server.execute_stream = interrupt
-    previous = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
-    try:
-        assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    assert seen == [signal.SIGINT]
+    handler = lambda number, frame: seen.append(number)  # noqa: E731
+    handle(number, handler)
+    assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
+    assert seen == [number]
+    assert signal.getsignal(number) is handler
+
+
+@POSIX
+def test_a_handler_that_raises_cancels_the_call_and_may_set_another(server, client, echo_stream, handle):
+    """As that of an alarm does; the moment is chosen as for Ctrl-C."""
+
+    def raise_once(number, frame):
+        signal.signal(number, signal.SIG_IGN)
+        raise TimeoutError("the alarm") from LookupError("its cause")
+
+    for moment in range(1, 40, 3):
+
+        def interrupt(requests, context, moment=moment):
+            for i, message in enumerate(echo_stream(requests, context)):
+                if i == moment:
+                    os.kill(os.getpid(), signal.SIGALRM)
+                yield message
+
+        server.execute_stream = interrupt
+        handle(signal.SIGALRM, raise_once)
+        with pytest.raises(TimeoutError, match="the alarm") as caught:
+            client.call("echo", np.zeros(40 * 2**20, np.uint8), timeout=25)
+        assert isinstance(caught.value.__cause__, LookupError)
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    server.execute_stream = echo_stream
+    assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
 
 
 def test_closing_the_client_ends_calls_of_other_threads(server, client, ended):

@@ -55,6 +55,45 @@ def test_children_of_a_process_whose_threads_call(server, closes: bool):
     assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
 
 
+_RESULTS = """
+import os
+import sys
+import time
+import numpy as np
+import shardcall as sc
+from shardcall_core.wire import forks
+
+def read(h, expected, may_be_lost):
+    try:
+        np.testing.assert_allclose(h.get(timeout=60), expected)
+    except sc.ArrayLostError as error:
+        assert may_be_lost, error
+        assert "call client.synchronize() before the fork" in str(error)
+    return 3
+
+with sc.connect(sys.argv[1]) as client:
+    for i in range(int(sys.argv[2])):
+        x = np.random.default_rng(i).standard_normal((20 + i % 3, 8))
+        h = client.put(x)
+        h = (h - h.mean()) / h.std()
+        expected = (x - x.mean()) / x.std()
+        time.sleep(0.005 * (i % 6))  # before, while and after it is sent
+        waits = i % 2 == 0
+        forks.MAX_FINISH_S = 60.0 if waits else 0.0
+        child = os.fork()
+        if not child:
+            os._exit(read(h, expected, not waits))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3, i
+        np.testing.assert_allclose(h.get(), expected)
+"""
+
+
+def test_a_child_has_the_results_of_calls_before_the_fork_or_an_error_that_names_the_remedy(server):
+    command = [sys.executable, "-c", _RESULTS, server.address, "18"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+
+
 _BLOCK = """
 import os
 import sys

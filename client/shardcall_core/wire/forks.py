@@ -1,18 +1,26 @@
 """Prepares objects for forks: children lack the parent's threads and may inherit held locks.
 
+A child can use the results of calls that are done. So a fork sends the calls that are recorded, and waits for all that
+nobody waits for, for some time.
+
 gRPC supports a fork only while no thread is in it, and a child of any other fork may be ended by it. So a fork waits
 for the RPCs in flight, and RPCs that begin wait for the fork.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
+
+MAX_FINISH_S = 10.0
+"""The longest time for which a fork waits for calls that nobody waits for, in seconds."""
 
 _MAX_PAUSE_S, _STEP_S = 0.3, 1e-3
 _MAX_WAIT_S = 1.0  # for a fork: other fork handlers may wait for the thread that waits here
@@ -23,6 +31,20 @@ class ForkHandler(Protocol):
 
     def begin_anew(self) -> None:
         """Resets the object in the child, which has one thread."""
+
+
+class CallOwner(Protocol):
+    """An object with calls that nobody waits for, and whose results a child may use."""
+
+    @property
+    def has_open_calls(self) -> bool:
+        """True if a call is to be sent or awaited; takes no lock."""
+
+    def finish_calls(self) -> None:
+        """Sends the calls and waits for them, for any time."""
+
+    def give_up_calls(self) -> None:
+        """Takes the calls for no open ones any more; takes no lock."""
 
 
 class RpcOwner(Protocol):
@@ -44,6 +66,7 @@ class _ForkHandlers:
 
     def __init__(self) -> None:
         self.objects: weakref.WeakValueDictionary[int, ForkHandler] = weakref.WeakValueDictionary()
+        self.callers: weakref.WeakValueDictionary[int, CallOwner] = weakref.WeakValueDictionary()
         self.ending: weakref.WeakValueDictionary[int, RpcOwner] = weakref.WeakValueDictionary()
         self.rpcs: weakref.WeakSet[Rpc] = weakref.WeakSet()
         self.serving: dict[int, threading.Thread] = {}  # gRPC's
@@ -51,6 +74,7 @@ class _ForkHandlers:
         self.is_quiet = self.was_quiet = True
 
     def pause(self) -> None:
+        self.finish_calls()
         self.forking.append(threading.get_ident())
         deadline = time.monotonic() + _MAX_PAUSE_S
         for reference in self.ending.valuerefs():
@@ -62,6 +86,17 @@ class _ForkHandlers:
             if thread is not threading.current_thread():
                 thread.join(max(deadline - time.monotonic(), 0.0))
         self.is_quiet = not self.rpcs and not any(thread.is_alive() for thread in list(self.serving.values()))
+
+    def finish_calls(self) -> None:
+        callers = [one for reference in self.callers.valuerefs() if (one := reference()) is not None]
+        busy = {one: thread for one in callers if one.has_open_calls and (thread := _start(one.finish_calls))}
+        deadline = time.monotonic() + MAX_FINISH_S
+        for one, thread in busy.items():
+            while thread.is_alive() and one.has_open_calls:
+                if time.monotonic() >= deadline:
+                    one.give_up_calls()  # or the next fork would wait for them again
+                    break
+                time.sleep(_STEP_S)
 
     def resume(self) -> None:
         if (ident := threading.get_ident()) in self.forking:
@@ -77,6 +112,17 @@ class _ForkHandlers:
                 one.begin_anew()
 
 
+def _start(finish: Callable[[], None]) -> threading.Thread | None:
+    """Returns a new thread, since the present one may hold any lock; None if there can be none."""
+    thread = threading.Thread(target=finish, name="shardcall-fork", daemon=True)
+    if sys.is_finalizing():  # it would never run
+        return None
+    with contextlib.suppress(RuntimeError):
+        thread.start()
+        return thread
+    return None
+
+
 _forks = _ForkHandlers()  # global, since fork handlers cannot be unregistered
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_forks.pause, after_in_parent=_forks.resume, after_in_child=_forks.begin_anew)
@@ -85,6 +131,11 @@ if hasattr(os, "register_at_fork"):
 def begin_anew_in_children(one: ForkHandler) -> None:
     """Resets an object in every child that is forked during its lifetime."""
     _forks.objects[id(one)] = one
+
+
+def finish_calls_before_forks(one: CallOwner) -> None:
+    """Finishes the calls of an object before every fork in its lifetime."""
+    _forks.callers[id(one)] = one
 
 
 def end_rpcs_at_forks(one: RpcOwner) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ArrayLostError, MeshRestartedError, ShardcallError, with_message
+from shardcall_core.wire.forks import MAX_FINISH_S
 
 
 class CallsOfClient(Protocol):
@@ -35,6 +36,7 @@ class PendingCall:
         stops_without: the handles of the results of a loop, or of a call that waits for one, which is cancelled when
             they are all deleted; empty for others.
         is_raised: True if its error was raised.
+        outlasts_forks: True if a fork has waited for it long enough.
         located: returns its error with the lines of the caller's code in it.
         resend: sends the calls of a program one by one that failed, where this is one of them; None for any other.
         mesh: stands for the mesh of its results, which is not known.
@@ -53,7 +55,7 @@ class PendingCall:
         self.arrays: Sequence[bytes] = ()
         self.borrowed: Sequence[object] = ()
         self.stops_without: Sequence[bytes] = ()
-        self.is_raised = False
+        self.is_raised = self.outlasts_forks = False
         self.resend: Callable[[], object] | None = None
         self.located: Callable[[ShardcallError], ShardcallError] = _as_it_is
         self.mesh: Hashable = object()
@@ -66,7 +68,7 @@ class PendingCall:
         self._streamed: StreamRequest | None = None
         self._answer: Answer | None = None
         self._error: ShardcallError | None = None
-        self._waiting: set[threading.Event] = set()
+        self._waiting: set[Wakeup] = set()
 
     @property
     def is_done(self) -> bool:
@@ -163,6 +165,14 @@ class PendingCall:
     def __str__(self) -> str:
         types = ", ".join(str(operand_type) for operand_type in self._types if operand_type is not None)
         return f"{self._name} of {types or 'no arrays'}, submitted at {self._line}"
+
+
+def lost_in_fork() -> ArrayLostError:
+    """Returns the error of a call that was not answered when the process was forked, for the child."""
+    return ArrayLostError(
+        f"the process was forked before the call was answered, for which a fork waits up to {MAX_FINISH_S:g} s; call "
+        "client.synchronize() before the fork"
+    )
 
 
 def _as_it_is(error: ShardcallError) -> ShardcallError:

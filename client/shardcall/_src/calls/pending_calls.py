@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
+from shardcall._src.calls.pending_call import PendingCall, SubmittedResult, lost_in_fork
 from shardcall._src.device_arrays.array_version import PendingResult
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import (
-    ArrayLostError,
     CallCancelledError,
     DeadlineExceededError,
     InternalServerError,
@@ -41,7 +40,7 @@ class PendingCalls:
     def begin_anew(self) -> None:
         """Resets the object in a forked child: the answers go to its parent."""
         for call in self._unanswered:
-            call._error = ArrayLostError("the process was forked before the answer; call client.synchronize() first")
+            call._error = lost_in_fork()
             call.resend = None
         self._lock = lock("the lock of the pending calls")  # guards all of these; nobody is woken under it
         self._unanswered = {}
@@ -150,11 +149,26 @@ class PendingCalls:
             DeadlineExceededError: if not all are answered in time; they continue.
             ShardcallError: of the first call that failed and whose error was not raised yet.
         """
+        self.finish(deadline)
+        self.raise_failure()
+
+    def finish(self, deadline: Deadline | None) -> None:
+        """Waits as `synchronize`, and raises no error of a call that failed."""
         self._wait_for_all(deadline)
         for call in tuple(self._failed):
             call.retry()
         self._wait_for_all(deadline)
-        self.raise_failure()
+
+    @property
+    def has_open_calls(self) -> bool:
+        """True if a call is not answered, or will be sent again, and a fork has not waited for it in vain."""
+        failed = (call for call in tuple(self._failed) if call.resend is not None and not call.is_raised)
+        return any(not call.outlasts_forks for call in (*list(self._unanswered), *failed))
+
+    def give_up_calls(self) -> None:
+        """Keeps later forks from waiting for the calls."""
+        for call in (*list(self._unanswered), *self._failed):
+            call.outlasts_forks = True
 
     def _wait_for_all(self, deadline: Deadline | None) -> None:
         with self._lock:
@@ -275,7 +289,7 @@ class PendingCalls:
                 self._deleted.discard(handle)
 
 
-class _AnswerEvent(threading.Event):
+class _AnswerEvent(Wakeup):
     """The event of a wait, which a `cancellation.Cancellation` ends."""
 
     def cancel(self) -> None:

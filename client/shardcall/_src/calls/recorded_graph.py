@@ -93,6 +93,7 @@ class RecordedGraph:
     Attributes:
         lock: held while it changes or is sent, and so while a new program is answered.
         nodes: the calls, in order.
+        sending: the calls that are no longer among them, while a thread sends them.
         inputs: their operands that are no results of recorded calls.
         sites: the positions of the calls in the caller's code.
         location: the location of all results; None while there is none.
@@ -108,6 +109,7 @@ class RecordedGraph:
         self.begin_anew()
         self.is_cut = False
         self.touched_s = 0.0
+        self.sending: Sequence[RecordedNode] = ()
 
     def begin_anew(self) -> None:
         """Forgets the calls, with a new lock."""

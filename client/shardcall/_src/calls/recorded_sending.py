@@ -21,6 +21,7 @@ from shardcall_core.graphs.graph import Value
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import CallCancelledError, ShardcallError
 from shardcall_core.types.mesh import Mesh
+from shardcall_core.wire.forks import begin_anew_in_children
 
 _NOT_OF_THE_PROGRAM = frozenset(
     (
@@ -62,6 +63,7 @@ class RecordedCallSender:
         check_held(graph.lock)
         nodes, inputs, location = graph.nodes, graph.inputs, graph.location
         kept = _kept(nodes)
+        graph.sending = nodes
         graph.clear()
         try:
             if kept and location is not None:  # else nobody can see what they compute
@@ -71,6 +73,7 @@ class RecordedCallSender:
             for i, array in kept.items():
                 if not nodes[i].result.is_sent:
                     self._interrupted(nodes[i], array)
+            graph.sending = ()
 
     def _send(self, batch: _Batch, *, is_cut: bool) -> None:
         program = self._programs.get(batch.nodes, list(batch.kept), batch.decided_mesh)
@@ -323,9 +326,14 @@ class _FailedProgram:
         self._timeout_s = batch.deadline.timeout_s
         self._results = results
         self._send = send
+        self.begin_anew()
+        self._is_sent = False
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Replaces the lock in a forked child."""
         # Held while the calls are sent, so that others who need the results wait; comes after the graph's lock.
         self._lock = lock("the lock of a failed program", 20)
-        self._is_sent = False
 
     def send(self) -> None:
         """Sends the calls, if nobody has."""

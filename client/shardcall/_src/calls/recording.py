@@ -14,7 +14,7 @@ import numpy as np
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest
 from shardcall._src.calls.call_sender import CallSender
-from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
+from shardcall._src.calls.pending_call import PendingCall, SubmittedResult, lost_in_fork
 from shardcall._src.calls.recorded_graph import (
     RecordedGraph,
     RecordedNode,
@@ -26,6 +26,7 @@ from shardcall._src.calls.recorded_sending import RecordedCallSender
 from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import WITH_WHERE
@@ -33,7 +34,6 @@ from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.graphs.graph import parameters_of
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.element_types import NATIVE_DTYPES
-from shardcall_core.types.errors import ArrayLostError
 from shardcall_core.wire.forks import begin_anew_in_children
 
 FUSABLE = frozenset(
@@ -97,16 +97,19 @@ class Recorder:
     def begin_anew(self) -> None:
         """Resets the object in a forked child: recorded calls are its parent's."""
         for graph in tuple(getattr(self, "_graphs", ())):
-            for node in graph.nodes:
-                call = PendingCall(self._sender.pending, node.template.kernel, node.template.types, 0.0, str(node))
-                call.fail(ArrayLostError("the process was forked before the answer; call client.synchronize() first"))
-                node.result.actual = SubmittedResult(call, 0)
+            for node in (*graph.sending, *graph.nodes):
+                if not node.result.is_sent:
+                    call = PendingCall(self._sender.pending, node.template.kernel, node.template.types, 0.0, str(node))
+                    call.fail(lost_in_fork())
+                    call.is_raised = True  # nobody but who reads the result is to learn of it
+                    node.result.actual = SubmittedResult(call, 0)
+            graph.sending = ()
             graph.begin_anew()
         self._graphs: weakref.WeakSet[RecordedGraph] = weakref.WeakSet()
         self._lock = threading.Lock()  # guards the templates, the graphs and the start of the thread
         self._local = threading.local()  # the graph of each thread
         self._timer: threading.Thread | None = None
-        self._is_recording = threading.Event()  # set while something may be recorded, and by `close`
+        self._is_recording = Wakeup()  # set while something may be recorded, and by `close`
 
     def find(self, key: Hashable) -> Template | None:
         """Returns the template of a kind of calls; None if it is not known, or its calls are not recorded."""
@@ -173,10 +176,15 @@ class Recorder:
             self._send(graph)
 
     def flush_all(self) -> None:
-        """Sends the calls of all threads."""
+        """Sends the calls of all threads, and waits while another thread sends some."""
         for graph in self._all():
-            if graph.nodes:
+            if graph.nodes or graph.sending:
                 self._send(graph)
+
+    @property
+    def has_open_calls(self) -> bool:
+        """True if a call was not sent yet."""
+        return any(graph.nodes or graph.sending for graph in tuple(self._graphs))
 
     def close(self) -> None:
         """Forgets the recorded calls; returns the results that the caller has."""
@@ -205,15 +213,16 @@ class Recorder:
             return list(self._graphs)
 
     def _start(self) -> None:
-        self._is_recording.set()
         if self._timer is None and not self._closed:
             with self._lock:
                 if self._timer is None:
                     arguments = weakref.ref(self), self._is_recording
-                    self._timer = threading.Thread(
+                    timer = threading.Thread(
                         target=_send_when_idle, args=arguments, name="shardcall-recording", daemon=True
                     )
-                    self._timer.start()
+                    timer.start()
+                    self._timer = timer
+        self._is_recording.set()
 
     def send_idle(self) -> bool:
         """Sends what was recorded some time ago; returns False when there is no more to do, for ever."""
@@ -228,7 +237,7 @@ class Recorder:
         return not self._closed
 
 
-def _send_when_idle(recorder: weakref.ref[Recorder], is_recording: threading.Event) -> None:
+def _send_when_idle(recorder: weakref.ref[Recorder], is_recording: Wakeup) -> None:
     pause = threading.Event()  # never set: the thread sleeps by it
     while True:
         if not is_recording.wait(1.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.mesh import MeshLike, as_mesh
 from shardcall_core.types.specs import SpecLike
+from shardcall_core.wire.forks import finish_calls_before_forks
 
 
 class SubmittingClient(Owner, Protocol):
@@ -63,6 +65,7 @@ class Submitter:
         self._result_types = result_types
         self._max_seconds = max_seconds
         self._is_synchronous = is_synchronous
+        finish_calls_before_forks(self)
 
     def submit(
         self,
@@ -148,6 +151,11 @@ class Submitter:
         if self.recorder is not None:
             self.recorder.flush()
 
+    def flush_all(self) -> None:
+        """Sends the calls that all threads have recorded."""
+        if self.recorder is not None:
+            self.recorder.flush_all()
+
     def stop_recording(self) -> None:
         """Sends each call by itself from now on."""
         self.recorder = None
@@ -158,14 +166,28 @@ class Submitter:
 
     def synchronize(self, deadline: Deadline | None) -> None:
         """Waits for all calls that were submitted before, as `shardcall.Client.synchronize`."""
-        if self.recorder is not None:
-            self.recorder.flush_all()
+        self.flush_all()
         self._sender.pending.synchronize(deadline)
+
+    @property
+    def has_open_calls(self) -> bool:
+        """True if a call was recorded and not sent, or submitted and not answered."""
+        is_recorded = self.recorder is not None and self.recorder.has_open_calls  # first: such calls become the others
+        return is_recorded or self._sender.pending.has_open_calls
+
+    def finish_calls(self) -> None:
+        """Sends the recorded calls and waits for all, before a fork; raises no errors."""
+        with contextlib.suppress(ShardcallError):
+            self.flush_all()
+            self._sender.pending.finish(None)
+
+    def give_up_calls(self) -> None:
+        """Keeps later forks from waiting for the calls."""
+        self._sender.pending.give_up_calls()
 
     def stop_loops(self) -> None:
         """Cancels the loops among all calls that were submitted before."""
-        if self.recorder is not None:
-            self.recorder.flush_all()
+        self.flush_all()
         self._sender.pending.stop_loops()
 
     def _recorded(

@@ -124,8 +124,9 @@ class Lease:
         on_lost = partial(self._lost.put, handle)
         self._arrays[handle] = _LeasedArray(weakref.ref(array._version, on_lost), listed_at)
         if self._thread is None and not self._closing.is_set():
-            self._thread = threading.Thread(target=self._renew_periodically, name="shardcall-lease", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._renew_periodically, name="shardcall-lease", daemon=True)
+            thread.start()
+            self._thread = thread
         return array
 
     def holds(self, handle: bytes) -> bool:

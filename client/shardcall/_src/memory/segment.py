@@ -6,7 +6,8 @@ import contextlib
 import os
 import socket
 import weakref
-from collections import deque
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 import grpc
@@ -40,6 +41,38 @@ def aligned_size(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
+class FreedParts:
+    """The parts of a segment that are free again, each with its offset and its size."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        self._references: dict[tuple[int, int], weakref.ref[Block]] = {}
+
+    def add_after(self, block: Block, part: tuple[int, int]) -> None:
+        """Adds a part when its block is dropped, unless it is added before."""
+        # No Python code runs then, which may be anywhere: the exception of a signal handler in it would be ignored, and
+        # it must wait for no lock. The argument that follows, the reference, means nothing to a queue without a limit.
+        self._references[part] = weakref.ref(block, partial(self._queue.put, part))
+
+    def add(self, part: tuple[int, int]) -> None:
+        """Adds a part whose block may still be there."""
+        if self._references.pop(part, None) is not None:
+            self._queue.put(part)
+
+    def forget(self, part: tuple[int, int]) -> None:
+        """Does not add a part when its block is dropped."""
+        self._references.pop(part, None)
+
+    def take(self) -> tuple[int, int] | None:
+        """Removes a part and returns it; None if there is none."""
+        try:
+            part = self._queue.get_nowait()
+        except Empty:
+            return None
+        self._references.pop(part, None)
+        return part
+
+
 class Block:
     """A part of a segment; it is freed when neither the block nor an array in it is left.
 
@@ -49,7 +82,7 @@ class Block:
         nbytes: the size.
     """
 
-    def __init__(self, segment_id: bytes, memory: Bytes, freed: deque[tuple[int, int]], offset: int, end: int) -> None:
+    def __init__(self, segment_id: bytes, memory: Bytes, freed: FreedParts, offset: int, end: int) -> None:
         self.segment_id = segment_id
         self._memory = memory  # keeps the memory mapped
         self._freed = freed
@@ -76,22 +109,21 @@ class Block:
             nbytes: the size of the part, more than 0.
         """
         end, last = -(-(offset + nbytes) // ALIGNMENT) * ALIGNMENT, self.offset + self.nbytes
-        self._release.detach()
-        if offset > self.offset:
-            self._freed.append((self.offset, offset - self.offset))
+        self._freed.forget((self.offset, self.nbytes))
+        before = Block(self.segment_id, self._memory, self._freed, self.offset, offset)
         self._occupy(end, last)
+        before.release()
         return Block(self.segment_id, self._memory, self._freed, offset, end)
 
     def release(self) -> None:
         """Frees the block now; no array may use it any more."""
-        self._release()
+        self._freed.add((self.offset, self.nbytes))
 
     def _occupy(self, offset: int, end: int) -> None:
         self.offset: int = offset
         self.nbytes: int = end - offset
-        # A finalizer runs in any thread at any time, even within the allocator: it may only append.
-        self._release = weakref.finalize(self, self._freed.append, (self.offset, self.nbytes))
-        self._release.atexit = False
+        if self.nbytes:
+            self._freed.add_after(self, (offset, self.nbytes))
 
 
 class Segment:
@@ -111,7 +143,7 @@ class Segment:
         self._memory = memory
         self._address = memory.ctypes.data
         self._free = FreeList(memory.size)
-        self._freed: deque[tuple[int, int]] = deque()
+        self._freed = FreedParts()
         self._close = weakref.finalize(self, os.close, lease)
         self._close.atexit = False
 
@@ -123,12 +155,9 @@ class Segment:
     def collect(self) -> bool:
         """Frees the blocks that were released; returns True if there were any."""
         any_freed = False
-        with contextlib.suppress(IndexError):
-            while True:
-                offset, nbytes = self._freed.popleft()
-                if nbytes:
-                    self._free.free(offset, nbytes)
-                    any_freed = True
+        while (part := self._freed.take()) is not None:
+            self._free.free(*part)
+            any_freed = True
         return any_freed
 
     def allocate(self, nbytes: int) -> Block | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from shardcall._src.memory.segment import Block, CannotShareError, Segment, aligned_size
 from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.interrupts import InterruptHandler
 from shardcall.v1 import kernel_service_pb2
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.errors import ShardcallError
@@ -144,14 +145,15 @@ class Segments:
         size = -(-nbytes // _STEP_BYTES) * _STEP_BYTES
         if size > left:
             return False
-        try:
-            segment = self._open_segment(min(max(size, _SMALLEST_BYTES), left), deadline)
-        except CannotShareError:
-            self._not_before = float("inf")
-            return False
-        except (ShardcallError, OSError):
-            self._not_before = max(self._not_before, self._clock() + _PAUSE_S)
-            return False
+        with InterruptHandler():  # the handler of a signal may raise an OSError, too
+            try:
+                segment = self._open_segment(min(max(size, _SMALLEST_BYTES), left), deadline)
+            except CannotShareError:
+                self._not_before = float("inf")
+                return False
+            except (ShardcallError, OSError):
+                self._not_before = max(self._not_before, self._clock() + _PAUSE_S)
+                return False
         with self._lock:
             if not self.may_share:  # closed meanwhile
                 segment.close()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall_core.types.errors import DeadlineExceededError
 from shardcall_core.wire.forks import begin_anew_in_children
 
@@ -93,7 +94,7 @@ class _AwaitedSlot:
     """A call that waits for a slot."""
 
     def __init__(self) -> None:
-        self.woken = threading.Event()  # set with a slot, or by `cancel`
+        self.woken = Wakeup()  # set with a slot, or by `cancel`
         self.has_slot = False
 
     def cancel(self) -> bool:

@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from shardcall._src.rpc.interrupts import InterruptHandler, SupportsCancel
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall_core.types.errors import CallCancelledError
 from shardcall_core.wire.forks import Rpc
 
@@ -123,7 +124,7 @@ class _Pause:
     """The event of a pause."""
 
     def __init__(self) -> None:
-        self.cancelled = threading.Event()  # ends the pause
+        self.cancelled = Wakeup()  # ends the pause
 
     def cancel(self) -> bool:
         self.cancelled.set()
@@ -135,26 +136,30 @@ def call_unary(
     request: _Request,
     timeout_s: float,
     metadata: Sequence[tuple[str, str]],
+    interrupt: InterruptHandler,
 ) -> _Response:
     """Makes one call with one message each way, which the `Cancellation` of the enclosing block can cancel.
+
+    Args:
+        method: the method of a stub.
+        request: its message.
+        timeout_s: gRPC's timeout in seconds.
+        metadata: the metadata to send.
+        interrupt: the enclosing block, by which signal handlers cancel the call.
 
     Raises:
         grpc.RpcError: if it fails or is cancelled.
         CallCancelledError: if it was cancelled before it began.
     """
-    if (enclosing := _current.get()) is None:
-        with InterruptHandler() as interrupt, Rpc() as rpc:
-            if not interrupt.is_active:  # nobody can cancel the call; a future would take gRPC another thread
-                return method(request, timeout=timeout_s, metadata=tuple(metadata))
-            call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
-            rpc.watch(call)
-            interrupt.watch(call)
-            return _result(call)
-    enclosing.check()
+    check()
     with Rpc() as rpc:
+        if _current.get() is None and not interrupt.is_active:
+            # Nobody can cancel the call; a future would take gRPC another thread.
+            return method(request, timeout=timeout_s, metadata=tuple(metadata))
         call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
         rpc.watch(call)
-    enclosing.watch(call)
+    interrupt.watch(call)
+    watch(call)
     return _result(call)
 
 

@@ -87,7 +87,8 @@ class Transport:
     def close(self) -> None:
         """Closes the channel and cancels the calls in flight."""
         self._closed = True
-        self.stubs.close()
+        with InterruptHandler():
+            self.stubs.close()
 
     def unary(
         self,
@@ -115,8 +116,8 @@ class Transport:
             ShardcallError: for every failure.
         """
 
-        def send(attempt: Attempt) -> _Response:
-            return cancellation.call_unary(method, request, attempt.timeout_s, attempt.metadata)
+        def send(attempt: Attempt, interrupt: InterruptHandler) -> _Response:
+            return cancellation.call_unary(method, request, attempt.timeout_s, attempt.metadata, interrupt)
 
         needs_slot = method in self._stubs.slot_methods
         return self._send(
@@ -199,7 +200,7 @@ class Transport:
 
     def _send(
         self,
-        send: Callable[[Attempt], _Value],
+        send: Callable[[Attempt, InterruptHandler], _Value],
         deadline: Deadline,
         kernel: str,
         *,
@@ -216,12 +217,12 @@ class Transport:
         request_id, repeated = request_id or new_request_id(), 0
         while True:
             try:
-                with self._call_slots.one(deadline) if needs_slot else nullcontext():
+                with self._call_slots.one(deadline) if needs_slot else nullcontext(), InterruptHandler() as interrupt:
                     shown = self._token.show(deadline.remaining_s())
                     server_timeout_s, timeout_s = deadline.rpc_timeout()
                     attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
                     with self._translated(deadline, kernel, request_id):
-                        return send(attempt)
+                        return send(attempt, interrupt)
             except ShardcallError as error:
                 if self.renew_token(error, shown, deadline.remaining_s()):
                     continue  # the server was restarted, and has not read the request
@@ -246,9 +247,8 @@ class Transport:
         rerun: bool = False,
         needs_slot: bool = True,
     ) -> _Value:
-        def send(attempt: Attempt) -> _Value:
-            # The meter is inside, so that Ctrl-C does not interrupt its output.
-            with InterruptHandler() as interrupt, self.meters.start() as meter, Rpc() as rpc:
+        def send(attempt: Attempt, interrupt: InterruptHandler) -> _Value:
+            with self.meters.start() as meter, Rpc() as rpc:
                 begin, request = prepare(meter)
                 call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
                 rpc.watch(call)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from shardcall._src.rpc.interrupts import InterruptHandler
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.wire.forks import begin_anew_in_children
 
@@ -37,15 +38,16 @@ class Copier:
         outer = (slice(None),) * axis
         middle = target.shape[axis] // 2
         first, second = (*outer, slice(middle)), (*outer, slice(middle, None))
-        try:
-            half = helper.submit(np.copyto, target[second], source[second])
-        except RuntimeError:  # closed meanwhile
-            np.copyto(target, source)
-            return
-        try:
-            np.copyto(target[first], source[first])
-        finally:
-            _await(half)
+        with InterruptHandler():  # the target may be reused after Ctrl-C, so the helper must be done by then
+            try:
+                half = helper.submit(np.copyto, target[second], source[second])
+            except RuntimeError:  # closed meanwhile
+                np.copyto(target, source)
+                return
+            try:
+                np.copyto(target[first], source[first])
+            finally:
+                half.result()
 
     def begin_anew(self) -> None:
         """Resets the copier in a forked child, which starts a thread of its own."""
@@ -64,16 +66,3 @@ class Copier:
             if self._pool is None and not self._closed:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="shardcall-copy")
             return self._pool
-
-
-def _await(half: Future[None]) -> None:
-    """Waits for the helper's half, even after Ctrl-C: the target may be reused afterwards."""
-    interrupt: BaseException | None = None
-    while not half.done():
-        try:
-            wait([half])
-        except KeyboardInterrupt as pressed:
-            interrupt = pressed
-    if interrupt is not None:
-        raise interrupt
-    half.result()

@@ -11,6 +11,7 @@ import grpc
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.status import ItemStatus
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.download import Answer, broken, unary_answer
 from shardcall._src.transfer.stream_items import PreparedKey
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
@@ -176,7 +177,7 @@ class SendWaiter:
     """A call that waits until fewer calls are unanswered."""
 
     def __init__(self) -> None:
-        self.event = threading.Event()  # set when the call may be sent, and by `cancel`
+        self.event = Wakeup()  # set when the call may be sent, and by `cancel`
         self.abandoned = False
 
     def cancel(self) -> bool:

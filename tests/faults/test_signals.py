@@ -1,0 +1,28 @@
+"""Handlers of signals that raise at random moments of calls: the client continues, with the right results."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+from conftest import ServerProcess
+from faults import signalled_calls
+
+from shardcall_core import locks
+
+_COUNT = 800
+
+
+def test_signal_handlers_that_raise_in_calls_leave_the_client_usable(
+    server: ServerProcess, times: Callable[[int], int], figure: Callable[[str], None]
+):
+    count = times(_COUNT)
+    command = [sys.executable, signalled_calls.__file__, server.address, str(count), "1"]
+    # A checked lock is taken and released by Python code, in which a handler may raise.
+    environment = {name: value for name, value in os.environ.items() if name != locks.VARIABLE}
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=1800)
+    assert ended.returncode == 0, ended.stderr
+    figure(f"{ended.stdout.strip()} of {count} handlers raised in the block of a call")
+    assert int(ended.stdout) > count // 2
