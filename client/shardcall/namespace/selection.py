@@ -140,7 +140,7 @@ def append(xp: NamespaceBase, arr: OperandLike, values: OperandLike, axis: int |
 
 
 def delete(xp: NamespaceBase, arr: OperandLike, obj: Any, axis: SupportsIndex | None = None) -> Any:
-    """Returns an array without some elements, as ``numpy.delete``; waits for indices that are on the mesh.
+    """Returns an array without some elements, as ``numpy.delete``; copies indices on the mesh.
 
     Args:
         arr: [...] the array.
@@ -167,7 +167,7 @@ def delete(xp: NamespaceBase, arr: OperandLike, obj: Any, axis: SupportsIndex | 
 def insert(
     xp: NamespaceBase, arr: OperandLike, obj: Any, values: OperandLike, axis: SupportsIndex | None = None
 ) -> Any:
-    """Returns an array with values before some indices, as ``numpy.insert``; waits for indices on the mesh.
+    """Returns an array with values before some indices, as ``numpy.insert``; copies indices on the mesh.
 
     Args:
         arr: [...] the array.
@@ -296,5 +296,6 @@ def _flat_without(xp: NamespaceBase, x: OperandLike, axis: SupportsIndex | None)
 
 
 def _of_this_process(value: Any) -> Any:
+    """Returns a value, or indices copied from the mesh, which is counted as an implicit copy of an array with axes."""
     array = find_remote_array(value)
-    return value if array is None else array.get()
+    return value if array is None else array.to_numpy() if array.ndim else array.get()
