@@ -48,6 +48,8 @@ CALLS = {
     "item of a vector": ("v", lambda x: x.item(np.int8(9))),
     "item of a scalar": ("s", lambda x: (x.item(), x.item(0))[1]),
     "argsort(kind=, stable=)": ("x", lambda x: x.argsort(0, kind="stable") + x.argsort(0, stable=True)),
+    "argpartition": ("k", lambda x: np.take_along_axis(x, x.argpartition([3, 9], 0), 0)[[3, 9]]),
+    "choose": ("k", lambda x: (x % 3).choose([x, 7, X], mode="clip")),
     "sum by position": ("k", lambda x: x.sum(0, None, None, True)),
     "sum of some elements": ("x", lambda x: x.sum(0, None, None, False, 2.5, K > 5)),
     "prod of a type": ("k", lambda x: (x % 3 + 1).prod(1, np.float32)),
