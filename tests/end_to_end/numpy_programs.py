@@ -473,6 +473,27 @@ def _block(draw: Arguments) -> tuple[list[str], list[str]]:
     return [draw.one(f"[{a}, {b}]", f"[[{a}], [{b}]]", f"[[{a}, {a}], [{b}, {b}]]", a)], []
 
 
+def _ix(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    rest = draw.one("", "[0, 2]", "[]", "[True, False]", draw.array(like=first, local=True))
+    return ([first, rest] if rest else [first]), []
+
+
+def _matvec(draw: Arguments) -> tuple[list[str], list[str]]:
+    first, second = draw.array(), draw.array(local=True)
+    return [draw.one(first, f"{first}[..., None, :]"), second], []
+
+
+def _vecmat(draw: Arguments) -> tuple[list[str], list[str]]:
+    first, second = draw.array(), draw.array(local=True)
+    return [first, draw.one(second, f"{second}[..., None]")], []
+
+
+def _tensorsolve(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    return [draw.one(first, f"{first}.reshape(-1, 1, 1)"), draw.array(like=first, local=True)], []
+
+
 def _intersect1d(draw: Arguments) -> tuple[list[str], list[str]]:
     first = draw.array()
     others = [f"return_indices={draw.flag()}"] if draw.happens(0.3) else []
@@ -488,6 +509,10 @@ _SPECIAL: Mapping[str, Callable[[Arguments], tuple[list[str], list[str]]]] = {
     "ravel_multi_index": _ravel_multi_index,
     "block": _block,
     "intersect1d": _intersect1d,
+    "ix_": _ix,
+    "matvec": _matvec,
+    "vecmat": _vecmat,
+    "linalg.tensorsolve": _tensorsolve,
 }
 
 

@@ -16,6 +16,7 @@ from shardcall.namespace.base import (
     array_of,
     check_indices,
     converted,
+    copied,
     counted_axis,
     namespace_of,
     part_of,
@@ -23,7 +24,9 @@ from shardcall.namespace.base import (
     weak_type,
     with_axis,
 )
+from shardcall.namespace.creation import zeros
 from shardcall.namespace.index_keys import as_values
+from shardcall.namespace.indexing import getitem
 
 
 def isin(
@@ -198,6 +201,24 @@ def insert(
     sources = np.insert(np.arange(size), here, np.arange(size, size + count))
     rows = namespace_of(xp, new).broadcast_to(new, (*shape[:along], count, *shape[along + 1 :]))
     return xp.take(xp.concatenate([x, rows], along), sources, along)
+
+
+def resize(xp: NamespaceBase, a: OperandLike, new_shape: SupportsIndex | Sequence[SupportsIndex]) -> Any:
+    """Returns the elements in another shape, cut off or repeated from the first one on, as ``numpy.resize``.
+
+    Of an array without elements the result has zeros.
+
+    Raises:
+        ValueError: for negative sizes.
+    """
+    sizes = tuple(map(operator.index, new_shape if np.ndim(new_shape) else (new_shape,)))  # type: ignore[arg-type]
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"new_shape={sizes}; give sizes of 0 or more")
+    flat, count, size = xp.reshape(a, -1), math.prod(sizes), math.prod(type_of(a).shape)
+    if not size and count:
+        return zeros(xp, sizes, dtype=type_of(a).dtype)
+    flat = xp.tile(flat, -(-count // size)) if count > size else flat
+    return copied(xp.reshape(getitem(xp, flat, slice(count)), sizes))
 
 
 def diag(xp: NamespaceBase, v: OperandLike, k: int = 0) -> Any:
