@@ -107,7 +107,9 @@ def test_positions_and_masks(xp, private_client, x):
     same(x[xp.asarray([True, False])], X[:1])
     same(x[xp.asarray(True)], X[None])
     assert x[x > 9].shape == (0,)
-    same(xp.repeat(x, xp.asarray([1, 0, 2]), axis=1), np.repeat(X, [1, 0, 2], axis=1))
+    same(xp.repeat(x, np.array([1, 0, 2]), axis=1), np.repeat(X, [1, 0, 2], axis=1))
+    with pytest.raises(TypeError, match="implicit_get='error'"):
+        xp.repeat(x, xp.asarray([1, 0, 2]), axis=1)
     y = private_client.put(X)
     y[y > 2] = 0.0
     y[..., 0] = xp.asarray([7.0, 8.0])

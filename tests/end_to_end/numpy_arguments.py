@@ -337,7 +337,7 @@ PARAMETERS: Mapping[str, Drawer] = {
     "max_work": _several("0", "1"),
     "condition": lambda draw, first, _: draw.mask(first),
     "reps_": _integer,
-    "trim": _several("'fb'"),
+    "trim": _several("'fb'", "'f'", "'B'", "'x'"),
     "ndmax": _several("0", "2"),
     "optimize": _several("False", "True", "'greedy'"),
 }

@@ -30,7 +30,15 @@ PAIRS = (
     "np.interp({x}, {y}, [1, 2, 3])",
     *("np.isin({x}, {y})", "np.searchsorted({x}, {y})", "np.digitize({x}, {y})"),
     *("np.inner({x}, {y})", "np.outer({x}, {y})", "np.vdot({x}, {y})", "np.kron({x}, {y})"),
-    *("np.matmul({x}, {y})", "{x} @ {y}", "np.vecdot({x}, {y})", "np.einsum('i,i', {x}, {y})", "np.cross({x}, {y})"),
+    *(
+        "np.matmul({x}, {y})",
+        "{x} @ {y}",
+        "np.vecdot({x}, {y})",
+        "np.matvec({x}[None], {y})",
+        "np.vecmat({x}, {y}[:, None])",
+        "np.einsum('i,i', {x}, {y})",
+        "np.cross({x}, {y})",
+    ),
     *("np.tensordot({x}, {y}, 1)", "np.convolve({x}, {y})", "np.append({x}, {y})", "np.insert({x}, 1, {y})"),
     *("np.diff({x}, prepend={y})", "np.ediff1d({x}, to_end={y})", "np.cov({x}, {y})", "np.corrcoef({x}, {y})"),
     *(

@@ -196,6 +196,9 @@ class _Drawing:
     def method(self) -> Line:
         """Draws a call of a method of an array."""
         name = self._chance.choice(methods_of_numpy())
+        if name == "choose":
+            (first, *arguments), keywords = _choose(self._draw)
+            return self._line(f"{first}.choose({', '.join(arguments)})", ".choose", keywords)
         first = self._draw.array()
         parameters = parameters_of(getattr(np.ndarray, name))[1:]
         arguments, keywords = self._arguments(name, parameters, first, is_method=True)
@@ -324,7 +327,18 @@ class _Drawing:
             (updated, f"{values}, out={first}"),
             (updated, f"{values}, out={first}, where={draw.mask(first)}"),
         )
+        methods = (
+            ("put", f"{indices}, {values}, mode={mode}"),
+            ("fill", draw.one(draw.number(), values)),
+            ("sort", draw.axis(value.ndim)),
+            ("partition", f"range({_rows_along(value, '-1')})"),
+        )
+        if draw.happens(0.25):
+            name, arguments = self._chance.choice(methods)
+            return Line(f"{first}.{name}({arguments})", f".{name}", (), first)
         name, arguments = self._chance.choice(calls)
+        if name == "place" and values == first:
+            raise Unfit  # NumPy reads values that it has replaced
         if self.program.uses_xp and name.partition(".")[0] == updated:
             raise Unfit  # functions of the namespace are no ufuncs
         return Line(f"np.{name}({first}, {arguments})", name, (), first)
@@ -459,6 +473,27 @@ def _block(draw: Arguments) -> tuple[list[str], list[str]]:
     return [draw.one(f"[{a}, {b}]", f"[[{a}], [{b}]]", f"[[{a}, {a}], [{b}, {b}]]", a)], []
 
 
+def _ix(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    rest = draw.one("", "[0, 2]", "[]", "[True, False]", draw.array(like=first, local=True))
+    return ([first, rest] if rest else [first]), []
+
+
+def _matvec(draw: Arguments) -> tuple[list[str], list[str]]:
+    first, second = draw.array(), draw.array(local=True)
+    return [draw.one(first, f"{first}[..., None, :]"), second], []
+
+
+def _vecmat(draw: Arguments) -> tuple[list[str], list[str]]:
+    first, second = draw.array(), draw.array(local=True)
+    return [first, draw.one(second, f"{second}[..., None]")], []
+
+
+def _tensorsolve(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    return [draw.one(first, f"{first}.reshape(-1, 1, 1)"), draw.array(like=first, local=True)], []
+
+
 def _intersect1d(draw: Arguments) -> tuple[list[str], list[str]]:
     first = draw.array()
     others = [f"return_indices={draw.flag()}"] if draw.happens(0.3) else []
@@ -474,6 +509,10 @@ _SPECIAL: Mapping[str, Callable[[Arguments], tuple[list[str], list[str]]]] = {
     "ravel_multi_index": _ravel_multi_index,
     "block": _block,
     "intersect1d": _intersect1d,
+    "ix_": _ix,
+    "matvec": _matvec,
+    "vecmat": _vecmat,
+    "linalg.tensorsolve": _tensorsolve,
 }
 
 

@@ -48,6 +48,8 @@ CALLS = {
     "item of a vector": ("v", lambda x: x.item(np.int8(9))),
     "item of a scalar": ("s", lambda x: (x.item(), x.item(0))[1]),
     "argsort(kind=, stable=)": ("x", lambda x: x.argsort(0, kind="stable") + x.argsort(0, stable=True)),
+    "argpartition": ("k", lambda x: np.take_along_axis(x, x.argpartition([3, 9], 0), 0)[[3, 9]]),
+    "choose": ("k", lambda x: (x % 3).choose([x, 7, X], mode="clip")),
     "sum by position": ("k", lambda x: x.sum(0, None, None, True)),
     "sum of some elements": ("x", lambda x: x.sum(0, None, None, False, 2.5, K > 5)),
     "prod of a type": ("k", lambda x: (x % 3 + 1).prod(1, np.float32)),
@@ -170,11 +172,36 @@ def test_what_arrays_on_the_mesh_do_not_have_is_refused_by_name(on, call, refusa
         call(on["x"])
 
 
-def test_the_sort_method_changes_the_object(client):
+COPYING = {
+    "reduceat": np.add.reduceat,
+    "at": lambda x, i: np.hypot.at(x, i, 2.0),
+    "repeat": lambda x, i: x.repeat(i, 1),
+    "delete": lambda x, i: np.delete(x, i, 0),
+    "insert": lambda x, i: np.insert(x, i, 7, 0),
+    "partition": lambda x, i: np.partition(x, i, 0)[[0, 3, 5, 9]],
+}
+"""Calls that copy indices on the mesh to this process."""
+
+
+@pytest.mark.parametrize("name", COPYING)
+def test_copies_of_indices_are_counted(client, strict_client, copies, name):
+    indices, call = np.array([0, 3, 5, 9]), COPYING[name]
     h, x = client.put(X, mesh=MESH), X.copy()
-    for array in (h, x):
-        array.sort(0, kind="mergesort")
-    same(h, x)
+    copies()
+    result, expected = call(h, client.put(indices, mesh=MESH)), call(x, indices)
+    assert copies() == 1
+    same(h if result is None else result, x if expected is None else expected)
+    h = strict_client.put(X, mesh=MESH)
+    with pytest.raises(TypeError, match="implicit_get='error'"):
+        call(h, strict_client.put(indices, mesh=MESH))
+    same(h, X)
+    with pytest.raises(sc.TracingError, match="elements"):
+        client.jit(lambda x, i: call(x.copy(), i))(X, indices)
+
+
+def test_a_number_of_repetitions_is_no_copy(strict_client):
+    h, count = strict_client.put(X, mesh=MESH), strict_client.put(np.int8(2))
+    same(h.repeat(count, 1), X.repeat(2, 1))
 
 
 DESCRIPTIONS = {

@@ -11,11 +11,24 @@ I, X = RANDOM.integers(-5, 6, (13, 6)), RANDOM.normal(size=(13, 6))  # noqa: E74
 BYTES = RANDOM.integers(0, 256, (13, 6)).astype(np.uint8)
 C = X[:, 0] + 1j * X[:, 1]
 SPECIAL = np.array([0, -0.0, np.inf, np.nan, 1e-45, 3e38, -7], np.float32)
+EDGES = np.array([0, -0.0, 1, -1, -0.5, 1.5, -1.5, np.inf, -np.inf, np.nan, 65504, -65504])
+
+
+def edges(dtype):
+    """Numbers of every size of a type, and the first, the smallest and the last ones."""
+    info = np.finfo(dtype)
+    sizes = np.ldexp(RANDOM.normal(size=4096).astype(dtype), RANDOM.integers(info.minexp - 30, info.maxexp, 4096))
+    ends = np.array([info.max, info.tiny, info.smallest_subnormal], dtype)
+    return np.concatenate([sizes, EDGES.astype(dtype), ends, -ends])
+
+
 SHORT = {
     "packbits": (lambda x: np.packbits(x, axis=0, bitorder="little"), I),
     "unpackbits": (lambda x: np.unpackbits(x, axis=1, count=-3), BYTES),
     "sort_complex": (np.sort_complex, I.astype(np.int8)),
     "real_if_close": (np.real_if_close, C.real + 1e-15j),
+    "bitwise_count": (np.bitwise_count, I.astype(np.int64) * 2**40 - 9),
+    "i0": (np.i0, X * 9),
     "ldexp": (lambda x: np.ldexp(x, I), X),
     "frexp": (np.frexp, SPECIAL),
     "iscomplex": (np.iscomplex, np.array([1, 2j])),
@@ -31,6 +44,12 @@ LONG = {
     "unpackbits of nothing": (lambda x: np.unpackbits(x, axis=0), BYTES[:0]),
     "sort_complex of complex": (np.sort_complex, C),
     "sort_complex of float32": (np.sort_complex, X.astype("f")),
+    "i0 of float32": (np.i0, (X * 9).astype(np.float32)),
+    "i0 of integers": (np.i0, I.astype(np.int8)),
+    "i0 of 4,096": (np.i0, np.linspace(-700, 700, 4096)),
+    "i0 of special numbers": (np.i0, np.array([0, 8, -8, np.nextafter(8, 9), np.inf, np.nan, 800])),
+    "i0 of a number": (np.i0, np.array(-2.5)),
+    "i0 of nothing": (np.i0, X[:0]),
     "real_if_close, not": (np.real_if_close, C),
     "real_if_close, a bound": (lambda x: np.real_if_close(x, tol=0.5), C.real + 0.4j),
     "real_if_close of reals": (np.real_if_close, X),
@@ -53,9 +72,37 @@ def test_functions_of_elements_are_numpys(strict_client, function, x):
     check(strict_client, function, x)
 
 
+def test_bits_of_every_type_are_counted(strict_client):
+    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
+        dtype = np.dtype(name)
+        ends = [] if name == "bool" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
+        x = np.array([*ends, 0, 1, *RANDOM.integers(0, 2**63, 4096).astype(dtype)], dtype)
+        check(strict_client, np.bitwise_count, x)
+    check(strict_client, np.bitwise_count, I[:0])
+    check(strict_client, np.bitwise_count, np.array(-7))
+
+
+def test_spacings_are_numpys_bit_for_bit(strict_client):
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    for x in (halves, edges(np.float32), edges(np.float64), I.astype(np.int16), I > 0, X[:0], np.array(-3.0)):
+        with np.errstate(all="ignore"):
+            expected = np.spacing(x)
+        result = np.spacing(strict_client.put(x, mesh=MESH)).get()
+        np.testing.assert_array_equal(result, expected, strict=True)
+        assert ((result == 0) == (expected == 0)).all()  # also if this process took subnormal numbers for 0
+
+
 def test_elements_of_traced_functions(strict_client):
     def function(x):
-        return np.frexp(x), np.ldexp(x, 3), np.isreal(x), np.packbits(x > 0, axis=1), np.unpackbits(np.packbits(x > 0))
+        parts = np.spacing(x), np.i0(x), np.bitwise_count(np.sign(x).astype(int) * 7)
+        return (
+            parts,
+            np.frexp(x),
+            np.ldexp(x, 3),
+            np.isreal(x),
+            np.packbits(x > 0, axis=1),
+            np.unpackbits(np.packbits(x > 0)),
+        )
 
     same(strict_client.jit(function)(strict_client.put(X, mesh=MESH)), function(X))
     with pytest.raises(sc.TracingError):
@@ -72,6 +119,9 @@ def test_wrong_arguments_are_refused(strict_client):
         (lambda x: np.unpackbits(x.astype(np.uint8), count=-1000), ValueError),
         (lambda x: np.ldexp(x, 1.5), TypeError),
         (lambda x: np.frexp(x * 1j), TypeError),
+        (lambda x: np.spacing(x * 1j), TypeError),
+        (lambda x: np.i0(x * 1j), TypeError),
+        (np.bitwise_count, TypeError),
     ):
         for x in (X, h):
             with pytest.raises(error):

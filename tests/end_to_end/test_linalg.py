@@ -38,6 +38,8 @@ SHORT = {
     "norm": lambda x: np.linalg.norm(x, axis=1),
     "matrix_norm": lambda x: np.linalg.matrix_norm(x, ord=2),
     "matrix_power": lambda x: np.linalg.matrix_power(x, 3),
+    "tensorinv": lambda x: np.linalg.tensorinv(x[0].reshape(4, 2, 2), 1),
+    "tensorsolve": lambda x: np.linalg.tensorsolve(x[1].reshape(2, 2, 4), X[0, :2, :2]),
 }
 LONG = {
     "det": np.linalg.det,
@@ -56,6 +58,8 @@ LONG = {
     "matrix_power of -2": lambda x: np.linalg.matrix_power(x, -2),
     "matrix_power of 0": lambda x: np.linalg.matrix_power(x, 0),
     "matrix_power of 1": lambda x: np.linalg.matrix_power(x, 1),
+    "tensorinv of four axes": lambda x: np.linalg.tensorinv(x[2].reshape(2, 2, 1, 4)),
+    "tensorsolve of axes": lambda x: np.linalg.tensorsolve(x[0].reshape(2, 4, 2), X[0, 0], axes=(0, 2)),
     "multi_dot": lambda x: np.linalg.multi_dot([x[0], X[1], x[2][:, :2]]),
     "norm of all": np.linalg.norm,
     "norm of a matrix": lambda x: np.linalg.norm(x[0], 1),
@@ -130,6 +134,10 @@ def test_matrices_without_a_result_are_refused(client):
         (lambda: np.linalg.qr(h, "raw"), "mode='raw'"),
         (lambda: np.linalg.cross(h[:, :2], h[:, :2]), "give three"),
         (lambda: np.linalg.multi_dot([h]), "two or more"),
+        (lambda: np.linalg.tensorinv(h, 0), "give 1 or more"),
+        (lambda: np.linalg.tensorinv(h[:2], 1), "as many elements along the first 1 axes"),
+        (lambda: np.linalg.tensorsolve(h, h), "as many elements along the axes of b"),
+        (lambda: np.linalg.tensorsolve(h, h[0], axes=(2,)), "give some from 0 to 1"),
     ):
         with pytest.raises(ValueError, match=says):
             call()

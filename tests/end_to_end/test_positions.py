@@ -11,6 +11,7 @@ SHORT = {
     "choose of many": (lambda x: np.choose(x, np.arange(240).reshape(40, 6), mode="clip"), I),
     "ravel_multi_index": (lambda x: np.ravel_multi_index((x, x % 4), (9, 4), mode=("wrap", "clip")), I),
     "diag_indices_from": (np.diag_indices_from, X[:6]),
+    "ix_": (lambda x: np.ix_(x[:, 0], x[0] > 0, [1, 2]), I),
     "block": (lambda x: np.block([[x, x[:, :1]], [np.ones((2, 7))]]), X),
     "histogramdd": (lambda x: np.histogramdd(x, bins=(3, 4, [-3, 0, 3])), X[:, :3]),
     "correlate": (lambda x: [np.correlate(x, [1, 2j, 3], mode) for mode in ("valid", "same", "full")], X[:, 0] * 1j),
@@ -23,6 +24,8 @@ LONG = {
     "choose of 4,096": (lambda x: np.choose(x % 2, [x, -x]), np.arange(4096)),
     "ravel_multi_index of an array": (lambda x: np.ravel_multi_index(x, (12, 12, 12)), np.abs(I[:3])),
     "ravel_multi_index of one axis": (lambda x: np.ravel_multi_index((x,), 12), np.abs(I)),
+    "ix_ of one": (np.ix_, I[:0, 0]),
+    "ix_ of a list of nothing": (lambda x: np.ix_(x, [], [True, False]), I[0]),
     "block of one list": (lambda x: np.block([x, 3.0]), X[:, 0]),
     "block of three": (lambda x: np.block([[[x, x]]]), X),
     "block of an array": (np.block, X),
@@ -55,7 +58,13 @@ def test_functions_of_indices_are_numpys(strict_client, function, x):
 def test_positions_of_traced_functions(strict_client):
     def function(x):
         rows = np.choose(x, [x, x + 1], mode="wrap"), np.ravel_multi_index((x, x), (9, 9), mode="clip")
-        return *rows, np.block([[x], [x]]), np.correlate(x[0], x[1], "full"), np.diag_indices_from(x[:6])
+        return (
+            *rows,
+            *np.ix_(x[0], x[1]),
+            np.block([[x], [x]]),
+            np.correlate(x[0], x[1], "full"),
+            np.diag_indices_from(x[:6]),
+        )
 
     same(strict_client.jit(function)(strict_client.put(I, mesh=MESH)), function(I))
 
@@ -72,6 +81,7 @@ def test_wrong_arguments_are_refused(strict_client):
         (lambda x, i: np.ravel_multi_index((x,), (9,)), TypeError),
         (lambda x, i: np.diag_indices_from(x), ValueError),
         (lambda x, i: np.diag_indices_from(x[0]), ValueError),
+        (lambda x, i: np.ix_(i[0], i), ValueError),
         (lambda x, i: np.block([[x], x]), ValueError),
         (lambda x, i: np.block([x, []]), ValueError),
         (lambda x, i: np.block([(x, x)]), TypeError),

@@ -71,6 +71,15 @@ WRITES = {
     "fill_diagonal around": (lambda a: np.fill_diagonal(a, [1, 2, 3, 4], wrap=True), X),
     "fill_diagonal of a cube": (np.fill_diagonal, np.zeros((5, 5, 5), "i8"), 3),
     "fill_diagonal of nothing": (np.fill_diagonal, X[:0], 3),
+    "put, the method": (lambda a, i: a.put(i, [1, 2], mode="wrap"), X, np.array([100, -200, 3])),
+    "sort": (lambda a: a.sort(0, kind="mergesort"), X),
+    "partition": (lambda a: a.partition(range(13), 0), X),
+    "partition of many": (lambda a: a.partition(range(4096)), MANY),
+    "fill": (lambda a: a.fill(-1.75), MANY),
+    "fill bool": (lambda a: a.fill(2), MASK),
+    "fill with an array": (lambda a, v: a.fill(v), X.astype("f4"), np.array(0.1)),
+    "fill without axes": (lambda a: a.fill(None), np.array(2.0)),
+    "fill nothing": (lambda a: a.fill(1), X[:0]),
     "put_along_axis": (lambda a: np.put_along_axis(a, np.array([[1], [2]]), 5, 0), X),
 }
 OUTPUTS = {
@@ -158,6 +167,13 @@ REFUSED = {
     "putmask by another mask": (ValueError, lambda a: np.putmask(a, MASK[0], 1), X),
     "fill_diagonal of one axis": (ValueError, lambda a: np.fill_diagonal(a, 1), X[0]),
     "fill_diagonal of several sizes": (ValueError, lambda a: np.fill_diagonal(a, 1), np.zeros((2, 2, 3))),
+    "fill by several": (ValueError, lambda a: a.fill([1, 2]), X),
+    "fill by a large number": (OverflowError, lambda a: a.fill(300), MANY.astype("u1")),
+    "fill by a complex number": (TypeError, lambda a: a.fill(1j), X),
+    "put, the method, beyond the end": (IndexError, lambda a: a.put([99], 1), X),
+    "partition beyond the end": (ValueError, lambda a: a.partition(13, 0), X),
+    "partition of no axis": (TypeError, lambda a: a.partition(3, None), X),
+    "partition of a number": (np.exceptions.AxisError, lambda a: a.partition(0), np.array(2.0)),
     "out of another type": (TypeError, lambda a: np.add(X[:, 0], 1, out=a), np.zeros(13, int)),
     "out of another shape": (ValueError, lambda a: np.add(X, 1, out=a), np.zeros(6)),
     "out of a sum of another shape": (ValueError, lambda a: np.sum(a, 0, out=a), X),
@@ -182,6 +198,7 @@ def test_what_numpy_refuses_is_refused_and_changes_nothing(put, name):
     [
         *(lambda a: np.copyto(a, 1), lambda a: np.put(a, [0], 1), lambda a: np.place(a, a > 0, 1)),
         *(lambda a: np.putmask(a, a > 0, 1), lambda a: np.add.at(a, 0, 1), lambda a: np.add(1, 1, out=a)),
+        *(lambda a: a.fill(1), lambda a: a.put([0], 1), lambda a: a.partition(0)),
     ],
 )
 def test_parts_of_arrays_are_refused_by_name(put, write):
@@ -210,12 +227,19 @@ def test_a_traced_function_changes_its_arrays(put, server):
         np.fill_diagonal(y, 7)
         np.add.at(y, (0, [0, 0]), 1)
         np.multiply(y, 2, out=y, where=y > 5)
-        return y
+        z = x.copy()
+        z.fill(3)
+        z.put([1], [4])
+        z.partition(range(6))
+        return y + z
 
     with sc.connect(server.address) as client:
         h, mask = (client.put(x, mesh=MESH) for x in (X, MASK))
         np.testing.assert_allclose(client.jit(changed)(h, mask).get(), changed(X, MASK))
         with pytest.raises(sc.TracingError, match="changes its argument"):
             client.jit(lambda x: np.put(x, [0], 1))(h)
+        for change in (lambda x: x.put([0], 1), lambda x: x.fill(1), lambda x: x.partition(0)):
+            with pytest.raises(sc.TracingError, match="changes its argument"):
+                client.jit(change)(h)
         with pytest.raises(sc.TracingError):
             client.jit(lambda x: np.add(x, 1, out=x))(h)

@@ -35,7 +35,7 @@ MEANINGLESS: Mapping[str, tuple[str, ...]] = {
     "dates": ("busday_count", "busday_offset", "datetime_as_string", "datetime_data", "is_busday", "isnat"),
     "the memory of this process": (
         *("asanyarray", "asarray_chkfinite", "ascontiguousarray", "asfortranarray", "isfortran", "nested_iters"),
-        *("require", "resize"),
+        "require",
     ),
     "matrices as a class": ("asmatrix", "bmat"),
     "types and functions, without arrays": (
@@ -99,6 +99,8 @@ def _lines() -> Iterator[str]:
         ),
     }
     for group, (title, sentence) in titles.items():
+        if not any(groups[group] for groups in by_module.values()):
+            continue
         yield from ("", f"## {title}", "", sentence)
         for module, groups in by_module.items():
             if groups[group]:

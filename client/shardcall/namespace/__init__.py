@@ -11,6 +11,7 @@ import numpy as np
 from shardcall.methods import KernelMethods
 from shardcall.namespace import (
     arithmetic,
+    bessel,
     callables,
     contractions,
     control_flow,
@@ -163,9 +164,13 @@ class Namespace(NamespaceBase):
     isclose: Final = arithmetic.isclose
     allclose: Final = arithmetic.allclose
     array_equal: Final = arithmetic.array_equal
+    array_equiv: Final = arithmetic.array_equiv
+    i0: Final = bessel.i0
     dot: Final = contractions.dot
     tensordot: Final = contractions.tensordot
     vecdot: Final = contractions.vecdot
+    matvec: Final = contractions.matvec
+    vecmat: Final = contractions.vecmat
     vdot: Final = contractions.vdot
     inner: Final = contractions.inner
     outer: Final = contractions.outer
@@ -206,6 +211,8 @@ class Namespace(NamespaceBase):
     sort_complex: Final = elements.sort_complex
     packbits: Final = elements.packbits
     unpackbits: Final = elements.unpackbits
+    bitwise_count: Final = elements.bitwise_count
+    spacing: Final = elements.spacing
     getitem: Final = indexing.getitem
     setitem: Final = indexing.setitem
     update: Final = indexing.update
@@ -259,6 +266,7 @@ class Namespace(NamespaceBase):
     choose: Final = positions.choose
     ravel_multi_index: Final = positions.ravel_multi_index
     diag_indices_from: Final = positions.diag_indices_from
+    ix_: Final = positions.ix_
     block: Final = positions.block
     median: Final = quantiles.median
     nanmedian: Final = quantiles.nanmedian
@@ -275,6 +283,7 @@ class Namespace(NamespaceBase):
     argwhere: Final = searching.argwhere
     compress: Final = searching.compress
     extract: Final = searching.extract
+    trim_zeros: Final = searching.trim_zeros
     unique: Final = searching.unique
     isin: Final = selection.isin
     select: Final = selection.select
@@ -283,6 +292,7 @@ class Namespace(NamespaceBase):
     append: Final = selection.append
     delete: Final = selection.delete
     insert: Final = selection.insert
+    resize: Final = selection.resize
     diag: Final = selection.diag
     diagflat: Final = selection.diagflat
     unravel_index: Final = selection.unravel_index
@@ -300,6 +310,7 @@ class Namespace(NamespaceBase):
     matrix_transpose: Final = shapes.matrix_transpose
     swapaxes: Final = shapes.swapaxes
     moveaxis: Final = shapes.moveaxis
+    rollaxis: Final = shapes.rollaxis
     broadcast_arrays: Final = shapes.broadcast_arrays
     unstack: Final = shapes.unstack
     shape: Final = shapes.shape
@@ -331,7 +342,7 @@ class Namespace(NamespaceBase):
     putmask: Final = writing.putmask
     fill_diagonal: Final = writing.fill_diagonal
 
-    # The names of the Python array API standard, where they are not NumPy's names.
+    # The names of the Python array API standard, and second names of NumPy's.
     acos: Final = KernelMethods.arccos
     asin: Final = KernelMethods.arcsin
     atan: Final = KernelMethods.arctan
@@ -340,6 +351,7 @@ class Namespace(NamespaceBase):
     atanh: Final = KernelMethods.arctanh
     atan2: Final = KernelMethods.arctan2
     bitwise_invert: Final = KernelMethods.invert
+    bitwise_not: Final = KernelMethods.invert
     bitwise_left_shift: Final = KernelMethods.left_shift
     bitwise_right_shift: Final = KernelMethods.right_shift
     conj: Final = KernelMethods.conjugate

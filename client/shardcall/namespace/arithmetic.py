@@ -76,3 +76,12 @@ def array_equal(xp: NamespaceBase, a1: OperandLike, a2: OperandLike, equal_nan: 
     if equal_nan:
         same = xp.logical_or(same, xp.logical_and(namespace_of(xp, a1).isnan(a1), namespace_of(xp, a2).isnan(a2)))
     return bool(xp.all(same))
+
+
+def array_equiv(xp: NamespaceBase, a1: OperandLike, a2: OperandLike) -> bool:
+    """Returns whether two arrays broadcast together and have the same elements; waits for the result."""
+    try:
+        np.broadcast_shapes(type_of(a1).shape, type_of(a2).shape)
+    except ValueError:
+        return False
+    return bool(xp.all(xp.equal(a1, a2)))

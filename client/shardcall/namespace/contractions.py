@@ -90,6 +90,36 @@ def vecdot(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /, *, axis: int 
     return xp.einsum("...i,...i->...", x1, x2)
 
 
+def matvec(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /) -> Any:
+    """Returns the products of matrices and vectors, as ``numpy.matvec``.
+
+    Args:
+        x1: [..., m, n] the matrices.
+        x2: [..., n] the vectors.
+
+    Raises:
+        ValueError: for arrays of fewer axes, and for vectors of another number of elements.
+    """
+    _check_vectors(x2, "x2", x1, "x1", -1)
+    return xp.einsum("...ij,...j->...i", x1, x2)
+
+
+def vecmat(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /) -> Any:
+    """Returns the products of the conjugates of vectors and matrices, as ``numpy.vecmat``.
+
+    Args:
+        x1: [..., n] the vectors.
+        x2: [..., n, m] the matrices.
+
+    Raises:
+        ValueError: for arrays of fewer axes, and for vectors of another number of elements.
+    """
+    _check_vectors(x1, "x1", x2, "x2", -2)
+    if type_of(x1).dtype.kind == "c":
+        x1 = xp.conjugate(x1)
+    return xp.einsum("...i,...ij->...j", x1, x2)
+
+
 def vdot(xp: NamespaceBase, a: OperandLike, b: OperandLike, /) -> Any:
     """Returns the sum of the conjugate of a times b, both flattened, as ``numpy.vdot``."""
     return vecdot(xp, ravel(xp, a), ravel(xp, b))
@@ -162,6 +192,22 @@ def cross(
 
 def _components(xp: NamespaceBase, x: OperandLike) -> list[Any]:
     return [xp.take(x, i, axis=0) for i in range(3)]
+
+
+def _check_vectors(vectors: OperandLike, name: str, matrices: OperandLike, name_of_matrices: str, axis: int) -> None:
+    """Checks that vectors have as many elements as matrices along an axis, of the last two.
+
+    Raises:
+        ValueError: if they have not.
+    """
+    of_vectors, of_matrices = type_of(vectors).shape, type_of(matrices).shape
+    if len(of_matrices) < 2:
+        raise ValueError(f"{name_of_matrices} is of shape {of_matrices}; give matrices, of two axes or more")
+    if of_vectors[-1:] != (of_matrices[axis],):
+        raise ValueError(
+            f"{name} is of shape {of_vectors} and {name_of_matrices} of {of_matrices}; give vectors of "
+            f"{of_matrices[axis]} elements"
+        )
 
 
 def _contracted(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list[int], list[int]]:

@@ -200,7 +200,9 @@ def histogram2d(
     is_for_both = not isinstance(bins, Sequence | np.ndarray) or len(bins) != len((x, y))
     bins_of_axes = [bins, bins] if is_for_both else [*bins]
     ranges = [None, None] if range is None else range
-    points = (x, y)
+    points, types = (x, y), [type_of(x).dtype, type_of(y).dtype]
+    if all(dtype.kind in "biufc" for dtype in types):
+        points = tuple(converted(xp, item, np.result_type(*types)) for item in points)  # as an array of both
     edges = [histogram_bin_edges(xp, *of_axis) for of_axis in zip(points, bins_of_axes, ranges, strict=True)]
     first, second = (_bins(xp, at, of_axis) for at, of_axis in zip(points, edges, strict=True))
     sizes = [len(of_axis) - 1 for of_axis in edges]

@@ -9,7 +9,15 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import typed
-from shardcall.namespace.base import NamespaceBase, array_of, counted_axis, namespace_of, part_of, type_of
+from shardcall.namespace.base import (
+    NamespaceBase,
+    array_of,
+    converted,
+    counted_axis,
+    namespace_of,
+    part_of,
+    type_of,
+)
 from shardcall_core.types.arrays import NDArray
 
 
@@ -114,6 +122,63 @@ def unpackbits(
     if length > size:
         return xp.pad(result, [(0, length - size if i == along else 0) for i in range(len(shape))])
     return part_of(result, (*(slice(None),) * along, slice(length)))
+
+
+def bitwise_count(xp: NamespaceBase, x: OperandLike) -> Any:
+    """Returns the number of bits of the absolute values of integers that are 1, uint8, as ``numpy.bitwise_count``.
+
+    Raises:
+        TypeError: for other element types.
+    """
+    dtype = type_of(x).dtype
+    if dtype.kind not in "biu":
+        raise TypeError(f"x is of {dtype.name}; bitwise_count takes integers and bool")
+    if dtype.kind == "b":
+        return xp.astype(x, np.uint8)
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    one, two, four = (unsigned.type(count) for count in (1, 2, 4))
+    ones, pairs, nibbles, octets = (
+        unsigned.type(int.from_bytes(bytes([byte]) * dtype.itemsize)) for byte in (0x55, 0x33, 0x0F, 0x01)
+    )
+    # The sums of 2, 4 and 8 bits, side by side in the number; the product adds up those of its bytes in the highest.
+    bits = converted(xp, xp.absolute(x), unsigned)  # of the least integer, which is its own absolute value, too
+    bits = xp.subtract(bits, xp.bitwise_and(xp.right_shift(bits, one), ones))
+    bits = xp.add(xp.bitwise_and(bits, pairs), xp.bitwise_and(xp.right_shift(bits, two), pairs))
+    bits = xp.bitwise_and(xp.add(bits, xp.right_shift(bits, four)), nibbles)
+    if dtype.itemsize == 1:
+        return bits
+    total = xp.right_shift(xp.multiply(bits, octets), unsigned.type(8 * (dtype.itemsize - 1)))
+    return converted(xp, total, np.dtype(np.uint8))
+
+
+def spacing(xp: NamespaceBase, x: OperandLike) -> Any:
+    """Returns the distance of numbers to their neighbours, as ``numpy.spacing``.
+
+    The neighbour is the next number of a larger size, and the distance has the sign of the number; in float16 it is
+    the next greater number, as in NumPy.
+
+    Raises:
+        TypeError: for other element types than NumPy's real numbers.
+    """
+    dtype = type_of(x).dtype
+    try:
+        result = np.spacing.resolve_dtypes((dtype, None))[1]
+    except TypeError:
+        result = dtype
+    if result not in (np.float16, np.float32, np.float64):
+        raise TypeError(f"x is of {dtype.name}; give float16, float32 or float64")
+    info, is_half = np.finfo(result), result == np.float16
+    x = converted(xp, x, result)
+    mantissa, exponent = frexp(xp, x)  # which are those of subnormal numbers, too
+    signs = xp.where(xp.less(mantissa, 0), result.type(1 if is_half else -1), result.type(1))
+    if is_half:  # below a negative power of two are numbers at half of the distance
+        exponent = xp.subtract(exponent, xp.equal(mantissa, -0.5))
+    smallest = int(info.minexp - info.nmant)
+    power = xp.maximum(xp.subtract(exponent, int(info.nmant + 1)), smallest)
+    steps = ldexp(xp, signs, xp.where(xp.equal(mantissa, 0), smallest, power))
+    is_last = xp.equal(x if is_half else xp.absolute(x), info.max)
+    steps = xp.where(is_last, xp.multiply(signs, result.type(np.inf)), steps)
+    return xp.where(xp.isfinite(x), steps, result.type(np.nan))
 
 
 def _weights(bitorder: str) -> tuple[NDArray]:

@@ -391,6 +391,61 @@ class LinalgNamespace:
         """Returns the products of vectors, the first ones conjugated, as ``numpy.linalg.vecdot``."""
         return self._xp.vecdot(x1, x2, axis=axis)
 
+    def tensorinv(self, a: OperandLike, ind: int = 2) -> Any:
+        """Returns the inverse of an array with regard to `tensordot`, as ``numpy.linalg.tensorinv``.
+
+        Args:
+            a: [...] the array, whose first axes have together as many elements as the others.
+            ind: the number of the first axes.
+
+        Raises:
+            ValueError: for no first axes.
+            numpy.linalg.LinAlgError: for other axes.
+        """
+        shape, first = type_of(a).shape, operator.index(ind)
+        if first <= 0:
+            raise ValueError(f"ind={first}; give 1 or more")
+        count = math.prod(shape[first:])
+        if not count or count != math.prod(shape[:first]):
+            raise np.linalg.LinAlgError(
+                f"a is of shape {shape} and ind={first}; give as many elements along the first {first} axes as along "
+                "the others"
+            )
+        inverse = self.inv(self._xp.reshape(a, (count, count)))
+        return self._xp.reshape(inverse, shape[first:] + shape[:first])
+
+    def tensorsolve(self, a: OperandLike, b: OperandLike, axes: Sequence[int] | None = None) -> Any:
+        """Returns the x for which ``tensordot(a, x, x.ndim)`` is b, as ``numpy.linalg.tensorsolve``.
+
+        Args:
+            a: [..., ...] the array, which begins with the axes of b; the others are those of the result, and have
+                together as many elements.
+            b: [...] the right-hand side.
+            axes: axes of a that come last before it is used; None for none.
+
+        Raises:
+            ValueError: for axes that there are not.
+            numpy.linalg.LinAlgError: for axes of another number of elements.
+        """
+        xp, ndim = self._xp, type_of(a).ndim
+        if axes is not None:
+            permuted = [*range(ndim)]
+            for axis in axes:
+                if axis not in permuted:
+                    raise ValueError(f"axes={axes}, and a has {ndim} axes; give some from 0 to {ndim - 1}")
+                permuted.remove(axis)
+                permuted.append(axis)
+            a = xp.transpose(a, permuted)
+        shape = type_of(a).shape
+        result = shape[type_of(b).ndim - ndim :]
+        count = math.prod(result)
+        if math.prod(shape) != count**2:
+            raise np.linalg.LinAlgError(
+                f"a is of shape {shape} and b of {type_of(b).shape}; give as many elements along the axes of b as "
+                "along the others"
+            )
+        return xp.reshape(self.solve(xp.reshape(a, (count, count)), xp.reshape(b, -1)), result)
+
     def _all_real(self, a: OperandLike, values: Any) -> bool:
         return type_of(a).dtype.kind != "c" and bool(self._xp.all(self._xp.equal(self._xp.imag(values), 0)))
 

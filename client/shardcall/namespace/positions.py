@@ -12,6 +12,7 @@ import numpy as np
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, array_of, converted, namespace_of, part_of, type_of, weak_type
 from shardcall.namespace.ranges import arange
+from shardcall.namespace.searching import nonzero
 
 MAX_SELECTED = 32
 """The most arrays among which elements are selected one array after the other; of more they are taken."""
@@ -92,6 +93,28 @@ def diag_indices_from(xp: NamespaceBase, arr: OperandLike) -> tuple[Any, ...]:
     if len({*shape}) > 1:
         raise ValueError(f"arr is of shape {shape}; give axes of one size")
     return (arange(xp, shape[0]),) * len(shape)
+
+
+def ix_(xp: NamespaceBase, *args: OperandLike) -> tuple[Any, ...]:
+    """Returns the indices of all combinations of indices of several axes, as ``numpy.ix_``.
+
+    Args:
+        args: [n] the indices of each axis, or a mask of it, for whose number of elements it waits.
+
+    Raises:
+        ValueError: for arrays of other numbers of axes.
+    """
+    results = list[Any]()
+    for i, item in enumerate(args):
+        array = array_of(item)
+        if array.ndim != 1:
+            raise ValueError(f"args[{i}] is of shape {array.shape}; give an array of one axis")
+        if array.dtype.kind == "b":
+            (array,) = nonzero(xp, array)
+        elif not array.shape[0] and array is not item:  # an empty list is of no type
+            array = converted(xp, array, np.dtype(np.int64))
+        results.append(xp.reshape(array, [array.shape[0] if j == i else 1 for j in range(len(args))]))
+    return tuple(results)
 
 
 def block(xp: NamespaceBase, arrays: Any) -> Any:

@@ -6,15 +6,18 @@ They wait for the number of these, and then run without waiting.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.methods import KernelMethods
 from shardcall.namespace.arithmetic import count_nonzero
 from shardcall.namespace.base import NamespaceBase, counted_axis, type_of
+from shardcall.namespace.creation import asarray
 from shardcall.namespace.shapes import moveaxis
 
 _MIN = 64
@@ -91,12 +94,55 @@ def extract(xp: NamespaceBase, condition: OperandLike, arr: OperandLike) -> Any:
     return chosen(xp, arr, condition, None)
 
 
+def trim_zeros(xp: NamespaceBase, filt: OperandLike, trim: str = "fb", axis: int | Sequence[int] | None = None) -> Any:
+    """Returns an array without the slices of zeros before and behind all others along axes, as ``numpy.trim_zeros``.
+
+    Args:
+        filt: [...] the array.
+        trim: ``"f"`` to leave out those before, ``"b"`` those behind, ``"fb"`` both.
+        axis: the axes; None for all.
+
+    Raises:
+        ValueError: for another ``trim``.
+    """
+    x, where_from = asarray(xp, filt), trim.lower()
+    if where_from not in ("f", "b", "fb", "bf"):
+        raise ValueError(f"trim={trim!r}; give 'f', 'b' or 'fb'")
+    ndim = x.ndim
+    axes = tuple(range(ndim)) if axis is None else normalize_axis_tuple(axis, ndim, argname="axis")
+    if not axes:
+        return x
+    ranges = _ranges_of_nonzeros(xp, x, axes)
+    key = [slice(None)] * ndim
+    for i, (start, stop) in zip(axes, ranges, strict=True):
+        if start == stop:
+            key[i] = slice(0)
+        else:
+            key[i] = slice(start if "f" in where_from else None, stop if "b" in where_from else None)
+    return x[tuple(key)]
+
+
 def chosen(xp: NamespaceBase, x: OperandLike, condition: OperandLike, axis: int | None) -> Any:
     """Returns the elements along an axis for which a condition is true; of the flattened array for None."""
     if find_remote_array(condition) is None:
         return xp.take(x, np.flatnonzero(np.asarray(condition)), axis)
     indices, count = _padded_indices(xp, condition)
     return _first(xp.take(x, indices, axis), count, axis or 0)
+
+
+def _ranges_of_nonzeros(xp: NamespaceBase, x: Any, axes: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns the range of indices along each axis within which all elements are that are not zero."""
+    if 0 in x.shape:
+        return [(0, 0)] * len(axes)
+    occupied, numbers = xp.not_equal(x, 0), list[Any]()
+    for axis in axes:
+        others = tuple(i for i in range(x.ndim) if i != axis)
+        along = xp.any(occupied, others) if others else occupied
+        numbers += [xp.argmax(along), xp.argmax(xp.flip(along))]
+    count, *ends = xp.stack([xp.sum(occupied), *numbers]).get().tolist()
+    if not count:
+        return [(0, 0)] * len(axes)
+    return [(ends[2 * i], x.shape[axis] - ends[2 * i + 1]) for i, axis in enumerate(axes)]
 
 
 def _padded_indices(xp: NamespaceBase, condition: OperandLike) -> tuple[Any, int]:

@@ -16,6 +16,7 @@ from shardcall.namespace.base import (
     array_of,
     check_indices,
     converted,
+    copied,
     counted_axis,
     namespace_of,
     part_of,
@@ -23,7 +24,9 @@ from shardcall.namespace.base import (
     weak_type,
     with_axis,
 )
+from shardcall.namespace.creation import zeros
 from shardcall.namespace.index_keys import as_values
+from shardcall.namespace.indexing import getitem
 
 
 def isin(
@@ -140,7 +143,7 @@ def append(xp: NamespaceBase, arr: OperandLike, values: OperandLike, axis: int |
 
 
 def delete(xp: NamespaceBase, arr: OperandLike, obj: Any, axis: SupportsIndex | None = None) -> Any:
-    """Returns an array without some elements, as ``numpy.delete``; waits for indices that are on the mesh.
+    """Returns an array without some elements, as ``numpy.delete``; copies indices on the mesh.
 
     Args:
         arr: [...] the array.
@@ -167,7 +170,7 @@ def delete(xp: NamespaceBase, arr: OperandLike, obj: Any, axis: SupportsIndex | 
 def insert(
     xp: NamespaceBase, arr: OperandLike, obj: Any, values: OperandLike, axis: SupportsIndex | None = None
 ) -> Any:
-    """Returns an array with values before some indices, as ``numpy.insert``; waits for indices on the mesh.
+    """Returns an array with values before some indices, as ``numpy.insert``; copies indices on the mesh.
 
     Args:
         arr: [...] the array.
@@ -198,6 +201,24 @@ def insert(
     sources = np.insert(np.arange(size), here, np.arange(size, size + count))
     rows = namespace_of(xp, new).broadcast_to(new, (*shape[:along], count, *shape[along + 1 :]))
     return xp.take(xp.concatenate([x, rows], along), sources, along)
+
+
+def resize(xp: NamespaceBase, a: OperandLike, new_shape: SupportsIndex | Sequence[SupportsIndex]) -> Any:
+    """Returns the elements in another shape, cut off or repeated from the first one on, as ``numpy.resize``.
+
+    Of an array without elements the result has zeros.
+
+    Raises:
+        ValueError: for negative sizes.
+    """
+    sizes = tuple(map(operator.index, new_shape if np.ndim(new_shape) else (new_shape,)))  # type: ignore[arg-type]
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"new_shape={sizes}; give sizes of 0 or more")
+    flat, count, size = xp.reshape(a, -1), math.prod(sizes), math.prod(type_of(a).shape)
+    if not size and count:
+        return zeros(xp, sizes, dtype=type_of(a).dtype)
+    flat = xp.tile(flat, -(-count // size)) if count > size else flat
+    return copied(xp.reshape(getitem(xp, flat, slice(count)), sizes))
 
 
 def diag(xp: NamespaceBase, v: OperandLike, k: int = 0) -> Any:
@@ -296,5 +317,6 @@ def _flat_without(xp: NamespaceBase, x: OperandLike, axis: SupportsIndex | None)
 
 
 def _of_this_process(value: Any) -> Any:
+    """Returns a value, or indices copied from the mesh, which is counted as an implicit copy of an array with axes."""
     array = find_remote_array(value)
-    return value if array is None else array.get()
+    return value if array is None else array.to_numpy() if array.ndim else array.get()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, type_of
+from shardcall.namespace.base import NamespaceBase, counted_axis, type_of
 from shardcall_core.functions.permutations import moved_axes, swapped_axes
 
 
@@ -39,6 +40,27 @@ def swapaxes(xp: NamespaceBase, x: OperandLike, axis1: int, axis2: int) -> Any:
 def moveaxis(xp: NamespaceBase, x: OperandLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """Returns an array with axes at other positions, as ``numpy.moveaxis``."""
     return xp.transpose(x, moved_axes(type_of(x).ndim, source, destination))
+
+
+def rollaxis(xp: NamespaceBase, a: OperandLike, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:
+    """Returns an array with an axis moved before another one, as ``numpy.rollaxis``.
+
+    Args:
+        a: [...] the array.
+        axis: the axis that is moved.
+        start: the axis before which it is afterwards, or the number of axes to make it the last one.
+
+    Raises:
+        numpy.exceptions.AxisError: for axes that there are not.
+    """
+    ndim, position = type_of(a).ndim, operator.index(start)
+    moved = counted_axis(axis, ndim)
+    if not -ndim <= position <= ndim:
+        raise np.exceptions.AxisError(f"start={position}, and a has {ndim} axes; give {-ndim} to {ndim}")
+    position += ndim if position < 0 else 0
+    axes = [i for i in range(ndim) if i != moved]
+    axes.insert(position - (moved < position), moved)
+    return xp.transpose(a, axes)
 
 
 def broadcast_arrays(xp: NamespaceBase, *arrays: OperandLike) -> tuple[Any, ...]:

@@ -239,12 +239,12 @@ def repeat(xp: NamespaceBase, x: OperandLike, repeats: Any, /, axis: int | None 
     Args:
         x: the array.
         repeats: how many times, or an array with a number for each element along the axis. The size of the result
-            depends on its values, which are copied from the mesh.
+            depends on its values; an array on the mesh is copied, which counts as an implicit copy.
         axis: the axis; None for the flattened array.
         options: those of `Client.repeat`, for one number.
     """
     here = find_remote_array(repeats)
-    counts = np.asarray(repeats if here is None else here.get())
+    counts = np.asarray(repeats if here is None else here.to_numpy() if here.ndim else here.get())
     is_typed = here is not None or isinstance(repeats, np.ndarray | np.generic)
     if is_typed and not np.can_cast(counts.dtype, np.int64, "safe"):
         raise TypeError(f"repeats is of {counts.dtype.name}; give integers")

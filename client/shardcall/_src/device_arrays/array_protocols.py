@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
 
 from shardcall._src.device_arrays.array_operators import AUGMENTED, ArrayOperators, BinaryMethod, can_be_operand
 from shardcall._src.device_arrays.array_properties import PlacedArray
+from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall_core.types.arrays import NDArray
@@ -108,6 +110,38 @@ class ArrayProtocols(ArrayOperators):
     def at(self) -> IndexedArray:
         """Updates of elements that return a new array: ``array.at[key].set(values)``, as ``jax.Array.at``."""
         return IndexedArray(self._functions, self.__copy__())
+
+    def fill(self, value: Any, /) -> None:
+        """Makes this object stand for an array with one value everywhere, as ``numpy.ndarray.fill``.
+
+        Raises:
+            ValueError: for an array of values.
+            TypeError: for an array that is a view in NumPy.
+        """
+        target_of(self, "fill")
+        if shape := np.shape(value):
+            raise ValueError(f"value is of shape {shape}; give one number, or assign array[...] = values")
+        self._assign(self._functions.setitem(self, ..., value))
+
+    def put(self, indices: Any, values: Any, /, mode: str = "raise") -> None:
+        """Replaces elements at indices of the flattened array, as `xp.put`."""
+        self._functions.put(self, indices, values, mode)
+
+    def sort(
+        self, axis: SupportsIndex = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+    ) -> None:
+        """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.sort``."""
+        self._assign(np.sort(self, operator.index(axis), kind, order, stable=stable))
+
+    def partition(self, kth: Any, /, axis: SupportsIndex = -1, kind: Any = "introselect", order: Any = None) -> None:
+        """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.partition`` allows.
+
+        Raises:
+            ValueError: for an index kth that there is not.
+            TypeError: for an array that is a view in NumPy.
+        """
+        target_of(self, "partition")
+        self._assign(np.partition(self, kth, operator.index(axis), kind, order))
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the rows, or the elements of an array of one axis, which are copied in one round trip."""

@@ -14,15 +14,10 @@ _INSTEAD: Mapping[str, str] = {
         )
     },
     "flat": "read get().flat, a copy in this process; write array[numpy.unravel_index(i, array.shape)] = value",
-    "choose": "use where or xp.select",
-    "fill": "assign to all elements, array[...] = value",
     "itemset": "assign to the element, array[index] = value",
     "newbyteorder": "the elements have the byte order of the server",
-    "partition": "use xp.partition, which returns a new array",
-    "argpartition": "use xp.argpartition",
     "ptp": "use max() - min()",
-    "put": "assign to the elements, array[indices] = values",
-    "resize": "use reshape, or xp.pad for more elements",
+    "resize": "use reshape, or array = xp.resize(array, shape) for another number of elements",
     "setfield": "assign to elements, array[key] = values",
     "setflags": "arrays on the mesh have no flags, and assignments make new arrays",
 }

@@ -139,6 +139,16 @@ class NumPyMethods:
         """Returns the indices that sort an axis; equal elements keep their sequence."""
         return _numpy.argsort(self, axis, kind, order, stable=stable)  # type: ignore[no-any-return]
 
+    def argpartition(
+        self, kth: Any, /, axis: SupportsIndex | None = -1, kind: Any = "introselect", order: Any = None
+    ) -> Self:
+        """Returns indices of which that at kth is the sorted array's, as ``numpy.argpartition``."""
+        return _numpy.argpartition(self, kth, axis, kind, order)  # type: ignore[no-any-return]
+
+    def choose(self, choices: Any, /, out: NDArray | None = None, mode: str = "raise") -> Self:
+        """Returns elements of several arrays, of each that which an element of this one names, as ``numpy.choose``."""
+        return _numpy.choose(self, choices, out, mode)  # type: ignore[no-any-return]
+
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
         """Returns the diagonals of matrices."""
         return self._functions.diagonal(self, offset, axis1, axis2)  # type: ignore[no-any-return]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol, Self, SupportsIndex
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -200,12 +199,6 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         flat = self.ravel(order)
         flat._bases = ()
         return flat
-
-    def sort(
-        self, axis: SupportsIndex = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
-    ) -> None:
-        """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.sort``."""
-        self._assign(np.sort(self, operator.index(axis), kind, order, stable=stable))
 
     @property
     def _functions(self) -> Any:

@@ -120,12 +120,13 @@ def accumulate(functions: Any, ufunc: np.ufunc, x: Any, *, axis: Any = 0, dtype:
 
 
 def reduceat(functions: Any, ufunc: np.ufunc, x: Any, indices: Any, *, axis: Any = 0, dtype: Any = None) -> Any:
-    """Returns parts of an axis reduced by a ufunc, as ``numpy.ufunc.reduceat``; waits for indices on the mesh.
+    """Returns parts of an axis reduced by a ufunc, as ``numpy.ufunc.reduceat``; indices on the mesh are copied.
 
     Raises:
         IndexError: for indices that there are not.
-        TypeError: for an array without axes, a ufunc that does not reduce the element type, and more than `MAX_ROUNDS`
-            parts of a ufunc that has no update of elements.
+        TypeError: for an array without axes, a ufunc that does not reduce the element type, more than `MAX_ROUNDS`
+            parts of a ufunc that has no update of elements, and indices on the mesh where the client refuses implicit
+            copies.
         ValueError: for several axes, and indices of several axes.
     """
     starts = np.asarray(_in_this_process(indices))
@@ -185,9 +186,11 @@ def outer_operands(ufunc: np.ufunc, a: Any, b: Any) -> tuple[Any, Any]:
 def at(functions: Any, ufunc: np.ufunc, a: Any, indices: Any, *others: Any) -> None:
     """Updates elements by a ufunc, of equal indices one time for each, as ``numpy.ufunc.at``.
 
+    Indices on the mesh are copied for a ufunc that has no update of elements.
+
     Raises:
-        TypeError: for what is no array, a view, and an element that is updated more than `MAX_ROUNDS` times by a ufunc
-            that has no update of elements.
+        TypeError: for what is no array, a view, an element that is updated more than `MAX_ROUNDS` times by a ufunc
+            that has no update of elements, and a copy of indices where the client refuses implicit copies.
         IndexError: for indices that there are not.
         ValueError: for operands that do not broadcast to the elements.
     """
@@ -363,9 +366,11 @@ def _typed(functions: Any, x: Any, dtype: DType) -> Any:
 
 
 def _in_this_process(value: Any) -> Any:
+    """Returns a value, or the items of an index, copied from the mesh, which is counted as an implicit copy."""
     if isinstance(value, tuple):
         return tuple(map(_in_this_process, value))
-    return value.get() if is_remote(value) else value
+    array = value.__remote_array__() if is_remote(value) else None
+    return value if array is None else array.to_numpy()
 
 
 def _check_mask(mask: Any, shape: tuple[int, ...]) -> None:
