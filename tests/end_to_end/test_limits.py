@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
@@ -185,31 +184,16 @@ def test_a_stalled_upload_ends_in_time(server_factory, server, whose):
         assert caught.value.code() in {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
-@pytest.mark.long
-def test_abandoned_compilations_are_bounded(server_factory):
+def test_abandoned_compilations_take_no_slots(server_factory):
     server = server_factory(log=Path(os.devnull))
     with sc.connect(server.address) as client:
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)
-
-        def refusals() -> Iterator[str]:
-            for rows in itertools.count(8):
-                with pytest.raises(sc.ShardcallError) as caught:
-                    client.plan("diff", sc.Array((rows,), "float32"), timeout=0.01)
-                yield caught.value.reason
-
-        reasons = refusals()
-        assert next(reasons) == "DEADLINE_EXCEEDED"
-        wait_for(lambda: next(reasons) == "QUOTA_EXCEEDED")
+        for rows in range(8, 72):  # more than a client may have
+            with pytest.raises(sc.DeadlineExceededError):
+                client.plan("diff", sc.Array((rows,), "float32"), timeout=0.01)
         os.kill(worker, signal.SIGCONT)
-        wait_for(lambda: _plans(client))
-
-
-def _plans(client: sc.Client) -> bool:
-    try:
-        return client.plan("diff", sc.Array((999,), "float32")).kernel == "diff"
-    except sc.ResourceExhaustedError:
-        return False
+        assert client.plan("diff", sc.Array((999,), "float32")).kernel == "diff"
 
 
 @pytest.mark.parametrize("keys", [50, pytest.param(500, marks=pytest.mark.long)])

@@ -10,6 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,7 @@ def module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateS
 
 @pytest.fixture
 def private(module_server: PrivateServer) -> Iterator[PrivateServer]:
+    module_server.compile_now.unlink(missing_ok=True)
     with left_empty(module_server.server):
         yield module_server
 
@@ -223,6 +225,30 @@ def test_a_compilation_delays_no_other_call_of_its_stream(private):
         finally:
             private.compile_now.touch()
         assert result(stream.answer(1)).tolist() == X.tolist()
+
+
+def test_programs_that_take_long_delay_no_other_client_and_no_other_connection(private):
+    """Eight programs wait for the compiler; new ones of others are compiled meanwhile."""
+    bob = private.add_bob()
+    address = private.server.address
+    with (
+        sc.connect(address) as ann,
+        sc.connect(address) as ann_again,
+        sc.connect(address, token=bob.token) as other,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        arrays = [np.arange(size) * 1.5 for size in range(20, 28)]
+        slow = [pool.submit(ann.call, "slow_to_compile", array) for array in arrays]
+        try:
+            for size in range(300, 304):
+                for client in (other, ann_again):
+                    assert client.flip(np.arange(size), axis=0).array[0] == size - 1
+            assert not any(future.done() for future in slow)
+        finally:
+            private.compile_now.touch()
+        for array, future in zip(arrays, slow, strict=True):
+            assert future.result().array.tolist() == array.tolist()
+    private.remove_bob()
 
 
 def test_slots_are_assigned_again_and_earlier_calls_keep_theirs(streaming, channel, times, full):

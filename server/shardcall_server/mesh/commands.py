@@ -42,7 +42,7 @@ from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_server.mesh.trial_runner import TrialRunner
 from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
-_COMPILE_THREADS = 2
+COMPILE_THREADS = 4  # one more than the front end lets one client use
 _FINISH_THREADS = 8  # executions that are awaited and gathered concurrently
 _EVICTIONS_BETWEEN_CLEARS = 64
 _COMMANDS_PER_WRITE = 16  # answers wait for the commands behind them
@@ -89,7 +89,7 @@ class Commands:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         # Several processes compile one program at a time, in the same order: on GPUs they share autotuning results,
         # and could deadlock.
-        compile_threads = _COMPILE_THREADS if jax.process_count() == 1 else 1
+        compile_threads = COMPILE_THREADS if jax.process_count() == 1 else 1
         self._compilers = ThreadPoolExecutor(compile_threads, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
         self._profiler = Profiler()

@@ -117,7 +117,7 @@ class Execution:
             completed = AbstractCall(self._complete(template.call, operands, mesh), encoded, stays)
             call.check("looking for the program")
             try:
-                compiled = mesh.programs.get_or_compile(completed, call.owner)
+                compiled = mesh.programs.get_or_compile(completed, call.owner, call.connection)
             except SessionEndedError:
                 continue  # the call waits for the next mesh
             if isinstance(compiled, Future):
@@ -126,6 +126,8 @@ class Execution:
                         entry = await call.wait(compiled, "compiling the kernel")
                     except SessionEndedError:
                         continue
+                    finally:
+                        mesh.programs.compiler.leave(compiled)
             else:
                 entry = compiled
             mesh.programs.alias(request, completed)

@@ -68,9 +68,11 @@ class ProgramCache:
             if len(self._requests) > _MAX_REQUESTS:
                 self._requests.popitem(last=False)
 
-    def get_or_compile(self, call: AbstractCall, owner: str = "") -> CacheEntry | Future[CacheEntry]:
+    def get_or_compile(
+        self, call: AbstractCall, owner: str = "", connection: str = ""
+    ) -> CacheEntry | Future[CacheEntry]:
         """As `ProgramCompiler.get_or_compile`; counts the call in the history if it is not refused."""
-        entry = self.compiler.get_or_compile(call, owner)
+        entry = self.compiler.get_or_compile(call, owner, connection)
         if self.call_history is not None:
             self.call_history.add_when_compiled(call, entry)
         return entry

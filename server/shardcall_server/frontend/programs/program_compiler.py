@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.locks import check_held
 from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry, explain_miss, program_of
+from shardcall_server.frontend.programs.compilation_queue import CompilationQueue
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.keys import AbstractCall, CallKey, ProgramKey
 from shardcall_server.frontend.programs.program_table import ProgramLimits, ProgramTable
@@ -29,8 +30,10 @@ class Compilation:
     Attributes:
         command: the command, with the strategy that is being compiled.
         owner: the client whose call began it; empty for the server itself.
+        connection: the connection of that call.
         key: the call that waits for it; None for a trial's, whose program is pinned.
         future: its result.
+        waiter_count: the number of calls that wait for it.
         answer: the answer to the last command; None before the first. If the command was not sent, since a program
             runs alone, it is set to None when the command may be tried again.
         evicted: the programs evicted since the command was sent.
@@ -42,8 +45,10 @@ class Compilation:
 
     command: link_pb2.Prepare
     owner: str = ""
+    connection: str = ""
     key: CallKey | None = None
     future: Future[CacheEntry] = field(default_factory=Future)
+    waiter_count: int = 1
     answer: Promise[link_pb2.WorkerMessage] | Promise[None] | None = None
     evicted: set[ProgramKey] = field(default_factory=set)
     candidates: link_pb2.Candidates | None = None
@@ -108,12 +113,16 @@ class ProgramCompiler:
         self._limits = limits
         self._counts = counts
         self._compilations: set[Compilation] = set()
+        self._queue: CompilationQueue[Compilation] = CompilationQueue()
 
-    def get_or_compile(self, call: AbstractCall, owner: str = "") -> CacheEntry | Future[CacheEntry]:
-        """Returns the entry of a call, or the future of it.
+    def get_or_compile(
+        self, call: AbstractCall, owner: str = "", connection: str = ""
+    ) -> CacheEntry | Future[CacheEntry]:
+        """Returns the entry of a call, or the future of it; a caller that stops waiting calls `leave`.
 
         Args:
             owner: the client that a compilation counts for; empty for the server's own.
+            connection: the connection of the call.
 
         Raises:
             SessionEndedError: the mesh is gone.
@@ -125,6 +134,7 @@ class ProgramCompiler:
                 return entry
             for compilation in self._compilations:
                 if compilation.key == call.key:
+                    compilation.waiter_count += 1
                     return compilation.future
             command = link_pb2.Prepare(
                 call=call.call,
@@ -132,10 +142,23 @@ class ProgramCompiler:
                 max_call_bytes=0 if call.has_resident_arrays else self._limits.max_call_bytes,
                 max_device_bytes=self._limits.max_device_bytes,
             )
-            compilation = Compilation(command, owner, call.key)
-            self._start(compilation)
-        self._follow(compilation)
+            compilation = Compilation(command, owner, connection, call.key)
+            has_begun = self._start(compilation)
+        if has_begun:
+            self._follow(compilation)
         return compilation.future
+
+    def leave(self, future: Future[CacheEntry]) -> None:
+        """Ends the wait of a caller; a compilation that has not begun and that nobody waits for is dropped."""
+        with self.session.launch_lock:
+            left = next((compilation for compilation in self._compilations if compilation.future is future), None)
+            if left is None:
+                return
+            left.waiter_count -= 1
+            if left.waiter_count or not self._queue.remove(left):
+                return
+            self._compilations.discard(left)
+        left.future.set_exception(CallError(Reason.CANCELLED, "nobody waits for the program"))
 
     def compile_candidate(self, of: Compilation, strategy: str) -> Future[CacheEntry]:
         """Compiles a call with a given strategy and pins the program; raises as `get_or_compile`."""
@@ -144,8 +167,9 @@ class ProgramCompiler:
         command.strategy = strategy
         compilation = Compilation(command)
         with self.session.launch_lock:
-            self._start(compilation)
-        self._follow(compilation)
+            has_begun = self._start(compilation)
+        if has_begun:
+            self._follow(compilation)
         return compilation.future
 
     def resume(self, compilation: Compilation) -> Future[CacheEntry]:
@@ -154,12 +178,45 @@ class ProgramCompiler:
         self._compilations.discard(compilation)
         return compilation.future
 
-    def _start(self, compilation: Compilation) -> None:
-        """Sends the first command; `_follow` comes next."""
+    def _start(self, compilation: Compilation) -> bool:
+        """Sends the first command, and returns True, after which `_follow` comes next.
+
+        Returns False if the client or the connection has too many others under way; it begins after one of them.
+        """
         check_held(self.session.launch_lock)
         self._check_limits(compilation.owner)
         self._compilations.add(compilation)
+        if not self._queue.add(compilation):
+            return False
+        try:
+            self._send_first(compilation)
+        except BaseException:
+            self._queue.withdraw(compilation)
+            raise
+        return True
+
+    def _send_first(self, compilation: Compilation) -> None:
+        check_held(self.session.launch_lock)
         self._send(compilation)
+        compilation.future.add_done_callback(lambda _: self._on_done(compilation))
+
+    def _on_done(self, ended: Compilation) -> None:
+        """Begins the compilation that waited for the end of another."""
+        while True:
+            failure: Exception | None = None
+            with self.session.launch_lock:
+                following = self._queue.finish(ended)
+                if following is None:
+                    return
+                try:
+                    self._send_first(following)
+                except Exception as error:  # noqa: BLE001  # whatever it is, no caller may wait forever
+                    failure = error
+            if failure is None:
+                self._follow(following)
+                return
+            following.future.set_exception(failure)
+            ended = following
 
     def _check_limits(self, owner: str) -> None:
         owner_count = sum(compilation.owner == owner for compilation in self._compilations) if owner else 0

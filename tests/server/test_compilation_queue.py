@@ -1,0 +1,118 @@
+"""Turns of clients and connections at the compiler, and compilations that nobody waits for."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+from server.test_program_cache import Session, cache, call, failed, prepared
+
+from shardcall_core.call_error import CallError, Reason
+from shardcall_server.frontend.programs.compilation_queue import MAX_PER_CONNECTION, MAX_PER_OWNER
+from shardcall_server.mesh.commands import COMPILE_THREADS
+
+
+class SlowSession(Session):
+    """A mesh that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Future] = {}
+        super().__init__(self.begin)
+
+    def begin(self, message):
+        return self.answers.setdefault(message.prepare.call.strategy, Future())
+
+    def finish(self, name):
+        self.answers[name].set_result(prepared(name).result())
+
+    @property
+    def names(self):
+        return [message.prepare.call.strategy for message in self.sent]
+
+
+def begin(programs, names, owner, connection=""):
+    return {name: programs.get_or_compile(call(name), owner, connection) for name in names}
+
+
+def test_one_client_leaves_a_thread_of_the_mesh():
+    assert COMPILE_THREADS == MAX_PER_OWNER + 1 > MAX_PER_CONNECTION
+
+
+def test_connections_of_a_client_take_turns_and_clients_do_not_wait_for_each_other():
+    session = SlowSession()
+    programs = cache(session, programs=40)
+    futures = begin(programs, [f"a{i}" for i in range(6)], "ann", "1")
+    assert session.names == ["a0", "a1"]
+    futures |= begin(programs, ["b0", "b1"], "ann", "2")
+    assert session.names == ["a0", "a1", "b0"]
+    begin(programs, ["c0"], "bob", "3")
+    begin(programs, ["warm-up 0", "warm-up 1", "warm-up 2", "warm-up 3"], "")
+    assert session.names[3:] == ["c0", "warm-up 0", "warm-up 1", "warm-up 2", "warm-up 3"]
+    session.finish("a0")
+    assert session.names[-1] == "a2"  # b has had its turn
+    session.finish("a1")
+    assert session.names[-1] == "b1"
+    for name in ("a2", "b0", "b1", "a3", "a4", "a5"):
+        session.finish(name)
+    assert all(future.result(0).program.key == name for name, future in futures.items())
+    assert session.names[-3:] == ["a3", "a4", "a5"]
+
+
+def test_a_compilation_that_nobody_waits_for_is_dropped_before_it_begins():
+    session = SlowSession()
+    programs = cache(session)
+    futures = begin(programs, ["a0", "a1", "a2", "a3"], "ann", "1")
+    assert programs.get_or_compile(call("a3"), "bob", "2") is futures["a3"]
+    for name in ("a0", "a2", "a3"):
+        programs.compiler.leave(futures[name])
+    with pytest.raises(CallError, match="nobody waits") as dropped:
+        futures["a2"].result(0)
+    assert dropped.value.reason == Reason.CANCELLED
+    for name in ("a0", "a1", "a3"):  # begun, or waited for by another
+        session.finish(name)
+        assert futures[name].result(0).program.key == name
+    programs.compiler.leave(futures["a3"])
+    assert session.names == ["a0", "a1", "a3"]
+    assert programs.get_or_compile(call("a2"), "ann", "1") is not futures["a2"]
+
+
+def test_those_that_wait_end_with_the_mesh_or_with_a_failure():
+    session = SlowSession()
+    programs = cache(session)
+    futures = begin(programs, ["a0", "a1", "a2", "a3", "a4"], "ann", "1")
+
+    def refuse(message):
+        if message.prepare.call.strategy == "a4":
+            return failed(CallError(Reason.INVALID_PARAMETER, "no"))
+        raise RuntimeError("the link is gone")
+
+    session.answer = refuse
+    session.finish("a0")
+    for name in ("a2", "a3"):
+        with pytest.raises(RuntimeError, match="gone"):
+            futures[name].result(0)
+    with pytest.raises(CallError, match="no"):
+        futures["a4"].result(0)
+    session.answer = session.begin
+    session.finish("a1")
+    again = begin(programs, ["a2", "a3", "a5"], "ann", "1")
+    assert session.names[-2:] == ["a2", "a3"]
+    for name in again:
+        session.finish(name)
+        assert again[name].result(0).program.key == name
+
+
+def test_a_command_that_cannot_be_sent_takes_no_turn():
+    session = SlowSession()
+    programs = cache(session)
+
+    def refuse(message):
+        raise RuntimeError("the link is gone")
+
+    session.answer = refuse
+    for _ in range(2 * MAX_PER_OWNER):
+        with pytest.raises(RuntimeError, match="gone"):
+            programs.get_or_compile(call("a0"), "ann", "1")
+    session.answer = session.begin
+    begin(programs, ["a0"], "ann", "1")
+    assert session.names[-1] == "a0"
