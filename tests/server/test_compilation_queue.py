@@ -1,4 +1,4 @@
-"""Turns of clients and connections at the compiler, and compilations that nobody waits for."""
+"""The order of clients and connections at the compiler, and compilations that nobody waits for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_one_client_leaves_a_thread_of_the_mesh():
     assert COMPILE_THREADS == MAX_PER_OWNER + 1 > MAX_PER_CONNECTION
 
 
-def test_connections_of_a_client_take_turns_and_clients_do_not_wait_for_each_other():
+def test_connections_of_a_client_alternate_and_clients_do_not_wait_for_each_other():
     session = SlowSession()
     programs = cache(session, programs=40)
     futures = begin(programs, [f"a{i}" for i in range(6)], "ann", "1")
@@ -49,7 +49,7 @@ def test_connections_of_a_client_take_turns_and_clients_do_not_wait_for_each_oth
     begin(programs, ["warm-up 0", "warm-up 1", "warm-up 2", "warm-up 3"], "")
     assert session.names[3:] == ["c0", "warm-up 0", "warm-up 1", "warm-up 2", "warm-up 3"]
     session.finish("a0")
-    assert session.names[-1] == "a2"  # b has had its turn
+    assert session.names[-1] == "a2"  # b has begun one
     session.finish("a1")
     assert session.names[-1] == "b1"
     for name in ("a2", "b0", "b1", "a3", "a4", "a5"):
@@ -102,7 +102,7 @@ def test_those_that_wait_end_with_the_mesh_or_with_a_failure():
         assert again[name].result(0).program.key == name
 
 
-def test_a_command_that_cannot_be_sent_takes_no_turn():
+def test_a_command_that_cannot_be_sent_leaves_the_limit_to_others():
     session = SlowSession()
     programs = cache(session)
 

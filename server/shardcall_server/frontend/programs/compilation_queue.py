@@ -1,4 +1,4 @@
-"""Turns of clients and connections at the compiler."""
+"""The order of clients and connections at the compiler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_PER_CONNECTION = 2
 """The maximum number of programs that the mesh compiles for one connection."""
 
 
-class Waiter(Protocol):
+class QueuedCompilation(Protocol):
     """A compilation.
 
     Attributes:
@@ -24,7 +24,7 @@ class Waiter(Protocol):
     connection: str
 
 
-W = TypeVar("W", bound=Waiter)
+W = TypeVar("W", bound=QueuedCompilation)
 
 
 class CompilationQueue(Generic[W]):
@@ -42,7 +42,7 @@ class CompilationQueue(Generic[W]):
 
     def add(self, compilation: W) -> bool:
         """Returns True if a compilation may begin now; otherwise `finish` returns it later."""
-        if self._has_room(compilation.owner, compilation.connection):
+        if self._is_admitted(compilation.owner, compilation.connection):
             self._begin(compilation)
             return True
         connections = self._waiting.setdefault(compilation.owner, OrderedDict())
@@ -61,7 +61,7 @@ class CompilationQueue(Generic[W]):
         """Ends a compilation that had begun; returns one that begins now."""
         self.withdraw(compilation)
         for connection, entries in self._waiting.get(compilation.owner, {}).items():
-            if self._has_room(compilation.owner, connection):
+            if self._is_admitted(compilation.owner, connection):
                 following = entries[0]
                 self._take(following)
                 self._begin(following)
@@ -74,7 +74,7 @@ class CompilationQueue(Generic[W]):
         self._connections[compilation.owner, compilation.connection] -= 1
         self._owners, self._connections = +self._owners, +self._connections  # without zeros
 
-    def _has_room(self, owner: str, connection: str) -> bool:
+    def _is_admitted(self, owner: str, connection: str) -> bool:
         if not owner:
             return True
         return self._owners[owner] < MAX_PER_OWNER and self._connections[owner, connection] < MAX_PER_CONNECTION
