@@ -38,7 +38,7 @@ def test_one_client_leaves_a_thread_of_the_mesh():
     assert COMPILE_THREADS == MAX_PER_OWNER + 1 > MAX_PER_CONNECTION
 
 
-def test_connections_of_a_client_alternate_and_clients_do_not_wait_for_each_other():
+def test_connections_of_a_client_alternate_and_clients_are_independent():
     session = SlowSession()
     programs = cache(session, programs=40)
     futures = begin(programs, [f"a{i}" for i in range(6)], "ann", "1")
