@@ -58,7 +58,7 @@ DIVERGENCES: Mapping[str, str] = {
     r"np.take_along_axis\(.*AxisError.* \| IndexError": _BOTH + "where two arguments are invalid",
     r"order must be one of.* \| UFuncTypeError": _BOTH + "where two arguments are invalid",
     r"\| TypeError: .*real numbers.* \| ValueError: q must": _BOTH + "where two arguments are invalid",
-    r"\] = .*only 0-dimensional arrays can.* \| ValueError": _BOTH + "of an element that is to be an array",
+    r"(\] = |\.fill\().*only 0-dimensional arrays can.* \| ValueError": _BOTH + "of an element that is to be an array",
     r"fftshift\(.*\| ValueError: not enough values to unpack": "an array without axes has nothing to shift",
     r"clip\(.*\| UFuncTypeError: ufunc 'positive'": "clip without bounds returns the array, of bool, too",
     r"np.clip\(.*missing 1 required positional": "NumPy wants both bounds by position; one is enough",

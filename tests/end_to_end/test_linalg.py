@@ -127,6 +127,8 @@ def test_matrices_without_a_result_are_refused(client):
     for call in (lambda: np.linalg.inv(h[:2]), lambda: np.linalg.svd(h[0])):
         with pytest.raises(np.linalg.LinAlgError, match="give"):
             call()
+    with pytest.raises(TypeError, match="with axes"):
+        np.linalg.tensorinv(h[0, 0])
     for call, says in (
         (lambda: np.linalg.norm(h, "x"), "no order of matrices"),
         (lambda: np.linalg.norm(h, "fro", axis=0), "order of matrices"),

@@ -20,6 +20,7 @@ LONG = {
     "choose, wrapped": (lambda x: np.choose(x, [x, x + 1], mode="wrap"), I),
     "choose of one array": (lambda x: np.choose([0, 1, 0], x), I[:2, :3]),
     "choose of bool": (lambda x: np.choose(x, [1, 2.5]), I > 0),
+    "choose of no rows": (lambda x: np.choose(x, [np.zeros((0, 6)), 1]), I[0] + 9),
     "choose of nothing": (lambda x: np.choose(x, [1, 2]), I[:0]),
     "choose of 4,096": (lambda x: np.choose(x % 2, [x, -x]), np.arange(4096)),
     "ravel_multi_index of an array": (lambda x: np.ravel_multi_index(x, (12, 12, 12)), np.abs(I[:3])),

@@ -59,6 +59,7 @@ METHODS = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation", "midp
 KEYS = (3, [-1, 0], slice(2, 9, 3), slice(1, 4), np.arange(13) % 2 == 0, [])
 LONG = {
     "histogram2d": (lambda x: np.histogram2d(x, x[::-1], bins=[3, [-1, 0, 2]], range=[[-1, 1], None]), MANY),
+    "histogram2d of nothing": (lambda x: np.histogram2d(x, x), X[:0, 0] * 1j),
     "histogram2d of two types": (lambda x: np.histogram2d(x * 1j, (x * 9).astype(np.int8), 4), X[:, 0]),
     "quantile, closest_observation": (lambda x: np.quantile(x, [0, 0.5, 1], method="closest_observation"), MANY),
     "isin, inverted": (lambda x: np.isin(x, X.ravel()[:9], invert=True), X),

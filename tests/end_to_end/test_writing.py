@@ -114,6 +114,23 @@ def test_an_array_is_changed_as_numpys(put, name):
     check(put, *{**WRITES, **OUTPUTS}[name])
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a, i: a.put(i, [1, 2, 3]),
+        lambda a, _: np.put(a, [-1, 70, -78], 4),
+        lambda a, _: a.fill(5),
+        lambda a, _: a.partition(range(13), 0),
+    ],
+)
+def test_an_array_sharded_along_its_last_axis_stays_so(put, write):
+    h, x, indices = put(X, sc.P(None, "x")), X.copy(), np.array([5, -1, 70])
+    write(h, put(indices))
+    write(x, indices)
+    assert h.spec == sc.P(None, "x")
+    np.testing.assert_array_equal(h.get(), x)
+
+
 def test_several_results_go_to_several_arrays(put):
     fraction, integral = put(np.zeros(13)), put(np.zeros(13))
     for out in ((fraction, integral), (None, integral), (fraction, None)):

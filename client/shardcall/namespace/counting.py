@@ -201,8 +201,9 @@ def histogram2d(
     bins_of_axes = [bins, bins] if is_for_both else [*bins]
     ranges = [None, None] if range is None else range
     points, types = (x, y), [type_of(x).dtype, type_of(y).dtype]
-    if all(dtype.kind in "biufc" for dtype in types):
-        points = tuple(converted(xp, item, np.result_type(*types)) for item in points)  # as an array of both
+    if all(dtype.kind in "biufc" for dtype in types):  # as an array of both, whose edges are of float64 if it is empty
+        common = np.result_type(*types) if shape[0] else np.dtype(np.float64)
+        points = tuple(converted(xp, item, common) for item in points)
     edges = [histogram_bin_edges(xp, *of_axis) for of_axis in zip(points, bins_of_axes, ranges, strict=True)]
     first, second = (_bins(xp, at, of_axis) for at, of_axis in zip(points, edges, strict=True))
     sizes = [len(of_axis) - 1 for of_axis in edges]

@@ -399,10 +399,13 @@ class LinalgNamespace:
             ind: the number of the first axes.
 
         Raises:
+            TypeError: for an array without axes.
             ValueError: for no first axes.
             numpy.linalg.LinAlgError: for other axes.
         """
         shape, first = type_of(a).shape, operator.index(ind)
+        if not shape:
+            raise TypeError("a is of shape (); give an array with axes")
         if first <= 0:
             raise ValueError(f"ind={first}; give 1 or more")
         count = math.prod(shape[first:])

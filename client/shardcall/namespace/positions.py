@@ -37,9 +37,11 @@ def choose(xp: NamespaceBase, a: OperandLike, choices: Any, mode: str = "raise")
     arrays = [*choices] if isinstance(choices, Sequence) else [part_of(choices, i) for i in range(_length(choices))]
     if not arrays:
         raise ValueError("choices is empty; give one array or more")
-    index = _within(xp, _integers(a, "a"), len(arrays), mode, "a")
+    index = _integers(a, "a")
+    shape = np.broadcast_shapes(index.shape, *(type_of(item).shape for item in arrays))
+    is_unused = 0 in shape and mode == "raise"  # no index of a result without elements is looked at
+    index = _within(xp, index, len(arrays), "clip" if is_unused else mode, "a")
     dtype = np.result_type(*map(weak_type, arrays))
-    shape = np.broadcast_shapes(type_of(index).shape, *(type_of(item).shape for item in arrays))
     arrays = [converted(xp, item, dtype) for item in arrays]
     if len(arrays) > MAX_SELECTED:
         rows = xp.stack([xp.broadcast_to(item, shape) for item in arrays])

@@ -80,8 +80,11 @@ def put(xp: NamespaceBase, a: OperandLike, ind: OperandLike, v: OperandLike, mod
     if not count or not math.prod(values.shape):
         return
     indices = within(xp, indices, size, mode)
-    changed = setitem(xp, xp.reshape(target, -1), indices, _repeated(xp, values, count))
-    target._assign(changed if changed.shape == target.shape else xp.reshape(changed, target.shape))
+    new = _repeated(xp, values, count)
+    if target.ndim:
+        target._assign(setitem(xp, target, _coordinates(xp, indices, target.shape), new))
+    else:
+        target._assign(xp.reshape(setitem(xp, xp.reshape(target, -1), indices, new), ()))
 
 
 def place(xp: NamespaceBase, arr: OperandLike, mask: OperandLike, vals: OperandLike) -> None:
@@ -236,6 +239,15 @@ def _mask_of_size(xp: NamespaceBase, mask: OperandLike, shape: tuple[int, ...]) 
     functions = namespace_of(xp, array)
     array = array if array.dtype == np.bool_ else functions.not_equal(array, 0)
     return functions.reshape(array, -1)
+
+
+def _coordinates(xp: NamespaceBase, indices: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Returns indices of the flattened array as indices of each axis; those that there are not, of no row."""
+    functions, rest, others = namespace_of(xp, indices), indices, list[Any]()
+    for size in reversed(shape[1:]):
+        others.append(functions.remainder(rest, size))
+        rest = functions.floor_divide(rest, size)
+    return (rest, *reversed(others))
 
 
 def _repeated(xp: NamespaceBase, values: Any, count: int) -> Any:
