@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods.kernel_method import ArrayOptions, KernelCaller, Options, Outcome, kernel_method
+from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import dtype_name, parse_dtype
-from shardcall_core.types.errors import ParameterTypeError
+from shardcall_core.types.errors import InvalidParameterError, ParameterTypeError
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
 Width = SupportsIndex | Sequence[SupportsIndex]
@@ -254,5 +255,23 @@ def pad(
     width = np.asarray(pad_width)
     if width.dtype.kind == "f" and not width.size:  # of an empty list
         raise ParameterTypeError("pad_width is empty; give numbers of rows", field="pad_width")
-    flat = pad_width if width.dtype.kind not in "iu" or not width.ndim else width.ravel().tolist()
+    flat = pad_width if width.dtype.kind not in "iu" or not width.ndim else _pairs(width, np.ndim(x))  # type: ignore[arg-type]
     return self._named("pad", x, constant_values, pad_width=flat, mode=mode, options=options)
+
+
+def _pairs(width: NDArray, ndim: int) -> list[int]:
+    """Returns the rows before and behind: one number or one of each for all axes, or both of each axis.
+
+    Raises:
+        InvalidParameterError: for what NumPy does not broadcast to both of each axis.
+    """
+    if width.ndim < 3 and (width.size == 1 or (width.size == 2 and width.shape != (2, 1))):
+        return width.ravel().tolist()
+    try:
+        return np.broadcast_to(width, (ndim, 2)).ravel().tolist()
+    except ValueError:
+        message = (
+            f"pad_width is of shape {width.shape} and x has {ndim} axes; give one number, one before and one behind "
+            "all axes, or one or both for each axis"
+        )
+        raise InvalidParameterError(message, field="pad_width") from None
