@@ -130,6 +130,7 @@ def test_matrices_without_a_result_are_refused(client):
         (lambda: np.linalg.qr(h, "raw"), "mode='raw'"),
         (lambda: np.linalg.cross(h[:, :2], h[:, :2]), "give three"),
         (lambda: np.linalg.multi_dot([h]), "two or more"),
+        (lambda: np.linalg.matrix_rank(h, 1, rtol=1), "give one of them"),
     ):
         with pytest.raises(ValueError, match=says):
             call()
