@@ -6,15 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from accuracy import points
+from accuracy import points, references
 from accuracy.elementwise import Case
 from accuracy.references import widened, wrapped
+
+from shardcall_core.call_error import CallError
+from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.layouts.layout import ArrayType
 
 _SPECIAL_ROWS = ((np.nan,), (np.inf,), (-np.inf, np.inf), (-0.0,))
 _COMPLEX_ROWS = ((complex(1, np.inf),), (complex(np.inf, np.nan),))
 _PERIOD = 4096
 """After how many elements special ones repeat."""
 _MAX = 4099
+_SIDE = 4
+"""The number of rows of a matrix."""
 SCANS = ("cumsum", "cumprod")
 
 
@@ -329,12 +335,98 @@ def transforms(values: Values, n: int, devices: int) -> Iterator[Case]:
         yield Case(kernel, name, kernel, (x,), (reference,), (scale,), {}, (), devices)
 
 
+def physics(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """The error function, and the logarithm of the gamma function, of real numbers of any type."""
+    if values.dtype.kind == "c":
+        return
+    for kernel in ("erf", "gammaln"):
+        (pool,) = points.operands(kernel, [values.dtype])
+        x = pool[points.positions(len(pool), n)]
+        reference, scale = references.of_physics(kernel, x)
+        terms = scale if kernel == "gammaln" else None
+        yield Case(kernel, values.dtype.name, kernel, (x,), (reference,), (terms,), elements=(x,), devices=devices)
+
+
+def parts_of_floats(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """Mantissas and exponents of numbers, and numbers times powers of 2."""
+    dtype, powers = values.dtype, np.random.default_rng(n).integers(-2200, 2200, n).astype(np.int32)
+    for kernel, others in (("frexp", ()), ("ldexp", (powers,))):
+        (pool,) = points.operands(kernel, [dtype])
+        x = pool[points.positions(len(pool), n)]
+        try:
+            result, *_ = FUNCTIONS[kernel].results([ArrayType((n,), item.dtype) for item in (x, *others)], {})
+        except CallError:
+            continue
+        expected = getattr(np, kernel)(x.astype(result.dtype).astype(np.longdouble), *others)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        scales = (None,) * len(expected)
+        yield Case(kernel, dtype.name, kernel, (x, *others), expected, scales, elements=(x,), devices=devices)
+
+
+def matrices(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """Triangular equations, and eigenvalues and eigenvectors, of small matrices of n elements together.
+
+    Errors of solutions are in units of the largest number of a solution, and others of the largest one of a matrix. The
+    matrices that have eigenvalues are products of integers, so that these and the eigenvectors are known.
+    """
+    name, count = values.dtype.name, max(n // _SIDE**2, 1)
+    if name not in ("float32", "float64", "complex64", "complex128"):
+        return
+    x = (np.triu(values.normal(count, _SIDE, _SIDE)) + 4 * np.eye(_SIDE)).astype(values.dtype)
+    b = values.normal(count, _SIDE, 2)
+    wide, solution = widened(x), np.zeros(b.shape, widened(b).dtype)
+    for i in reversed(range(_SIDE)):
+        rest = widened(b)[:, i] - np.sum(wide[:, i, i + 1 :, None] * solution[:, i + 1 :], axis=1)
+        solution[:, i] = rest / wide[:, i, i, None]
+    scale = np.broadcast_to(np.max(abs(solution), (1, 2), keepdims=True), b.shape)
+    kernel = "solve_triangular"
+    yield Case(kernel, name, kernel, (x, b), (solution,), (scale,), devices=devices)
+    x, numbers, vectors = _with_eigenvalues(values, count)
+    largest = np.max(abs(x), (1, 2)).astype(np.longdouble)[:, None]
+
+    def aligned(results: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """In the order of the known eigenvalues, with vectors turned to the known ones."""
+        at = np.argmin(abs(results[0][:, None, :] - numbers[:, :, None]), -1)
+        ordered = np.take_along_axis(results[0], at, -1)
+        if len(results) == 1:
+            return (ordered,)
+        turned = np.take_along_axis(results[1], at[:, None, :], -1).astype(np.clongdouble)
+        along = np.sum(turned.conj() * vectors, 1, keepdims=True)
+        return ordered, (turned * along / abs(along)).astype(ordered.dtype)
+
+    both = (np.broadcast_to(largest, numbers.shape), np.broadcast_to(largest[..., None], vectors.shape))
+    for kernel, expected in (("eigvals", (numbers,)), ("eig", (numbers, vectors))):
+        scales = both[: len(expected)]
+        yield Case(kernel, name, kernel, (x,), expected, scales, devices=devices, aligned=aligned)
+
+
+def _with_eigenvalues(values: Values, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Matrices of integers, their eigenvalues, and the eigenvectors of length 1."""
+    random, is_complex = np.random.default_rng(count), values.dtype.kind == "c"
+
+    def integers(low: int, high: int, *shape: int) -> np.ndarray:
+        parts = random.integers(low, high, (2, count, *shape))
+        return parts[0] + 1j * parts[1] if is_complex else parts[0].astype(float)
+
+    lower, upper = (np.tril(integers(-1, 2, _SIDE, _SIDE), -1) + np.eye(_SIDE) for _ in range(2))
+    basis = lower @ upper.swapaxes(1, 2)
+    inverse = np.rint(np.linalg.inv(basis).view(float)).view(basis.dtype)
+    numbers = random.permuted(np.broadcast_to(np.arange(-_SIDE, _SIDE), (count, 2 * _SIDE)), axis=1)[:, :_SIDE]
+    numbers = numbers + (integers(-3, 4, _SIDE).imag * 1j if is_complex else 0)
+    x = basis * numbers[:, None, :] @ inverse
+    wide = basis.astype(np.clongdouble)
+    return x.astype(values.dtype), numbers.astype(np.clongdouble), wide / np.sqrt(np.sum(abs(wide) ** 2, 1))[:, None]
+
+
+_FAMILIES = (differences, sums, products, moves, counts, transforms, physics, parts_of_floats, matrices)
+
+
 def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
     """The cases of all these kernels for one element type: one a size, and one over several devices."""
     several = [(_MAX, devices)] if devices > 1 else []
     for size, among in [*((size, 1) for size in sizes), *several]:
         values = Values(dtype)
-        for family in (differences, sums, products, moves, counts, transforms):
+        for family in _FAMILIES:
             yield from family(values, size, among)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,7 @@ class Case:
         parameters: of the call.
         elements: the operands broadcast to the result's shape, where each result is of elements of its own.
         devices: of the mesh, over which the first axis is sharded.
+        aligned: what makes results comparable that are unique up to their order and a factor.
     """
 
     row: str
@@ -47,6 +48,7 @@ class Case:
     parameters: dict[str, Any] = field(default_factory=dict)
     elements: tuple[np.ndarray, ...] = ()
     devices: int = 1
+    aligned: Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]] = tuple
 
 
 def cases(name: str, dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
@@ -76,8 +78,7 @@ def cases(name: str, dtype: np.dtype, sizes: Sequence[int], devices: int = 1) ->
     # Narrower types are computed in float32: over several devices too, then.
     several = [(max(sizes[-1], points.COUNT) + 1, devices)] if devices > 1 and dtype.itemsize >= 4 else []
     for size, among in [*((size, 1) for size in sizes), *several]:
-        count = len(pool[0])  # of more than fit, some from everywhere
-        which = np.resize(np.arange(count), size) if count <= size else np.arange(size) * count // size
+        which = points.positions(len(pool[0]), size)
         taken = tuple(x[which] for x in pool)
         yield Case(
             name,

@@ -18,6 +18,8 @@ _INTERVALS = {
     **dict.fromkeys(("sinh", "cosh", "exp", "exp2", "expm1"), (-90.0, 90.0)),
     **dict.fromkeys(("log", "log2", "log10", "arccosh"), (0.5, 2.0)),
     **dict.fromkeys(("tanh", "arcsinh", "arctan", "log1p"), (-1.5, 1.5)),
+    "erf": (-6.0, 6.0),
+    "gammaln": (-30.0, 30.0),
 }
 # Beyond this size of a part, errors of these functions of complex numbers are those of their operands' products with a
 # logarithm, and no digit of the angle is left.
@@ -71,6 +73,11 @@ def operands(name: str, dtypes: Sequence[np.dtype]) -> list[np.ndarray]:
     count = max(COUNT, 2 * len(heads[0]))
     rest = [_random(name, dtype, count - len(head), random) for dtype, head in zip(dtypes, heads, strict=True)]
     return [_limited(name, np.concatenate(parts)) for parts in zip(heads, rest, strict=True)]
+
+
+def positions(count: int, size: int) -> np.ndarray:
+    """The positions of a number of an operand's elements: all again and again, or some from everywhere if fewer fit."""
+    return np.resize(np.arange(count), size) if count <= size else np.arange(size) * count // size
 
 
 def every_value(dtype: np.dtype) -> np.ndarray | None:

@@ -74,6 +74,33 @@ def _by_mpmath(function: _Function, operands: Sequence[np.ndarray], limits: np.n
     return result
 
 
+def of_physics(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The error function or the logarithm of the size of the gamma function, and the sizes of its terms.
+
+    Args:
+        name: ``erf`` or ``gammaln``; the latter has terms that cancel at negative numbers.
+        x: [n] real numbers.
+    """
+    wide = extended(x) if is_inexact(x.dtype) else x.astype(np.longdouble)
+    different, inverse = np.unique(wide, return_inverse=True)
+    pairs = np.array([_of_number(name, number) for number in different], np.longdouble)
+    values, scales = pairs[inverse].T
+    return (np.where(wide == 0, wide, values) if name == "erf" else values), scales
+
+
+def _of_number(name: str, number: np.longdouble) -> tuple[Any, Any]:
+    """The value at a number, and the size of its terms."""
+    if not np.isfinite(number):
+        return (np.sign(number) if name == "erf" else number, number)
+    x = _DIGITS.mpf(float(number))
+    if name == "erf":
+        return (_extended(_DIGITS.erf(x)),) * 2
+    if x <= 0 and x == _DIGITS.floor(x):
+        return (np.inf,) * 2
+    value, mirrored = _DIGITS.loggamma(x).real, _DIGITS.loggamma(abs(x)).real
+    return _extended(value), _extended(max(abs(value + mirrored), abs(mirrored)) if x < 0 else value)
+
+
 def complex_of(value: Any) -> np.clongdouble:
     """A number of mpmath's in extended precision."""
     parts = np.array([_extended(value.real), _extended(value.imag)], np.longdouble)

@@ -5,16 +5,16 @@ The names of the parameters come from NumPy's own signatures; here is what fits 
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-TYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-)
+from shardcall_core.functions.element_types import NAMED
+
+TYPES = tuple(name for name, dtype in NAMED.items() if dtype.isbuiltin == 1)
 """The element types that NumPy and the service share."""
 
 NUMBERS = (
@@ -58,6 +58,10 @@ class Arguments:
         self.chance = chance
         self._values = values
         self._local = local
+
+    def value(self, name: str) -> Any:
+        """Returns NumPy's value of a variable."""
+        return self._values[name]
 
     def one(self, *texts: str) -> str:
         """Returns one of several texts."""
@@ -180,7 +184,7 @@ class Arguments:
         for extra in ("...", "None"):
             if self.happens(0.15):
                 parts.insert(self.chance.randint(0, len(parts)), extra)
-        return f"({', '.join(parts)},)" if len(parts) != 1 else parts[0]
+        return ", ".join(parts) if parts else "()"  # without parentheses, in which there are no slices
 
     def _key_of_axis(self, size: int) -> str:
         chance = self.chance.random()
@@ -244,6 +248,16 @@ def _vector(draw, *_):
 
 def _several(*texts: str) -> Drawer:
     return lambda draw, *_: draw.one(*texts)
+
+
+def by_default(parameter: inspect.Parameter) -> Drawer | None:
+    """Returns what draws an argument like a parameter's default; None where it has none that says what fits."""
+    default = parameter.default
+    if isinstance(default, bool):
+        return _flag
+    if isinstance(default, int | float):
+        return _several(repr(default), "1", "2", *(() if isinstance(default, int) else ("0.5", "3.25")))
+    return _several(repr(default)) if default is None or isinstance(default, str | tuple) else None
 
 
 def _weights(draw: Arguments, first: str, value: Any) -> str:

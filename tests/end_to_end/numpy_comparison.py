@@ -7,10 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from end_to_end.numpy_programs import Line, Program, converts_what_does_not_fit, run_line, without
+from end_to_end.numpy_names import ORACLES
+from end_to_end.numpy_programs import Line, Program, converts_what_does_not_fit, operands_of, run_line, without
 
 import shardcall as sc
 
@@ -18,20 +20,35 @@ _FAMILIES = (
     *(np.exceptions.AxisError, np.linalg.LinAlgError, IndexError, OverflowError, ZeroDivisionError, TypeError),
     *(ValueError, AttributeError, NameError, NotImplementedError),
 )
-_MISSING = (
-    *("does not run on the mesh", "has no attribute", "does not change arrays on the mesh", "are in row-major order"),
+MISSING = (
+    *(
+        "mode is a function",
+        "does not run on the mesh",
+        "has no attribute",
+        "does not change arrays on the mesh",
+        "are in row-major order",
+    ),
     # where NumPy converts and loses
     *(
         "would be lost",
         "would not hold its values",
         "which cannot hold it",
+        "does not hold",
         "loses its imaginary",
         "loses the imaginary",
         "give a real number",
         "give a floating-point type",  # for deviations, of which NumPy cuts off the fraction
     ),
 )
-_SIGNATURES = ("got an unexpected keyword", "positional argument", "results are new arrays", "has no parameter")
+"""Parts of the messages about what the service refuses by name."""
+
+_SIGNATURES = (
+    "got an unexpected keyword",
+    "positional argument",
+    "results are new arrays",
+    "has no parameter",
+    "method=None is not",
+)
 _OF_VALUES = (
     *("Singular matrix", "not positive definite", "did not converge", "is out of bounds for", "out of bounds for size"),
     *("Integers to negative integer powers", "Weights sum to zero", "must be monotonic", "cannot be negative"),
@@ -54,6 +71,15 @@ DIVERGENCES: Mapping[str, str] = {
     + "since it looks at types before it looks at shapes",
     r"= .*\| (Type|Value)Error: .* \| (ParameterType|InvalidOperand|Type|Value)Error: .*(axis|axes|shape)": _BOTH
     + "where two arguments are invalid",
+    r"polydiv\(.*only 0-dim|fftn?2?\(.*non-empty take from an empty axes": _BOTH
+    + "since its code takes a number for an array",
+    r"unhashable type: 'numpy|could not be broadcast to indexing result.* \| IndexError": _BOTH
+    + "where two arguments are invalid",
+    r"take_along_axis\(.*'list' object has no": "indices may be a list",
+    r"put_along_axis\(.*values is of shape \(0": "values without elements broadcast to others alone",
+    r"must begin with 'l' or 'b'.* \| TypeError": _BOTH + "where two arguments are invalid",
+    r"putmask\(.*Cannot cast scalar": "a number that is no array is converted",
+    r"must match exactly.* \| TypeError": _BOTH + "where two arguments are invalid",
     r"np.unravel_index\(.*dimensions are too large.* \| TypeError": _BOTH + "where two arguments are invalid",
     r"np.take_along_axis\(.*AxisError.* \| IndexError": _BOTH + "where two arguments are invalid",
     r"order must be one of.* \| UFuncTypeError": _BOTH + "where two arguments are invalid",
@@ -67,16 +93,29 @@ DIVERGENCES: Mapping[str, str] = {
     r"np.(roll|take|repeat)\(.*\| \w+\[.*\| \w+Error: .*(float|an integer)": "NumPy cuts off the fraction of an index",
     r"np.repeat\(.*2\*\*40": "NumPy has no memory for the result; a trace needs none",
     r"np.bincount\(.*weights is of shape": "NumPy does not look at the weights of no integers",
-    r"np.histogram2d\(.*weights is of shape": "NumPy does not look at the weights of no numbers",
+    r"np.histogram(2d|dd)\(.*weights is of shape": "NumPy does not look at the weights of no numbers",
     r"(cumulative_\w+|unstack)\(.*axis=\(.*an? (integer|int)": "NumPy takes a tuple of one axis; an axis is an integer",
     r"np.unstack\(.*axis=\(": "NumPy takes a tuple of one axis; an axis is an integer",
     r"np.convolve\(.*object too deep": "convolve works along an axis of arrays of more axes, too",
     r"\] = .*setting an array element with a sequence": "an array of one element broadcasts to an element",
+    r"\] = .*only 0-dimensional arrays can": "an array of one element broadcasts to an element",
     r"nan(std|var)\(.*complex": "a variance is a real number, also of complex numbers",
     r"linalg.matrix_rank.*\| [01] \| int64\[\]": "a number on the mesh is an array without axes",
     r"linalg.pinv\(.*0\] \| float": "NumPy keeps the integers of a matrix without elements, and of no other",
     r"reshape\(.*order 'K' is not permitted": "the elements are in the order of rows, in memory too",
     r"linalg.qr\(.*mode='raw'": "the mode 'raw' has what LAPACK returns; refused by name",
+    r"special\.\w+\(.*complex.*give real numbers": "functions of mathematical physics are of real numbers",
+    r"special\.\w+\(.*\| \[?'?float(16|32)\[.*\| \[?'?float64\[": "they are computed in float64, unless in float32",
+    r"special\.(log_)?softmax\(.*boolean subtract": "functions of numbers are of bool, too",
+    r"special\.logsumexp\(.*(\(\)|keepdims).*\[1": "SciPy adds an axis to a number, and reduces all of none",
+    r"special\.logsumexp\(.*x has 0 axes": "an array without axes has no axis",
+    r"special\.logsumexp\(.*too many indices": "SciPy takes factors that are not 0 out of an array without elements",
+    r"ndimage\.\w+\(.*weights.ndim .* \| \w+\[(\d+, )*0": "SciPy looks at no axes of an array without elements",
+    r"ndimage\.\w+\(.*float16; convert": "numbers of float16 are refused, also none of them",
+    r"(mean|std|var)\(.*where=.*x has 0 axes": "NumPy looks at no axis of averages with where",
+    r"np.piecewise\(.*inhomogeneous": "a condition broadcasts to the array",
+    r"np.piecewise\(.*\w\[.*does not take bool": "functions are computed for all elements, as documented",
+    r"np.convolve\(.*a cannot be empty \| \w+\[\d+, ": "convolve works along an axis of arrays of more axes, too",
     r"np.meshgrid\(.*The truth value": "copy has no effect, whatever it is",
 }
 """Differences that stay, by a pattern of the line, NumPy's result and the service's, with the reason."""
@@ -183,13 +222,27 @@ def skip_reason(expected: Any, error: BaseException | None, *, uses_xp: bool) ->
     text = str(error)
     if isinstance(error, sc.TracingError) and "needs values" in text:
         return "values"
-    if error is not None and any(part in text for part in _MISSING):
+    if error is not None and any(part in text for part in MISSING):
         return "missing"
     if error is not None and uses_xp and any(part in text for part in _SIGNATURES):
         return "signature of client.xp"
     if any(getattr(item, "dtype", None) == np.object_ for item in leaves(expected)):
         return "objects of Python"
     return ""
+
+
+class _SciPy:
+    """The functions of the service under SciPy's names.
+
+    Args:
+        xp: the namespace of the service.
+    """
+
+    def __init__(self, xp: Any) -> None:
+        self.ndimage = xp.ndimage
+        of_xp = {name: getattr(xp, name) for name in ("softmax", "log_softmax")}
+        of_special = {name: getattr(xp.special, name) for name in dir(xp.special) if not name.startswith("_")}
+        self.special = SimpleNamespace(**of_xp, **of_special)
 
 
 class Comparison:
@@ -233,8 +286,9 @@ class Comparison:
 
     def _compare(self, program: Program, ours: dict[str, Any]) -> Difference | None:
         """Returns the first difference, for the service's variables with the arrays of the program."""
-        theirs = {"numpy": np, "np": np, **{name: array.copy() for name, array in program.inputs.items()}}
-        ours |= {"numpy": np, "np": self._client.xp if program.uses_xp else np}
+        theirs = {**ORACLES, **{name: array.copy() for name, array in program.inputs.items()}}
+        xp: Any = self._client.xp
+        ours |= {"numpy": np, "np": xp if program.uses_xp else np, "scipy": _SciPy(xp)}
         for index, line in enumerate(program.lines):
             kept = {name: value.copy() for name, value in theirs.items() if isinstance(value, np.ndarray)}
             expected_error, error = run_line(line, theirs), run_line(line, ours)
@@ -335,7 +389,7 @@ class ValueComparison(Comparison):
     def _wrong_values(self, line: Line, theirs: dict[str, Any], expected: Any, actual: Any) -> tuple[str, str] | None:
         if line.call in UNCOMPARED:
             return None
-        operands = [theirs[name] for name in line.code.co_names if isinstance(theirs.get(name), np.ndarray)]
+        operands = operands_of(line, theirs)
         for theirs_leaf, ours_leaf in zip(leaves(expected), leaves(actual), strict=True):
             if is_array(theirs_leaf) and not _is_near(theirs_leaf, ours_leaf, operands):
                 if converts_what_does_not_fit(line, theirs):

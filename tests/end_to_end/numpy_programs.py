@@ -12,8 +12,8 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
-from end_to_end.numpy_arguments import PARAMETERS, TYPES, Arguments, Unfit
-from end_to_end.numpy_names import functions_of_numpy, methods_of_numpy, parameters_of
+from end_to_end.numpy_arguments import PARAMETERS, TYPES, Arguments, Unfit, by_default
+from end_to_end.numpy_names import ORACLES, functions_of_numpy, functions_of_scipy, methods_of_numpy, parameters_of
 
 SHAPES = ((5, 5), (3, 3), (13, 9), (4,), (17,), (0, 4), (2, 3, 5), (), (1, 6), (8,), (1,), (0,), (2, 4, 4))
 _NAMES = "abcdefgh"
@@ -80,7 +80,7 @@ class Program:
             if name in used
         ]
         where = "np is client.xp" if self.uses_xp else "np is NumPy"
-        return "\n".join([f"# {self.label}; {where}", "import numpy; np = numpy", *arrays, text])
+        return "\n".join([f"# {self.label}; {where}", "import numpy, scipy; np = numpy", *arrays, text])
 
 
 def run_line(line: Line, variables: dict[str, Any]) -> BaseException | None:
@@ -91,6 +91,11 @@ def run_line(line: Line, variables: dict[str, Any]) -> BaseException | None:
         except Exception as error:  # noqa: BLE001  # to be compared
             return error
     return None
+
+
+def operands_of(line: Line, variables: Mapping[str, Any]) -> list[np.ndarray]:
+    """Returns the arrays among the variables of a statement."""
+    return [variables[name] for name in line.code.co_names if isinstance(variables.get(name), np.ndarray)]
 
 
 def converts_what_does_not_fit(line: Line, variables: dict[str, Any]) -> bool:
@@ -153,15 +158,17 @@ class _Drawing:
                 line = self._chance.choice(_STATEMENTS)(self)
             except Unfit:
                 continue
+            if _may_not_return(line, operands_of(line, self._values)):
+                continue
             values = {
                 name: value.copy() if isinstance(value, np.ndarray) else value for name, value in self._values.items()
             }
-            error = run_line(line, {"np": np, "numpy": np, **values})
+            error = run_line(line, {**ORACLES, **values})
             if error is None or self._chance.random() < _ERRORS:
                 break
         else:
             return
-        variables = {"np": np, "numpy": np, **self._values}
+        variables = {**ORACLES, **self._values}
         error = run_line(line, variables)
         value = variables.get(line.target)
         if error is None and (_size_of(value) > _MAX_ELEMENTS or getattr(value, "dtype", None) == np.object_):
@@ -178,9 +185,12 @@ class _Drawing:
         return Line(f"{target} = {expression}", call, tuple(keywords), target)
 
     def function(self) -> Line:
-        """Draws a call of a function of NumPy."""
-        names = functions_of_numpy(self.program.uses_xp)
-        name = self._chance.choice(names[0] if self._chance.random() < 0.95 else names[1])
+        """Draws a call of a function of NumPy or SciPy."""
+        present, missing = functions_of_numpy(self.program.uses_xp)
+        name = self._chance.choice([*present, *functions_of_scipy()] if self._chance.random() < 0.95 else missing)
+        if name in functions_of_scipy():
+            arguments, keywords = self._arguments(name, functions_of_scipy()[name], self._draw.array())
+            return self._line(f"scipy.{name}({', '.join(arguments)})", name, keywords)
         function: Any = np
         for part in name.split("."):
             function = getattr(function, part)
@@ -218,18 +228,18 @@ class _Drawing:
             if passing is inspect.Parameter.VAR_KEYWORD:
                 for keyword in _KEYWORDS_OF.get(name, ()):
                     if self._draw.happens(0.25):
-                        texts.append(f"{keyword}={self._argument(name, keyword, first, value)}")
+                        texts.append(f"{keyword}={self._argument(name, _keyword(keyword), first, value)}")
                         keywords.append(keyword)
                 continue
             is_required = parameter.default is inspect.Parameter.empty
-            if not is_required and not self._draw.happens(0.2):
+            if parameter.name in _UNDRAWN or (not is_required and not self._draw.happens(0.2)):
                 is_positional = False
                 continue
             if is_first:
                 text = self._first(name, parameter.name, first)
                 is_first = False
             else:
-                text = self._argument(name, parameter.name, first, value)
+                text = self._argument(name, parameter, first, value)
             if not is_required:
                 keywords.append(parameter.name)
             by_position = passing is inspect.Parameter.POSITIONAL_ONLY or (
@@ -252,7 +262,8 @@ class _Drawing:
             raise Unfit
         return first
 
-    def _argument(self, name: str, parameter: str, first: str, value: Any) -> str:
+    def _argument(self, name: str, info: inspect.Parameter, first: str, value: Any) -> str:
+        parameter = info.name
         if name in ("compress", "extract") and parameter in ("a", "arr"):
             return first
         if parameter == "where" and isinstance(getattr(np, name, None), np.ufunc):
@@ -260,7 +271,9 @@ class _Drawing:
         drawer = (
             PARAMETERS.get(f"{name}({parameter})")
             or _DRAWERS_OF_FUNCTIONS.get((name, parameter))
+            or _DRAWERS_OF_MODULES.get((name.rpartition(".")[0], parameter))
             or PARAMETERS.get(parameter)
+            or by_default(info)
         )
         if drawer is None:
             raise Unfit
@@ -322,6 +335,7 @@ class _Drawing:
             ("copyto", f"{values}, casting='unsafe'"),
             ("fill_diagonal", values),
             ("fill_diagonal", f"{values}, wrap=True"),
+            ("put_along_axis", f"np.argsort({first}, -1), {values}, -1"),
             (f"{updated}.at", f"{draw.indices(len(value) if value.ndim else 1)}, {draw.number()}"),
             (f"{updated}.at", f"{draw.mask(first)}, {draw.number()}"),
             (updated, f"{values}, out={first}"),
@@ -384,6 +398,20 @@ _STATEMENTS: Sequence[Callable[[_Drawing], Line]] = (
     _Drawing.method_of_ufunc,
 )
 
+_UNDRAWN = ("signature",)
+"""Parameters that say nothing without others."""
+
+_BY_SVD = frozenset(
+    (
+        *("linalg.svd", "linalg.svdvals", "linalg.pinv", "linalg.matrix_rank", "linalg.cond", "linalg.norm"),
+        *("linalg.matrix_norm", "linalg.lstsq", "polyfit"),
+    )
+)
+"""Functions of which NumPy's LAPACK may not return, if numbers are not finite."""
+
+_MAX_WRAPPED = 1 << 20
+"""The largest index that programs wrap around: NumPy does so step by step."""
+
 _COMMUTED = frozenset(("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "dot", "inner", "outer"))
 _KEYWORDS_OF: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("sum", "prod", "max", "min"), ("keepdims", "initial", "where")),
@@ -422,6 +450,34 @@ _DRAWERS_OF_FUNCTIONS: Mapping[tuple[str, str], Any] = {
     ("vander", "N"): lambda draw, *_: draw.one("None", "0", "1", "4", "-1"),
     ("average", "weights"): lambda draw, first, value: draw.array(like=first, local=True),
 }
+
+
+_SIZES = ("3", "1", "2", "5", "[3, 2]", "(2,)")
+_DRAWERS_OF_MODULES: Mapping[tuple[str, str], Any] = {
+    ("ndimage", "input"): lambda _, first, value: first,
+    ("ndimage", "weights"): lambda draw, first, value: draw.one(
+        first,
+        *(f"numpy.arange({3**ndim}.).reshape({(3,) * ndim})" for ndim in (value.ndim, value.ndim, 1)),
+        f"numpy.ones({(2,) * value.ndim}, {draw.dtype()})",
+        "[1, 2, -1]",
+    ),
+    ("ndimage", "mode"): lambda draw, *_: draw.one(
+        *("'reflect'", "'mirror'", "'nearest'", "'wrap'", "'constant'", "'grid-wrap'", "['wrap', 'nearest']", "'x'")
+    ),
+    ("ndimage", "axes"): lambda draw, _, value: draw.axes(value.ndim),
+    ("ndimage", "size"): lambda draw, *_: draw.one(*_SIZES),
+    ("ndimage", "sigma"): lambda draw, *_: draw.one("1", "0.5", "0", "[1, 2]", "(0.7,)"),
+    ("ndimage", "order"): lambda draw, *_: draw.one("0", "1", "2", "[1, 0]", "-1"),
+    ("ndimage", "origin"): lambda draw, *_: draw.one("0", "1", "-1", "[0, 1]", "3"),
+    ("ndimage", "radius"): lambda draw, *_: draw.one("None", *_SIZES),
+    ("ndimage", "output"): PARAMETERS["dtype"],
+    ("ndimage", "cval"): PARAMETERS["fill_value"],
+}
+"""Values for the parameters of a module's functions."""
+
+
+def _keyword(name: str) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
 
 
 def _select(draw: Arguments) -> tuple[list[str], list[str]]:
@@ -500,6 +556,32 @@ def _intersect1d(draw: Arguments) -> tuple[list[str], list[str]]:
     return [first, draw.operand(first), *others], ["return_indices"] * len(others)
 
 
+def _apply_along_axis(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    function = draw.one(
+        *("np.sum", "np.cumsum", "np.sort", "lambda v: v * 2", "lambda v: v[::-1]", "lambda v: v.max() - v[0]"),
+        *("lambda v: np.outer(v, v[:2])", "lambda v: 3"),
+    )
+    return [function, draw.axis(draw.value(first).ndim), first], []
+
+
+def _apply_over_axes(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    function = draw.one("np.sum", "np.max", "np.mean", "np.cumsum", "np.flip", "lambda a, axis: a.min(axis)")
+    return [function, first, draw.axes(draw.value(first).ndim)], []
+
+
+def _piecewise(draw: Arguments) -> tuple[list[str], list[str]]:
+    first = draw.array()
+    count = draw.chance.randint(1, 3)
+    conditions = [draw.one(f"{first} > 0", f"{first} == 1", draw.mask(first)) for _ in range(count)]
+    values = [
+        draw.one("lambda v: -v", "lambda v: v * 10", "np.square", draw.number())
+        for _ in range(count + draw.chance.randint(0, 1) + draw.happens(0.05))
+    ]
+    return [first, f"[{', '.join(conditions)}]", f"[{', '.join(values)}]"], []
+
+
 _SPECIAL: Mapping[str, Callable[[Arguments], tuple[list[str], list[str]]]] = {
     "select": _select,
     "where": _where,
@@ -513,6 +595,9 @@ _SPECIAL: Mapping[str, Callable[[Arguments], tuple[list[str], list[str]]]] = {
     "matvec": _matvec,
     "vecmat": _vecmat,
     "linalg.tensorsolve": _tensorsolve,
+    "apply_along_axis": _apply_along_axis,
+    "apply_over_axes": _apply_over_axes,
+    "piecewise": _piecewise,
 }
 
 
@@ -526,6 +611,15 @@ def _size_of(value: Any) -> int:
     if isinstance(value, tuple | list):
         return sum(map(_size_of, value))
     return int(value.size) if isinstance(value, np.ndarray) else 1
+
+
+def _may_not_return(line: Line, operands: Sequence[np.ndarray]) -> bool:
+    """Returns whether NumPy would take for ever."""
+    if line.call in _BY_SVD:
+        return not all(np.isfinite(x).all() for x in operands)
+    if "'wrap'" not in line.text:
+        return False
+    return "2**" in line.text or any(x.dtype.kind in "iu" and (abs(x / 1.0) > _MAX_WRAPPED).any() for x in operands)
 
 
 def without(program: Program, index: int) -> Program:

@@ -19,6 +19,8 @@ SHORT = {
 }
 LONG = {
     "apply_along_axis with arguments": (lambda x: np.apply_along_axis(lambda v, k: v.max() - k, -1, x, 2), X),
+    "apply_along_axis, two numbers": (lambda x: np.apply_along_axis(lambda v: (v[1], [v[0]][0]), 1, x), X),
+    "apply_along_axis of vectors of nothing": (lambda x: np.apply_along_axis(np.sum, 1, x), X[:, :0]),
     "apply_along_axis of a vector": (lambda x: np.apply_along_axis(np.sum, 0, x), V),
     "apply_along_axis, a number": (lambda x: np.apply_along_axis(lambda v: 3, 0, x), X),
     "apply_along_axis of 4,096": (lambda x: np.apply_along_axis(np.cumsum, 0, x), np.arange(4096).reshape(512, 8)),

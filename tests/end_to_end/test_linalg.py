@@ -140,6 +140,7 @@ def test_matrices_without_a_result_are_refused(client):
         (lambda: np.linalg.tensorinv(h[:2], 1), "as many elements along the first 1 axes"),
         (lambda: np.linalg.tensorsolve(h, h), "as many elements along the axes of b"),
         (lambda: np.linalg.tensorsolve(h, h[0], axes=(2,)), "give some from 0 to 1"),
+        (lambda: np.linalg.matrix_rank(h, 1, rtol=1), "give one of them"),
     ):
         with pytest.raises(ValueError, match=says):
             call()

@@ -82,6 +82,7 @@ def test_wrong_arguments_are_refused(strict_client):
     for call, error in (
         (lambda nd, x: nd.correlate(x, [1, 2]), RuntimeError),
         (lambda nd, x: nd.correlate(x, WEIGHTS, mode="x"), RuntimeError),
+        (lambda nd, x: nd.correlate(x, WEIGHTS[:0]), RuntimeError),
         (lambda nd, x: nd.correlate(x, WEIGHTS, mode=["wrap", "wrap"]), RuntimeError),
         (lambda nd, x: nd.correlate(x, WEIGHTS, origin=2), ValueError),
         (lambda nd, x: nd.uniform_filter(x, 3, origin=2), ValueError),

@@ -9,8 +9,12 @@ from itertools import chain
 
 import pytest
 from end_to_end.numpy_comparison import Tally, TracedComparison, ValueComparison
+from end_to_end.numpy_names import CHANGING, functions_of_numpy, functions_of_scipy
 from end_to_end.numpy_pairs import CORE, pair_programs, triple_programs
 from end_to_end.numpy_programs import Line, Program, drawn_program, random_array
+
+from shardcall.namespace import Namespace
+from shardcall_core.functions.table import FUNCTIONS
 
 MENDED = (
     *(
@@ -43,9 +47,32 @@ MENDED = (
         "np.fabs(m)",
         "np.subtract(2, f, dtype='uint32', casting='equiv')",
     ),
+    *("np.nanpercentile(e * 1j, 2)", "np.linalg.cond(e)", "np.linalg.matrix_norm(f[:0], ord=2)"),
+    *("np.linalg.pinv(f[:2], hermitian=True)", "np.linalg.matrix_rank(f[:2], hermitian=True)"),
+    *("np.histogram_bin_edges(x, [0, 1], weights=2)", "np.put_along_axis(+e, e, f[:0, :0].reshape(1, 0), -1)"),
+    *("np.corrcoef(e[:, None] * 1j)", "np.cov(f[:0], z)", "np.copyto(+x, 2**40, casting='unsafe')"),
+    *("np.copyto(z, z, where=m)", "np.copyto(+f, 2j, casting='unsafe')"),
+    *("np.bitwise_or.at(+x, [], 1)", "np.piecewise(+x, [m], [1e300])"),
+    *(
+        "np.insert(x, slice(1, 2), f[:1, :1].reshape(1, 1, 1))",
+        "np.gradient(x, axis=())",
+        "np.histogramdd(f[:0].astype('f'))",
+    ),
     *("np.multiply(x, 2, casting='equiv')", "np.extract(True, e)", "x.take(1e300)", "np.astype(m, None)"),
 )
 """Calls that programs showed to differ: z has no axes, e no elements, m is of bool, x of int8, f and t of floats."""
+
+UNDRAWN = {
+    *("getitem", "setitem", "take_at", "put_at", "update"),  # indices
+    *("uniform", "normal", "randint", "permutation"),  # other numbers than NumPy's
+    *("collective_matmul", "laplacian", "shift", "reshard", "with_spec", "solve_triangular"),  # not in NumPy
+    *("fori_loop", "while_loop", "scan"),  # of functions
+    *("can_cast", "result_type", "isdtype", "finfo", "iinfo", "broadcast_shapes"),  # of types and shapes alone
+    *("from_dlpack", "fromfunction", "tri", "empty_like"),  # of no array, or with no values
+    "row_stack",
+    *CHANGING,  # statements
+}
+"""Functions that programs do not draw by themselves."""
 
 SEED = os.environ.get("FUZZ_SEED", "2")
 _TRACED, _VALUES, _BLOCKS = 300, 20, 20
@@ -77,6 +104,12 @@ def compare_lines(comparison: TracedComparison, programs) -> None:
         rest = program
         while (difference := comparison.check(rest)) is not None:
             rest = replace(rest, lines=rest.lines[difference.index + 1 :])
+
+
+def test_programs_draw_the_rows_of_the_table_and_the_functions_of_the_namespace():
+    names = [*functions_of_numpy(uses_xp=True)[0], *functions_of_scipy()]
+    drawn = {name.rpartition(".")[2] for name in names}
+    assert (FUNCTIONS.keys() | Namespace(None).function_names - {"linalg", "fft"}) - drawn == UNDRAWN
 
 
 def test_programs_have_numpys_shapes_types_and_errors(client, figure):

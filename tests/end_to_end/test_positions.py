@@ -35,6 +35,8 @@ LONG = {
         X[:, 0],
     ),
     "histogramdd of one axis": (lambda x: np.histogramdd(x, 4, range=[(-1, 1)]), X[:, 0]),
+    "histogramdd of float32 in a range": (lambda x: np.histogramdd(x, 4, range=[(-1, 1)]), X[:, 0].astype("f")),
+    "histogramdd of nothing": (lambda x: np.histogramdd(x, 4), X[:0].astype("f")),
     "histogramdd of four": (lambda x: np.histogramdd(x, 2, weights=I[:, 0]), X[:, :4]),
     **{
         f"correlate with a longer one, {mode}": (
@@ -80,6 +82,10 @@ def test_wrong_arguments_are_refused(strict_client):
         (lambda x, i: np.ravel_multi_index((i, i), (9, 9)), ValueError),
         (lambda x, i: np.ravel_multi_index((i,), (9, 9)), ValueError),
         (lambda x, i: np.ravel_multi_index((x,), (9,)), TypeError),
+        (lambda x, i: np.ravel_multi_index((i, i), (2**62, 2), mode="clip"), ValueError),
+        (lambda x, i: np.ravel_multi_index((i, i), (9, 0), mode="clip"), ValueError),
+        (lambda x, i: np.unravel_index(i, (2**62, 2)), ValueError),
+        (lambda x, i: np.unravel_index(i * 0, ()), ValueError),
         (lambda x, i: np.diag_indices_from(x), ValueError),
         (lambda x, i: np.diag_indices_from(x[0]), ValueError),
         (lambda x, i: np.ix_(i[0], i), ValueError),

@@ -103,6 +103,10 @@ LONG = {
     "unique of no columns": (lambda x: np.unique(x, True, axis=0), X[:, :0]),
     "unique of no rows": (lambda x: np.unique(x, True, axis=0), X[:0]),
     "put_along_axis, flat": (lambda x: put_along(x, np.array([3, 70]), [1, 2], None), X),
+    "put_along_axis, of one column": (
+        lambda x: put_along(x, np.arange(10).reshape(1, 2, 5) % 6, 20, 1),
+        X[..., np.newaxis],
+    ),
     "put_along_axis, many": (lambda x: put_along(x, I % 13, X * 2, 0), X),
     "lcm": (lambda x: np.lcm(x, 12), I.astype(np.int8)),
 }
@@ -170,6 +174,7 @@ def test_wrong_arguments_are_refused(client):
         (lambda: np.select([h], [h]), TypeError, "give conditions of bool"),
         (lambda: np.unique(h, axis=2), np.exceptions.AxisError, "axis 2"),
         (lambda: np.put_along_axis(h, np.array([[13]]), 0, 0), IndexError, "index 13"),
+        (lambda: np.put_along_axis(h, np.array([[1]]), 0, None), ValueError, "single dimension"),
         (lambda: client.xp.put_along_axis(X, np.array([[1]]), 0, 0), TypeError, "of this process"),
         (lambda: np.diag(client.put(np.zeros((2, 2, 2)))), ValueError, "3 axes"),
     ):

@@ -13,8 +13,9 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import clip_operands, row, typed, typed_initial
 from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import dtype_name, parse_dtype
-from shardcall_core.types.errors import InvalidOperandError, ParameterTypeError
+from shardcall_core.types.errors import InvalidOperandError, InvalidParameterError, ParameterTypeError
 
 Operands: TypeAlias = Sequence[OperandLike | None]
 Conversion: TypeAlias = Callable[[str, Operands, dict[str, Any]], Operands]
@@ -87,8 +88,28 @@ def _pad(_name: str, operands: Operands, parameters: dict[str, Any]) -> Operands
     width = np.asarray(widths)
     if width.dtype.kind == "f" and not width.size:  # of an empty list
         raise ParameterTypeError("pad_width is empty; give numbers of rows", field="pad_width")
-    parameters["pad_width"] = widths if width.dtype.kind not in "iu" or not width.ndim else width.ravel().tolist()
+    if width.dtype.kind in "iu" and width.ndim:
+        widths = _pairs(width, np.ndim(operands[0]))  # type: ignore[arg-type]
+    parameters["pad_width"] = widths
     return operands
+
+
+def _pairs(width: NDArray, ndim: int) -> list[int]:
+    """Returns the rows before and behind: one number or one of each for all axes, or both of each axis.
+
+    Raises:
+        InvalidParameterError: for what NumPy does not broadcast to both of each axis.
+    """
+    if width.ndim < 3 and (width.size == 1 or (width.size == 2 and width.shape != (2, 1))):
+        return width.ravel().tolist()
+    try:
+        return np.broadcast_to(width, (ndim, 2)).ravel().tolist()
+    except ValueError:
+        message = (
+            f"pad_width is of shape {width.shape} and x has {ndim} axes; give one number, one before and one behind "
+            "all axes, or one or both for each axis"
+        )
+        raise InvalidParameterError(message, field="pad_width") from None
 
 
 def _uniform(_name: str, operands: Operands, parameters: dict[str, Any]) -> Operands:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
@@ -11,6 +12,7 @@ from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, array_of, converted, counted_axis, namespace_of, part_of, type_of
 from shardcall.namespace.creation import zeros_like
+from shardcall.namespace.index_keys import as_values
 from shardcall.namespace.shapes import moveaxis
 from shardcall_core.types.errors import TracingError
 
@@ -24,7 +26,7 @@ def apply_along_axis(
     be traced, since it needs values, is called for one vector after the other.
 
     Args:
-        func1d: the function of an array of one axis; its result is one array.
+        func1d: the function of an array of one axis; its result is one array, or a list of equal ones.
         axis: the axis.
         arr: [..., size, ...] the array.
         args: further arguments of the function.
@@ -40,11 +42,11 @@ def apply_along_axis(
         raise ValueError(f"arr is of shape {shape} and has no vectors along axis {along}; give at least one")
 
     def of_vector(vector: Any) -> Any:
-        return func1d(vector, *args, **kwargs)
+        return _stacked(xp, func1d(vector, *args, **kwargs))
 
     if not outer:
-        return xp.asarray(of_vector(x))  # type: ignore[attr-defined]
-    rows = xp.reshape(moveaxis(xp, x, along, -1), (-1, shape[along]))
+        return of_vector(x)
+    rows = xp.reshape(moveaxis(xp, x, along, -1), (math.prod(outer), shape[along]))
     result = _of_all_rows(xp, of_vector, rows)
     inner = type_of(result).shape[1:]
     result = xp.reshape(result, (*outer, *inner))
@@ -102,7 +104,7 @@ def piecewise(xp: NamespaceBase, x: OperandLike, condlist: Any, funclist: Sequen
         otherwise = functions.pop()
         result = xp.where(True, _value(xp, otherwise, x, dtype, args, kw), result)
     for condition, function in zip(conditions, functions, strict=True):
-        result = xp.where(_fitted(xp, condition, type_of(x).ndim), _value(xp, function, x, dtype, args, kw), result)
+        result = xp.where(_fitted(xp, condition, type_of(x).shape), _value(xp, function, x, dtype, args, kw), result)
     return result
 
 
@@ -111,12 +113,19 @@ def _of_all_rows(xp: NamespaceBase, function: Callable[[Any], Any], rows: Any) -
     vmap = getattr(xp._client, "vmap", None)
     if vmap is not None:
         try:
-            return vmap(lambda row: xp.asarray(function(row)))(rows)  # type: ignore[attr-defined]
+            return vmap(function)(rows)
         except TracingError:
             if not hasattr(rows, "get"):
                 raise
-    first, *others = (xp.asarray(function(part_of(rows, i))) for i in range(type_of(rows).shape[0]))  # type: ignore[attr-defined]
+    first, *others = (function(part_of(rows, i)) for i in range(type_of(rows).shape[0]))
     return xp.stack([first, *(converted(xp, item, type_of(first).dtype) for item in others)])
+
+
+def _stacked(xp: NamespaceBase, value: Any) -> Any:
+    """Returns a result of a function, or several in a list, as one array on the mesh."""
+    if isinstance(value, list | tuple) and value and not all(map(np.isscalar, value)):
+        return xp.stack([_stacked(xp, item) for item in value])
+    return xp.asarray(value)  # type: ignore[attr-defined]
 
 
 def _conditions(condlist: Any, ndim: int) -> list[Any]:
@@ -132,15 +141,24 @@ def _conditions(condlist: Any, ndim: int) -> list[Any]:
     return [condlist[i] for i in range(length)] if has_axes or not ndim else [condlist]
 
 
-def _fitted(xp: NamespaceBase, condition: Any, ndim: int) -> Any:
-    """Returns a condition of bool, of as many axes as an array."""
+def _fitted(xp: NamespaceBase, condition: Any, shape: tuple[int, ...]) -> Any:
+    """Returns a condition of bool, of as many axes as an array of a shape.
+
+    Raises:
+        IndexError: for a condition of another shape.
+    """
     condition = converted(xp, condition, np.dtype(np.bool_))
-    behind = ndim - type_of(condition).ndim
+    given = type_of(condition).shape
+    if any(count not in (1, size) for count, size in zip(given, shape, strict=False)):
+        raise IndexError(f"a condition is of shape {given} and x of {shape}; give one for each element")
+    behind = len(shape) - len(given)
     return namespace_of(xp, condition).expand_dims(condition, tuple(range(-behind, 0))) if behind > 0 else condition
 
 
 def _value(xp: NamespaceBase, function: Any, x: Any, dtype: Any, args: Any, kw: Any) -> Any:
     value = function(x, *args, **kw) if callable(function) else function
+    if type(value) in (bool, int, float):
+        return as_values(value, dtype)
     if type_of(value).dtype.kind == "c" and dtype.kind != "c":
         raise TypeError(f"a value is of {type_of(value).dtype.name} and x of {dtype.name}; give real numbers")
     return converted(xp, value, dtype)

@@ -128,8 +128,10 @@ def histogram_bin_edges(
 
     Raises:
         TypeError: for the name of an estimator in place of a number of bins.
+        ValueError: for weights of another shape.
     """
-    del weights
+    if weights is not None and type_of(weights).shape != type_of(a).shape:
+        raise ValueError(f"weights is of shape {type_of(weights).shape} and a of {type_of(a).shape}; give one for each")
     if isinstance(bins, str):
         raise TypeError(
             f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges. For estimators call "
@@ -140,11 +142,27 @@ def histogram_bin_edges(
     dtype = type_of(a).dtype
     if np.ndim(bins):
         return np.histogram_bin_edges(np.empty(0, dtype), bins)
-    if range is None and 0 not in type_of(a).shape:
-        sample = xp.stack([xp.min(a), xp.max(a)]).get()
-    else:
-        sample = np.empty(0, dtype)
-    return np.histogram_bin_edges(sample, bins, range)
+    return np.histogram_bin_edges(_extremes(xp, a, range), bins, range)
+
+
+def _extremes(xp: NamespaceBase, a: OperandLike, range: Any) -> NDArray:  # noqa: A002
+    """Returns the least and the greatest number of an array, in this process; none with a range, and of no numbers."""
+    if range is not None or 0 in type_of(a).shape:
+        return np.empty(0, type_of(a).dtype)
+    ends: NDArray = xp.stack([xp.min(a), xp.max(a)]).get()
+    return ends
+
+
+def _edges_of_axes(xp: NamespaceBase, axes: Sequence[Any], bins: Sequence[Any], ranges: Sequence[Any]) -> list[NDArray]:
+    """Returns the edges along each axis, as ``numpy.histogramdd`` computes them from numbers of bins."""
+    edges, dtype = [], np.result_type(*(type_of(at).dtype for at in axes)) if axes else None
+    for at, number, ends in zip(axes, bins, ranges, strict=True):
+        if np.ndim(number) or not isinstance(number, int | np.integer):
+            edges.append(np.real(histogram_bin_edges(xp, at, number, ends)))
+        else:
+            sample = np.real(_extremes(xp, at, ends).astype(dtype))
+            edges.append(np.histogramdd([sample], [int(number)], None if ends is None else [ends])[1][0])
+    return edges
 
 
 def histogram(
@@ -204,7 +222,7 @@ def histogram2d(
     if all(dtype.kind in "biufc" for dtype in types):  # as an array of both, whose edges are of float64 if it is empty
         common = np.result_type(*types) if shape[0] else np.dtype(np.float64)
         points = tuple(converted(xp, item, common) for item in points)
-    edges = [histogram_bin_edges(xp, *of_axis) for of_axis in zip(points, bins_of_axes, ranges, strict=True)]
+    edges = _edges_of_axes(xp, points, bins_of_axes, ranges)
     first, second = (_bins(xp, at, of_axis) for at, of_axis in zip(points, edges, strict=True))
     sizes = [len(of_axis) - 1 for of_axis in edges]
     is_inside = [
@@ -248,7 +266,7 @@ def histogramdd(
     ranges = [None] * count if range is None else [*range]
     if len(of_axes) != count or len(ranges) != count:
         raise ValueError(f"{count} axes, {len(of_axes)} of bins and {len(ranges)} ranges; give one for each axis")
-    edges = tuple(np.real(histogram_bin_edges(xp, *item)) for item in zip(axes, of_axes, ranges, strict=True))
+    edges = tuple(_edges_of_axes(xp, axes, of_axes, ranges))
     sizes = [len(of_axis) - 1 for of_axis in edges]
     flat: Any = 0
     is_inside: Any = True

@@ -185,8 +185,11 @@ def _weights(bitorder: str) -> tuple[NDArray]:
     """Returns the values of eight bits, the first one's first.
 
     Raises:
+        TypeError: for what is no text.
         ValueError: for another sequence than ``"big"`` and ``"little"``.
     """
+    if not isinstance(bitorder, str):
+        raise TypeError(f"bitorder={bitorder!r}; give 'big' or 'little'")
     if bitorder not in ("big", "little"):
         raise ValueError(f"bitorder={bitorder!r}; give 'big' or 'little'")
     return (np.uint8(1) << np.arange(8, dtype=np.uint8)[:: -1 if bitorder == "big" else 1],)

@@ -205,6 +205,7 @@ class LinalgNamespace:
         xp, shape = self._xp, type_of(_matrices(a)).shape
         if rcond is not None and rtol is not _NO_VALUE:
             raise ValueError(f"rcond={rcond} and rtol={rtol}; give one of them")
+        a = _square(a) if hermitian and 0 not in shape else a
         u, s, v = self.svd(a, full_matrices=False)
         if rcond is None:
             resolution = max(shape[-2:]) * float(np.finfo(type_of(s).dtype).eps)
@@ -227,11 +228,16 @@ class LinalgNamespace:
             tol: singular values up to it count as zero; None for ``rtol`` times the largest one.
             hermitian: accepted as NumPy does; the result is the same.
             rtol: None for the larger of M and N times the resolution of the element type.
+
+        Raises:
+            ValueError: for both ``tol`` and ``rtol``.
         """
+        if tol is not None and rtol is not None:
+            raise ValueError(f"tol={tol!r} and rtol={rtol!r} are two bounds of one number; give one of them")
         xp, shape = self._xp, type_of(A).shape
         if len(shape) < 2:
             return xp.astype(xp.any(xp.not_equal(A, 0)), np.int64)
-        values = self.svdvals(A)
+        values = self.svdvals(_square(A) if hermitian else A)
         if tol is None:
             eps = float(np.finfo(type_of(values).dtype).eps)
             share = max(shape[-2:]) * eps if rtol is None else _with_axis(rtol)
@@ -243,6 +249,8 @@ class LinalgNamespace:
     def cond(self, x: OperandLike, p: Any = None) -> Any:
         """Returns the condition numbers of matrices, as ``numpy.linalg.cond``; those of a norm ``p`` by an inverse."""
         xp = self._xp
+        if type_of(x).ndim < 3 and 0 in type_of(x).shape:
+            raise np.linalg.LinAlgError(f"x is of shape {type_of(x).shape} and has no condition; give elements")
         if p in (None, 2, -2):
             values = self.svdvals(x)
             ends = xp.take(values, np.array(0), -1), xp.take(values, np.array(-1), -1)
@@ -490,11 +498,13 @@ class LinalgNamespace:
         if ord in (1, -1, math.inf, -math.inf):
             summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
             extreme = xp.max if ord > 0 else xp.min
-            result = extreme(xp.sum(self._sizes(x), summed, keepdims=True), left, keepdims=True)
+            none = {"initial": 0} if ord > 0 else {}
+            result = extreme(xp.sum(self._sizes(x), summed, keepdims=True), left, keepdims=True, **none)
         elif ord in (2, -2, "nuc"):
             values = self.svdvals(xp.moveaxis(x, (rows, columns), (-2, -1)))
             reduced = xp.sum if ord == "nuc" else xp.max if ord == 2 else xp.min
-            result = xp.expand_dims(reduced(values, -1), tuple(sorted((rows, columns))))
+            none = {"initial": 0} if ord == 2 else {}
+            result = xp.expand_dims(reduced(values, -1, **none), tuple(sorted((rows, columns))))
         else:
             raise ValueError(f"ord={ord!r} is no order of matrices; give 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
         return result if keepdims else xp.squeeze(result, (rows, columns))

@@ -157,6 +157,8 @@ class NdimageNamespace:
             raise RuntimeError(f"mode={mode!r}; give one for all axes")  # SciPy's class
         if type_of(w).ndim != len(along):
             raise RuntimeError(f"weights has {type_of(w).ndim} axes; give one for each of {len(along)} axes")
+        if 0 in type_of(w).shape:
+            raise RuntimeError(f"weights is of shape {type_of(w).shape}; give one weight or more along each axis")
         shifts = _of_axes("origin", origin, along)
         sizes, is_complex = type_of(w).shape, type_of(w).dtype.kind == "c"
         if not is_convolution and is_complex:
@@ -167,7 +169,7 @@ class NdimageNamespace:
         dtype = _result_type(x, output, w, cval)
         wide = np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
         widths = [_widths(*item) for item in zip(sizes, shifts, strict=True)]
-        if 0 in type_of(x).shape or 0 in sizes or not along:
+        if 0 in type_of(x).shape or not along:
             result = xp.multiply(x, w if not sizes else 1)
             return converted(xp, result, dtype)
         padded = self._extended(converted(xp, x, wide), dict(zip(along, widths, strict=True)), mode, cval)

@@ -144,7 +144,13 @@ def polydiv(xp: NamespaceBase, u: OperandLike, v: OperandLike) -> tuple[Any, Any
     Args:
         u: [size] the coefficients of the dividend.
         v: [size] those of the divisor, of which the first is not 0.
+
+    Raises:
+        ValueError: for arrays of several axes.
     """
+    for name, item in (("u", u), ("v", v)):
+        if type_of(item).ndim > 1:
+            raise ValueError(f"{name} is of shape {type_of(item).shape}; give an array of one axis")
     dividend, divisor = (xp.add(_vector(xp, item), 0.0) for item in (u, v))
     dtype = np.result_type(type_of(dividend).dtype, type_of(divisor).dtype)
     dividend, divisor = converted(xp, dividend, dtype), converted(xp, divisor, dtype)

@@ -17,6 +17,9 @@ from shardcall.namespace.searching import nonzero
 MAX_SELECTED = 32
 """The most arrays among which elements are selected one array after the other; of more they are taken."""
 
+MAX_COUNT = 2**63 - 1
+"""The most elements of an array that indices count."""
+
 _MODES = ("raise", "wrap", "clip")
 
 
@@ -65,7 +68,7 @@ def ravel_multi_index(xp: NamespaceBase, multi_index: Any, dims: Any, mode: Any 
             ``"clip"``; or one for each axis.
 
     Raises:
-        ValueError: for an index that there is not, and other numbers of indices.
+        ValueError: for an index that there is not, other numbers of indices, and more elements than an int64 counts.
         TypeError: for indices that are not integers.
     """
     sizes = tuple(map(operator.index, dims if isinstance(dims, Sequence | np.ndarray) else (dims,)))
@@ -76,6 +79,10 @@ def ravel_multi_index(xp: NamespaceBase, multi_index: Any, dims: Any, mode: Any 
     modes = [mode] * len(sizes) if isinstance(mode, str) else [*mode]
     if len(parts) != len(sizes) or len(modes) != len(sizes):
         raise ValueError(f"{len(parts)} arrays of indices, {len(modes)} modes and {len(sizes)} axes; give one for each")
+    if math.prod(sizes) > MAX_COUNT:
+        raise ValueError(f"dims={sizes} has more elements than an int64 counts; give up to {MAX_COUNT}")
+    if 0 in sizes and parts and 0 not in np.broadcast_shapes(*(type_of(part).shape for part in parts)):
+        raise ValueError(f"dims={sizes} has no elements, and there are indices; give none")
     total: Any = 0
     for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
         index = _within(xp, _integers(part, f"multi_index[{i}]"), size, modes[i], f"multi_index[{i}]")

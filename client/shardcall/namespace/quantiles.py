@@ -128,6 +128,7 @@ def _nanquantiles(
     keepdims: bool,
     weights: OperandLike | None = None,
 ) -> Any:
+    _check_real(x)
     if weights is not None:
         return _weighted(xp, x, at, axis, method, keepdims, weights, with_nan=False)
     if 0 in type_of(x).shape:
@@ -284,9 +285,13 @@ def _mixed(functions: Any, before: Any, after: Any, share: Any, rest: Any) -> An
     return functions.where(share >= 0.5, high, low)
 
 
-def _check_method(x: OperandLike, method: str) -> None:
+def _check_real(x: OperandLike) -> None:
     if type_of(x).dtype.kind == "c":
         raise TypeError("x is of complex numbers, which have no quantiles; give real numbers")
+
+
+def _check_method(x: OperandLike, method: str) -> None:
+    _check_real(x)
     if method not in _INDICES:
         raise ValueError(f"method={method!r} is not one of: {', '.join(_INDICES)}")
 

@@ -25,8 +25,9 @@ from shardcall.namespace.base import (
     with_axis,
 )
 from shardcall.namespace.creation import zeros
-from shardcall.namespace.index_keys import as_values
+from shardcall.namespace.index_keys import as_values, without_leading
 from shardcall.namespace.indexing import getitem
+from shardcall.namespace.positions import MAX_COUNT
 
 
 def isin(
@@ -99,11 +100,14 @@ def put_along_axis(
 
     Raises:
         TypeError: for an array of this process.
+        ValueError: for indices of several axes without an axis.
         IndexError: for indices of this process that there are not; of those on the mesh when the array is read.
     """
     array = find_remote_array(arr)
     if array is None:
         raise TypeError("arr is of this process; call numpy.put_along_axis, with indices of this process")
+    if axis is None and type_of(indices).ndim != 1:
+        raise ValueError(f"indices is of shape {type_of(indices).shape} and axis=None; give a single dimension")
     x, along = _flat_without(xp, array, axis)
     check_indices(indices)
     size, here = x.shape[along], indices
@@ -111,7 +115,14 @@ def put_along_axis(
         here = np.asarray(indices)
         if (wrong := here[(here < -size) | (here >= size)]).size:
             raise IndexError(f"index {wrong[0]} is out of bounds for axis {along} with size {size}")
-    result = xp.call("put_along_axis", x, as_values(values, x.dtype), here, axis=along)
+    sizes = zip(type_of(here).shape, x.shape, strict=False)
+    if type_of(here).ndim == x.ndim and any(count > n == 1 for i, (count, n) in enumerate(sizes) if i != along):
+        rows = np.ogrid[tuple(map(slice, x.shape))]
+        result = xp.setitem(x, (*rows[:along], here, *rows[along + 1 :]), values)  # type: ignore[attr-defined]
+    else:
+        new: Any = as_values(values, x.dtype)
+        new = namespace_of(xp, new).reshape(new, without_leading(new, x.ndim))
+        result = xp.call("put_along_axis", x, new, here, axis=along)
     array._assign(result if result.shape == array.shape else xp.reshape(result, array.shape))
 
 
@@ -199,6 +210,7 @@ def insert(
             else int(np.flatnonzero(indices)[0] if indices.dtype == np.bool_ else indices[0])
         )
     sources = np.insert(np.arange(size), here, np.arange(size, size + count))
+    new = namespace_of(xp, new).reshape(new, without_leading(new, len(shape)))
     rows = namespace_of(xp, new).broadcast_to(new, (*shape[:along], count, *shape[along + 1 :]))
     return xp.take(xp.concatenate([x, rows], along), sources, along)
 
@@ -254,7 +266,8 @@ def unravel_index(
     It waits to see that all are within the shape.
 
     Raises:
-        ValueError: for an index that there is not.
+        ValueError: for an index that there is not, several of an array without axes, and more elements than an int64
+            counts.
         TypeError: for indices that are not integers.
     """
     sizes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
@@ -263,6 +276,10 @@ def unravel_index(
         raise TypeError(f"indices is of {rest.dtype.name}; give integers")
     rest = xp.astype(rest, np.int64) if rest.dtype.kind == "b" else rest
     count = math.prod(sizes)
+    if count > MAX_COUNT:
+        raise ValueError(f"an array of shape {sizes} has more elements than an int64 counts; give up to {MAX_COUNT}")
+    if not sizes and rest.ndim:
+        raise ValueError(f"indices is of shape {rest.shape}, of an array without axes; give one index, 0")
     if 0 not in rest.shape and bool(xp.any(xp.logical_or(xp.less(rest, 0), xp.greater_equal(rest, count)))):
         raise ValueError(f"indices has an index that an array of shape {sizes} does not have; give 0 to {count - 1}")
     others = list[Any]()

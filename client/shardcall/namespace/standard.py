@@ -264,9 +264,9 @@ def gradient(
 ) -> Any:
     """Returns the derivative along axes, as ``numpy.gradient``; options are those of `Client.gradient`.
 
-    An array without axes has none.
+    An array without axes has none, nor are there any along no axes.
     """
-    is_empty = axis is None and not type_of(x).ndim
+    is_empty = not type_of(x).ndim if axis is None else isinstance(axis, tuple) and not axis
     return () if is_empty else KernelMethods.gradient(xp, x, *spacing, axis=axis, edge_order=edge_order, **options)
 
 

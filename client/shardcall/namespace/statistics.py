@@ -180,6 +180,8 @@ def cov(
         RuntimeError: for weights of another shape than the observations.
     """
     x = _variables(xp, m, rowvar)
+    if not type_of(x).shape[0]:
+        return xp.copy(np.zeros((0, 0)))
     common = np.result_type(type_of(m).dtype, *([] if y is None else [type_of(y).dtype]), np.float64)
     if y is not None:
         x = xp.concatenate([x, _variables(xp, y, rowvar)], 0)

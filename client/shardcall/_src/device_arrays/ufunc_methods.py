@@ -283,6 +283,7 @@ def _rounds(ufunc: np.ufunc, x: Any, indices: Any, others: Sequence[Any]) -> lis
     if any(np.asarray(item).dtype.kind not in "iu" for item in arrays):
         _check_without_equal(ufunc, items)
         return [(items, [*others])]
+    items = tuple(arrays)
     keys = [np.ravel(operand) for operand in np.broadcast_arrays(*arrays)]
     shape = np.broadcast_shapes(*map(np.shape, arrays))
     counted = [key % max(size, 1) for key, size in zip(keys, x.shape, strict=False)]
