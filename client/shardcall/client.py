@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
@@ -666,6 +667,8 @@ class Client(KernelMethods[Result[Any]]):
 
         A server that `local` started is terminated. Results in this process, and arrays of `empty`, stay valid.
         """
+        if sys.is_finalizing():  # the connection ends with the process, and the arrays with their lease
+            return
         self._remote_arrays.close()
         if self._shared_memory is not None:
             self._shared_memory.close()

@@ -19,6 +19,7 @@ from shardcall._src.local.server_log import ServerLog, for_people
 from shardcall._src.local.server_packages import server_refusal
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import deadline_after
+from shardcall._src.rpc.threads import check_not_exiting
 from shardcall.client import Client
 from shardcall.connection import connect
 from shardcall_core.types.errors import InvalidParameterError, ServerUnavailableError
@@ -76,8 +77,10 @@ def local(
     Raises:
         UnknownParameterError: for an unknown setting; also a TypeError.
         InvalidParameterError: for an invalid value of a setting, or an invalid ``start_timeout``.
+        ClientClosedError: if Python exits.
         ServerUnavailableError: if it does not start; the message has the reason, or the end of its output.
     """
+    check_not_exiting()
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
     start_s = deadline_after(start_timeout, 0).timeout_s

@@ -30,7 +30,7 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     ├── ProgramRefusedError(RuntimeError)         a program that ended the mesh before
     ├── MiscompiledKernelError(RuntimeError)      a kernel that the server's compiler miscompiles
     ├── TracingError(TypeError)                   a function that cannot be traced
-    ├── ClientClosedError(ValueError)             a call after `Client.close`
+    ├── ClientClosedError(ValueError)             a call after `Client.close`, or while Python exits
     └── InternalServerError(RuntimeError)         a fault of the server's own
         └── ProtocolError                         an answer that breaks the contract
 """

@@ -10,6 +10,7 @@ from shardcall._src.calls.pending_call import PendingCall, SubmittedResult, lost
 from shardcall._src.device_arrays.array_version import PendingResult
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
+from shardcall._src.rpc.threads import check_not_exiting
 from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.locks import check_held, lock
@@ -119,9 +120,11 @@ class PendingCalls:
         Raises:
             DeadlineExceededError: if there is no answer in time; the call continues.
             CallCancelledError: if the wait was cancelled.
+            ClientClosedError: if Python exits.
         """
         if call.is_done:
             return
+        check_not_exiting()
         deadline = deadline or Deadline(call._timeout_s + GRACE_S)
         waiting = _AnswerEvent()
         call._waiting.add(waiting)

@@ -16,7 +16,7 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall.v1 import profile_service_pb2
 from shardcall_core.markup import page
-from shardcall_core.types.errors import InvalidParameterError, ProtocolError, ShardcallError
+from shardcall_core.types.errors import ClientClosedError, InvalidParameterError, ProtocolError, ShardcallError
 from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import shortened
 from shardcall_core.wire.metadata import new_request_id
@@ -65,7 +65,7 @@ class Profile:
         try:
             self._transport.unary(begin, request, deadline, request_id=request_id)
         except BaseException as error:
-            if not isinstance(error, ShardcallError) or not error.reason:  # else the server refused
+            if not isinstance(error, ClientClosedError) and not getattr(error, "reason", ""):  # else it was refused
                 self._take_back(lambda deadline: self._transport.unary(begin, request, deadline, request_id=request_id))
             raise
 

@@ -12,6 +12,7 @@ from shardcall._src.calls.pending_call import SubmittedResult
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, snapshot
 from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.threads import check_not_exiting
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.graphs.graph import NodeParameter, Value
 from shardcall_core.locks import check_held, rlock
@@ -216,6 +217,7 @@ class RecordedResult:
     def begin(self) -> None:
         """Sends the call, if it was not sent."""
         if not self.is_sent:
+            check_not_exiting()
             with self.graph.lock:  # another thread may be sending it
                 if not self.is_sent:
                     self.graph.send(self.graph)

@@ -26,6 +26,7 @@ from shardcall._src.calls.recorded_sending import RecordedCallSender
 from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
+from shardcall._src.rpc.threads import check_not_exiting, start_thread
 from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.functions.elementwise import BINARY, UNARY
@@ -139,7 +140,11 @@ class Recorder:
             owner: the client.
             template: what it has in common with others of its kind.
             operands: its operands; arrays of this process are not changed later.
+
+        Raises:
+            ClientClosedError: if Python exits.
         """
+        check_not_exiting()
         graph = self._thread_graph()
         settle_others(operands, owner)
         for operand in operands:
@@ -195,6 +200,7 @@ class Recorder:
                 self.sending.abandon(graph)
 
     def _send(self, graph: RecordedGraph, *, is_idle: bool = False) -> None:
+        check_not_exiting()
         with graph.lock:
             if graph.nodes:
                 is_cut, graph.is_cut = graph.is_cut or is_idle, is_idle
@@ -217,11 +223,7 @@ class Recorder:
             with self._lock:
                 if self._timer is None:
                     arguments = weakref.ref(self), self._is_recording
-                    timer = threading.Thread(
-                        target=_send_when_idle, args=arguments, name="shardcall-recording", daemon=True
-                    )
-                    timer.start()
-                    self._timer = timer
+                    self._timer = start_thread("shardcall-recording", _send_when_idle, arguments)
         self._is_recording.set()
 
     def send_idle(self) -> bool:

@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_object
+from shardcall._src.rpc.threads import start_thread
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.wire.forks import begin_anew_in_children
@@ -124,9 +125,7 @@ class Lease:
         on_lost = partial(self._lost.put, handle)
         self._arrays[handle] = _LeasedArray(weakref.ref(array._version, on_lost), listed_at)
         if self._thread is None and not self._closing.is_set():
-            thread = threading.Thread(target=self._renew_periodically, name="shardcall-lease", daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = start_thread("shardcall-lease", self._renew_periodically)
         return array
 
     def holds(self, handle: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Self, TypeVar
@@ -137,6 +138,7 @@ def call_unary(
     timeout_s: float,
     metadata: Sequence[tuple[str, str]],
     interrupt: InterruptHandler,
+    beginning: AbstractContextManager[None],
 ) -> _Response:
     """Makes one call with one message each way, which the `Cancellation` of the enclosing block can cancel.
 
@@ -146,6 +148,7 @@ def call_unary(
         timeout_s: gRPC's timeout in seconds.
         metadata: the metadata to send.
         interrupt: the enclosing block, by which signal handlers cancel the call.
+        beginning: the context in which gRPC begins the call.
 
     Raises:
         grpc.RpcError: if it fails or is cancelled.
@@ -156,7 +159,8 @@ def call_unary(
         if _current.get() is None and not interrupt.is_active:
             # Nobody can cancel the call; a future would take gRPC another thread.
             return method(request, timeout=timeout_s, metadata=tuple(metadata))
-        call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
+        with beginning:
+            call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
         rpc.watch(call)
     interrupt.watch(call)
     watch(call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,7 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.interrupts import InterruptHandler
 from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries
 from shardcall._src.rpc.stubs import Stubs
+from shardcall._src.rpc.threads import check_not_exiting, no_thread
 from shardcall.v1 import array_service_pb2, profile_service_pb2
 from shardcall_core.access.token import Token
 from shardcall_core.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
@@ -34,7 +36,9 @@ _TOKEN_TIMEOUT_S = 10.0
 class Transport:
     """A channel to one server; safe to use from several threads at once.
 
-    A forked child opens a channel of its own: gRPC supports a fork only while no thread is in a call.
+    A forked child opens a channel of its own: gRPC supports a fork only while no thread is in a call. So does a
+    process in which gRPC could not start a thread: it takes the thread for running from then on, and calls, and closing
+    the channel, wait for it without an end.
 
     Args:
         open_channel: opens the connection, which is closed with the transport.
@@ -56,9 +60,9 @@ class Transport:
         self.meters = meters
         self._open_channel = open_channel
         self._stubs = Stubs(open_channel())
-        self._parents: list[Stubs] = []
-        self._lock = threading.Lock()  # held while a forked child opens its channel
-        self._forked = False
+        self._abandoned: list[Stubs] = []
+        self._lock = threading.Lock()  # held while another channel is opened
+        self._is_abandoned = False  # the channel of `_stubs`
         self._token = token or Token()
         self.retries = retries
         self._call_slots = CallSlots()
@@ -68,16 +72,18 @@ class Transport:
     def begin_anew(self) -> None:
         """Resets the transport in a forked child."""
         self._lock = threading.Lock()  # a thread of the parent may hold the other
-        self._forked = not self._closed  # not opened here: gRPC's own fork handler, which runs later, would close it
+        self._is_abandoned = (
+            not self._closed
+        )  # not opened here: gRPC's own fork handler, which runs later, would close it
 
     @property
     def stubs(self) -> Stubs:
         """The RPC methods."""
-        if self._forked:
+        if self._is_abandoned:
             with self._lock:
-                if self._forked:
-                    self._parents.append(self._stubs)  # closing it could wait for locks of threads that the child lacks
-                    self._stubs, self._forked = Stubs(self._open_channel()), False
+                if self._is_abandoned:
+                    self._abandoned.append(self._stubs)  # closing it could wait for threads that there are not
+                    self._stubs, self._is_abandoned = Stubs(self._open_channel()), False
         return self._stubs
 
     def limit_calls(self, max_calls: int) -> None:
@@ -117,7 +123,9 @@ class Transport:
         """
 
         def send(attempt: Attempt, interrupt: InterruptHandler) -> _Response:
-            return cancellation.call_unary(method, request, attempt.timeout_s, attempt.metadata, interrupt)
+            return cancellation.call_unary(
+                method, request, attempt.timeout_s, attempt.metadata, interrupt, self._beginning()
+            )
 
         needs_slot = method in self._stubs.slot_methods
         return self._send(
@@ -165,7 +173,7 @@ class Transport:
             ValueError: after `close`.
         """
         shown = self._token.show(_TOKEN_TIMEOUT_S)
-        with Rpc() as rpc:
+        with Rpc() as rpc, self._beginning():
             answers = self.stubs.call_stream(frames, metadata=authorization(shown))
             rpc.watch(answers)
         return answers, shown
@@ -214,6 +222,7 @@ class Transport:
 
         After a part of an answer it is sent again only if the mesh restarted and no result is in shared memory.
         """
+        check_not_exiting()
         request_id, repeated = request_id or new_request_id(), 0
         while True:
             try:
@@ -250,7 +259,8 @@ class Transport:
         def send(attempt: Attempt, interrupt: InterruptHandler) -> _Value:
             with self.meters.start() as meter, Rpc() as rpc:
                 begin, request = prepare(meter)
-                call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
+                with self._beginning():
+                    call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
                 rpc.watch(call)
                 interrupt.watch(call)
                 cancellation.watch(call)
@@ -263,6 +273,17 @@ class Transport:
         return self._send(
             send, deadline, kernel, shares=shares, retryable=retryable, rerun=rerun, needs_slot=needs_slot
         )
+
+    @contextmanager
+    def _beginning(self) -> Iterator[None]:
+        """Makes later RPCs take another channel if gRPC cannot start a thread for the one that begins in the body."""
+        try:
+            yield
+        except RuntimeError as error:
+            self._is_abandoned = True
+            # For ever: gRPC closes a channel that is collected, too.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._stubs))
+            raise no_thread(error) from None
 
     @contextmanager
     def _translated(self, deadline: Deadline, kernel: str, request_id: str) -> Iterator[None]:

@@ -10,6 +10,7 @@ import grpc
 
 from shardcall._src.rpc.status import ItemStatus
 from shardcall._src.transfer.stream_connection import StreamConnection
+from shardcall_core.types.errors import ResourceExhaustedError
 
 
 class ReadableStream(Protocol):
@@ -55,6 +56,8 @@ def _read(reference: weakref.ref[ReadableStream], connection: StreamConnection) 
                 del stream
     except grpc.RpcError as error:
         return ItemStatus.of(error)
+    except ResourceExhaustedError as error:
+        return ItemStatus(grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
     except Exception as error:  # noqa: BLE001  # otherwise the calls would wait until their deadlines
         return _internal(error)
     return ItemStatus(grpc.StatusCode.UNAVAILABLE, "the call stream ended")
