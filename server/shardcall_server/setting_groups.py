@@ -127,8 +127,9 @@ class CallSettings(BaseModel):
         8,
         ge=1,
         le=256,
-        description="Maximum number of calls launched on the mesh; further ones wait, and clients alternate. A call "
-        "that takes at most 1 MiB on the devices counts as a quarter, unless the maximum is 1.",
+        description="Maximum number of calls launched on the mesh, of one client at most two that take longer than 10 "
+        "ms; further ones wait, and clients alternate. A call that takes at most 1 MiB on the devices counts as a "
+        "quarter, unless the maximum is 1.",
     )
     max_queued_calls: int = Field(
         0, ge=0, le=4096, description="Maximum number of calls that wait for the mesh; 0 is max_concurrent_calls."

@@ -260,6 +260,29 @@ def test_small_calls_count_as_a_part():
     assert (queue.launched, queue.queued) == (0, 0)
 
 
+def test_one_client_has_two_slow_calls_launched_and_others_pass_those_that_wait():
+    queue = make(launched=8)
+    slow = [Caller("a", str(i % 2), deadline=i).ask(queue, is_slow=True) for i in range(5)]
+    assert [caller.grant.done() for caller in slow] == [True, True, False, False, False]
+    quick = [Caller(owner).ask(queue) for owner in ("b", "a", "c")]
+    other = [Caller("b").ask(queue, is_slow=True) for _ in range(3)]
+    assert all(caller.grant.done() for caller in quick)
+    assert [caller.grant.done() for caller in other] == [True, True, False]
+    assert (queue.launched, queue.queued) == (7.0, 4)
+    slow[0].grant.result().release()
+    assert slow[2].grant.result(30)
+    assert [caller.grant.done() for caller in (slow[3], slow[4], other[2])] == [False] * 3
+    slow[3].leave()
+    assert refusal(slow[3]).reason == Reason.CANCELLED
+    for caller in (slow[1], slow[2]):
+        caller.grant.result().release()
+    assert slow[4].grant.result(30)
+    for caller in (*other[:2], *quick, slow[4]):
+        caller.grant.result().release()
+    other[2].grant.result(30).release()
+    assert (queue.launched, queue.queued) == (0.0, 0)
+
+
 def test_a_queue_of_one_grants_one_small_call_at_a_time():
     queue = make(launched=1)
     first = Caller().run(queue.acquire(Caller(), share=0.25))  # type: ignore[arg-type]

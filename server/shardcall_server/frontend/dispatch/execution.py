@@ -182,7 +182,8 @@ class Execution:
             buffers.region.reserve(buffers.region_bytes, lambda: call.check("reserving memory for the results"))
         again = False
         while True:
-            grant = await self._queue.acquire(call, compiled.device_bytes, share=compiled.launch_share, again=again)
+            share, is_slow = compiled.launch_share, compiled.entry.program.is_slow
+            grant = await self._queue.acquire(call, compiled.device_bytes, share=share, is_slow=is_slow, again=again)
             running = RunningCommand(call, buffers, grant)
             command = link_pb2.Execute(
                 key_digest=compiled.entry.program.key,

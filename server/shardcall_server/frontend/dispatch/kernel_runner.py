@@ -144,8 +144,8 @@ class KernelRunner:
                 add_inline_results(response, compiled.entry, buffers, (await running.answer()).executed)
                 if compiled.uses_resident_arrays:
                     await check_computed(call, request.operands)
-            if running.execute_s > _SLOW_S:
-                compiled.entry.program.is_slow = True
+            if running.execute_s:
+                compiled.entry.program.is_slow = running.execute_s > _SLOW_S
             count_moved(call, nbytes, buffers, keeps=bool(kept))
         finally:
             for reservation in kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
@@ -17,6 +18,9 @@ from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.settings import Settings
 
+_MAX_SLOW_PER_OWNER = 2
+"""The maximum number of slow calls of one client that are launched: other clients wait for no more of them."""
+
 
 class LaunchGrant:
     """Permission to launch one call, from before its command is sent until the mesh has answered.
@@ -24,15 +28,17 @@ class LaunchGrant:
     Attributes:
         device_bytes: the device memory that the call takes.
         share: what it counts of the limit of granted calls.
+        slow_owner: the client, if the call is slow; otherwise empty.
     """
 
-    __slots__ = ("_ended", "_queue", "device_bytes", "share")
+    __slots__ = ("_ended", "_queue", "device_bytes", "share", "slow_owner")
 
-    def __init__(self, queue: MeshQueue, device_bytes: int, share: float) -> None:
+    def __init__(self, queue: MeshQueue, device_bytes: int, share: float, slow_owner: str) -> None:
         self._queue = queue
         self._ended = False
         self.device_bytes = device_bytes
         self.share = share
+        self.slow_owner = slow_owner
 
     def release(self) -> None:
         """Releases the grant to the next call; repeated calls do nothing."""
@@ -50,15 +56,27 @@ class _Waiter:
         deadline: its deadline, on the monotonic clock.
         device_bytes: the device memory that it needs.
         share: what it counts of the limit of granted calls.
+        slow_owner: as of its grant.
         grant: its grant; None while it waits and if it is refused.
         refusal: the error by which it is refused.
         decided: done when the grant or the refusal is set.
     """
 
-    __slots__ = ("connection", "deadline", "decided", "device_bytes", "grant", "owner", "refusal", "share")
+    __slots__ = (
+        "connection",
+        "deadline",
+        "decided",
+        "device_bytes",
+        "grant",
+        "owner",
+        "refusal",
+        "share",
+        "slow_owner",
+    )
 
-    def __init__(self, call: ServerCall, device_bytes: int, share: float) -> None:
+    def __init__(self, call: ServerCall, device_bytes: int, share: float, slow_owner: str) -> None:
         self.share = share
+        self.slow_owner = slow_owner
         self.owner = call.owner
         self.connection = call.connection
         self.deadline = call.deadline
@@ -93,7 +111,8 @@ class MeshQueue:
     """Grants launches to calls: as many at a time as keep the mesh busy, so that later calls need not wait for more.
 
     A call acquires its grant when its operands are complete and memory for its results is reserved, and releases it
-    when the mesh has answered. A call gets its grant at once if none is waiting. The queue is independent of sessions:
+    when the mesh has answered. A call gets its grant at once if none is waiting. One client has at most two slow calls
+    launched, so that calls of others are behind no more of them. The queue is independent of sessions:
     calls that wait when the mesh ends go to the next one.
 
     Args:
@@ -115,6 +134,7 @@ class MeshQueue:
         self._max_queued_per_client = max_queued_per_client
         self.budget = budget
         self._line: FairQueue[_Waiter] = FairQueue()
+        self._slow: Counter[str] = Counter()
         self._lock = lock("the lock of the queue for the mesh")  # guards the queue, the grants and the budget
         self.launched = 0.0
         self.grants = 0
@@ -133,31 +153,39 @@ class MeshQueue:
         self.budget.check(device_bytes)
 
     async def acquire(
-        self, call: ServerCall, device_bytes: int = 0, *, share: float = 1.0, again: bool = False
+        self,
+        call: ServerCall,
+        device_bytes: int = 0,
+        *,
+        share: float = 1.0,
+        is_slow: bool = False,
+        again: bool = False,
     ) -> LaunchGrant:
         """Waits for a grant, which the caller must release. The wait is the phase "queue".
 
         Args:
             device_bytes: the device memory that it needs; 0 if negligible.
             share: what it counts of the limit of granted calls; a binary fraction.
+            is_slow: whether it may occupy the mesh for long.
             again: whether an earlier grant was of no use, so that the limits of the queue do not apply.
 
         Raises:
             CallError: too many calls wait, the devices lack the memory, the deadline passed or the caller left.
         """
-        share = max(share, self._min_share)
+        share, slow_owner = max(share, self._min_share), call.owner if is_slow else ""
         with self._lock:
-            if not self._line and self.launched + share <= self._max_launched:
+            if not self._line and self.launched + share <= self._max_launched and self._may_launch(slow_owner):
                 if self.budget.add(device_bytes):
-                    self.launched += share
-                    self.grants += 1
-                    return LaunchGrant(self, device_bytes, share)
+                    return self._grant(device_bytes, share, slow_owner)
             else:
                 self.budget.check(device_bytes)
             if not again:
                 self._check_limits(call.owner)
-            waiter = _Waiter(call, device_bytes, share)
+            waiter = _Waiter(call, device_bytes, share, slow_owner)
             self._line.add(waiter)
+            decided = self._advance()  # those before it may wait for their clients' slow calls alone
+        for other in decided:
+            other.decided.set_result(None)
         with call.phase("queue"):
             try:
                 await call.wait(waiter.decided, "waiting for the mesh")
@@ -174,6 +202,10 @@ class MeshQueue:
         with self._lock:
             self.launched -= grant.share
             self.budget.program_bytes -= grant.device_bytes
+            if grant.slow_owner:
+                self._slow[grant.slow_owner] -= 1
+                if not self._slow[grant.slow_owner]:
+                    del self._slow[grant.slow_owner]
             decided = self._advance() if self._line else ()
         for waiter in decided:  # without the lock, since callbacks may do anything
             waiter.decided.set_result(None)
@@ -191,7 +223,7 @@ class MeshQueue:
         """Decides on waiting calls, in order, up to the first that must wait for memory; returns the decided ones."""
         check_held(self._lock)
         decided: list[_Waiter] = []
-        while (waiter := self._line.peek()) is not None:
+        while (waiter := self._line.peek(self._is_admitted)) is not None:
             try:
                 if self.launched + waiter.share > self._max_launched:
                     self.budget.check(waiter.device_bytes)
@@ -201,11 +233,23 @@ class MeshQueue:
             except CallError as error:  # resident arrays have taken the memory meanwhile
                 waiter.refusal = error
             else:
-                self.launched += waiter.share
-                self.grants += 1
-                waiter.grant = LaunchGrant(self, waiter.device_bytes, waiter.share)
-            decided.append(self._line.pop())
+                waiter.grant = self._grant(waiter.device_bytes, waiter.share, waiter.slow_owner)
+            decided.append(waiter)
+            self._line.take(waiter)
         return decided
+
+    def _grant(self, device_bytes: int, share: float, slow_owner: str) -> LaunchGrant:
+        self.launched += share
+        self.grants += 1
+        if slow_owner:
+            self._slow[slow_owner] += 1
+        return LaunchGrant(self, device_bytes, share, slow_owner)
+
+    def _may_launch(self, slow_owner: str) -> bool:
+        return not slow_owner or self._slow[slow_owner] < _MAX_SLOW_PER_OWNER
+
+    def _is_admitted(self, waiter: _Waiter) -> bool:
+        return self._may_launch(waiter.slow_owner)
 
     def _check_limits(self, owner: str) -> None:
         owner_count = self._line.count(owner)

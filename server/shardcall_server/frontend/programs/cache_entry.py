@@ -34,7 +34,7 @@ class CachedProgram:
         trusted: whether these are known to have passed.
         is_sliced: whether it is a loop that runs in slices.
         iteration_s: the time of one of its iterations, in seconds; 0 before the first.
-        is_slow: whether a run has taken longer than 10 ms.
+        is_slow: whether the last run took longer than 10 ms; True before the first.
         evicted: whether the mesh was sent its eviction; changes while the table's launch lock is held.
         aliases: the calls that find it, oldest first.
         pins: the number of trials that need it; until it is 0, the program stays without aliases.
@@ -52,7 +52,7 @@ class CachedProgram:
     trusted: bool = False
     is_sliced: bool = False
     iteration_s: float = 0.0
-    is_slow: bool = False
+    is_slow: bool = True
     evicted: bool = False
     aliases: OrderedDict[CallKey, None] = field(default_factory=OrderedDict)
     pins: int = 0

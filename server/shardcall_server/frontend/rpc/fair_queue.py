@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -62,11 +63,17 @@ class FairQueue(Generic[W]):
         insort(connections.setdefault(waiter.connection, []), entry)
         self._counts[waiter.owner] = self.count(waiter.owner) + 1
 
-    def peek(self) -> W | None:
-        """Returns the next waiter without removing it; None if the queue is empty."""
+    def peek(self, is_admitted: Callable[[W], bool] = lambda _: True) -> W | None:
+        """Returns the next waiter without removing it; None if there is none.
+
+        Args:
+            is_admitted: returns False for waiters to be passed over, together with those of their connection behind
+                them.
+        """
         for connections in self._owners.values():
             for entries in connections.values():
-                return entries[0].waiter
+                if is_admitted(entries[0].waiter):
+                    return entries[0].waiter
         return None
 
     def pop(self) -> W:
@@ -78,12 +85,16 @@ class FairQueue(Generic[W]):
         waiter = self.peek()
         if waiter is None:
             raise KeyError("the queue is empty")
+        self.take(waiter)
+        return waiter
+
+    def take(self, waiter: W) -> None:
+        """Removes a waiter that is served now; other owners and connections come next."""
         self.remove(waiter)
         if (connections := self._owners.get(waiter.owner)) is not None:
             self._owners.move_to_end(waiter.owner)
             if waiter.connection in connections:
                 connections.move_to_end(waiter.connection)
-        return waiter
 
     def remove(self, waiter: W) -> bool:
         """Removes a waiter; returns whether it was in the queue. The order of the others does not change."""
