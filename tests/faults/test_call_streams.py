@@ -25,6 +25,7 @@ from faults.gauges import MIB, AllowedGrowth, Gauges, drift_report, growth
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 
 import shardcall as sc
+from shardcall.v1 import mesh_pb2
 from shardcall_core.wire import token_file
 
 X = np.arange(8.0) ** 2
@@ -249,6 +250,31 @@ def test_programs_that_take_long_delay_no_other_client_and_no_other_connection(p
         for array, future in zip(arrays, slow, strict=True):
             assert future.result().array.tolist() == array.tolist()
     private.remove_bob()
+
+
+def test_prepared_calls_and_waiting_operands_are_in_the_budget_of_their_client(private, figure):
+    """A stream with 200 slots of 40 KiB, and calls whose program is not compiled yet."""
+    size, slots, waiting = 40 << 10, 200, 12
+    specs = [mesh_pb2.OptionalPartitionSpec()] * 60
+    with sc.connect(private.server.address) as client, open_channel(private.server.address) as channel:
+        with RawCallStream(channel) as stream:
+            message = call("diff", {"text": "x" * 4000} | {f"parameter {i}": "y" * 620 for i in range(56)})
+            message.in_specs.extend(specs)
+            assert abs(message.ByteSize() - size) < size / 8
+            for slot in range(1, slots + 1):
+                stream.send(prepare(slot, message, (8,)))
+            wait_for(lambda: client.usage().bytes_in_use > 7 * size * slots)
+            figure(f"{slots * size >> 20} MiB of prepared calls count as {client.usage().bytes_in_use >> 20}")
+            stream.send(*(prepare(slot, call("diff"), (8,)) for slot in range(1, slots + 1)))
+            wait_for(lambda: client.usage().bytes_in_use < 4 * MIB)
+            stream.send(prepare(0, call("slow_to_compile"), (8_000,)))
+            for number in range(waiting):
+                stream.send(run(number, np.ones(8_000), slot=0))
+            wait_for(lambda: client.usage().bytes_in_use >= 64_000 * waiting)
+            private.compile_now.touch()
+            for number in range(waiting):
+                assert result(stream.answer(number)).tolist() == [1.0] * 8_000
+        wait_for(lambda: client.usage().bytes_in_use == 0)
 
 
 def test_slots_are_assigned_again_and_earlier_calls_keep_theirs(streaming, channel, times, full):

@@ -240,6 +240,7 @@ class FrontEnd:
             idempotency=self._idempotency,
             array_table=self._host_resources.array_table,
             timer=DeadlineTimer(),
+            budget=self._host_resources.budget,
             session=lambda: self._supervisor.session,
         )
         limits = StreamLimits(

@@ -5,6 +5,7 @@ Messages are not trusted: invalid fields are refused by name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -33,6 +34,7 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
     specs = [*call.in_specs[: MAX_OPERANDS + 1], *call.out_specs[: MAX_OPERANDS + 1]]
     entries = [entry for s in specs for entry in s.spec.entries[: MAX_RANK + 1]]
     values = call.parameters.values() if len(call.parameters) <= _MAX_PARAMETERS else ()
+    max_devices = max(64, min(_MAX_DEVICE_IDS, math.prod(axis.size for axis in call.mesh.axes[:_MAX_MESH_AXES])))
     max_text = MAX_CHARACTERS if call.kernel == "graph" else _MAX_TEXT  # its parameter is a graph
     for field, noun, count, limit in (
         ("operands", "operands", operand_count, MAX_OPERANDS),
@@ -41,7 +43,7 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
         ("specs", "entries in a spec", max((len(s.spec.entries) for s in specs), default=0), MAX_RANK),
         ("specs", "mesh axes in an entry", max((len(e.axis_names) for e in entries), default=0), _MAX_NAMES),
         ("mesh", "axes", len(call.mesh.axes), _MAX_MESH_AXES),
-        ("mesh.device_ids", "devices", len(call.mesh.device_ids), _MAX_DEVICE_IDS),
+        ("mesh.device_ids", "devices", len(call.mesh.device_ids), max_devices),
         ("parameters", "parameters", len(call.parameters), _MAX_PARAMETERS),
         ("parameters", "integers in a list", max((len(v.int_list.values) for v in values), default=0), _MAX_PARAMETERS),
         ("parameters", "characters in a value", max((len(v.string_value) for v in values), default=0), max_text),

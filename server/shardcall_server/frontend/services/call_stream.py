@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from shardcall.v1 import call_stream_pb2
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.locks import lock
+from shardcall_core.locks import check_held, lock
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
@@ -22,6 +22,7 @@ from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
 from shardcall_server.frontend.services.stream_item import StreamItem, detached_copy, prepared_call, refuse_counts
+from shardcall_server.frontend.services.stream_memory import PREPARED_FACTOR, StreamMemory
 from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
 from shardcall_server.frontend.services.streamed_call import CallOutcome, PreparedSlot, StreamServices, run_streamed
 from shardcall_server.link.wire import MAX_OPERANDS
@@ -77,7 +78,9 @@ class ServerCallStream:
         self._peer: str = context.peer()
         self._principal = principal
         self._prepared: dict[int, PreparedSlot | CallError] = {}
+        self._prepared_bytes: dict[int, int] = {}
         self._arrays = StreamedArrays(services.array_table)
+        self._memory = StreamMemory(services.budget, principal.name if principal else self._peer)
         self._items: dict[int, StreamItem] = {}
         self._nbytes = 0
         # Guards the items, the window and the timer, whose lock is taken under it.
@@ -138,6 +141,7 @@ class ServerCallStream:
             self._cancel_timer()
         for item in list(self._items.values()):
             item.cancel()
+        self._memory.close()
 
     def check_token(self) -> None:
         """Ends the stream if its token was removed; without details if the client does not read its answers."""
@@ -162,15 +166,18 @@ class ServerCallStream:
 
     def _forget(self, numbers: Sequence[int | None]) -> None:
         """Ends calls whose answers are in the next frame; until then they count against the window."""
-        sent_bytes = 0
+        sent_bytes = operand_bytes = 0
         with self._lock:
             for number in numbers:
                 if number is None:
                     self._refused -= 1
                 else:
                     item = self._items.pop(number)
-                    self._nbytes -= item.nbytes
+                    operand_bytes += item.nbytes
                     sent_bytes += item.result_bytes
+            self._nbytes -= operand_bytes
+        if operand_bytes:
+            self._memory.release(operand_bytes)
         if sent_bytes:
             self._results.release(sent_bytes)
 
@@ -220,9 +227,13 @@ class ServerCallStream:
             )
         try:
             prepared: PreparedSlot | CallError = prepared_call(message)
+            nbytes = PREPARED_FACTOR * message.ByteSize()
+            self._memory.reserve(nbytes)
         except CallError as error:  # of the calls that name the slot
-            prepared = error
-        self._prepared[message.slot] = prepared
+            prepared, nbytes = error, 0
+        if before := self._prepared_bytes.get(message.slot):
+            self._memory.release(before)
+        self._prepared[message.slot], self._prepared_bytes[message.slot] = prepared, nbytes
 
     def _start(self, message: call_stream_pb2.StreamedCall) -> None:
         """Starts a call; a failure is its answer."""
@@ -287,7 +298,7 @@ class ServerCallStream:
         """Counts a call against the window.
 
         Raises:
-            CallError: QUOTA_EXCEEDED.
+            CallError: QUOTA_EXCEEDED, SERVER_BUSY.
         """
         limits = self._limits
         with self._lock:
@@ -303,16 +314,31 @@ class ServerCallStream:
                 ("bytes of operands", self._nbytes + item.nbytes, limits.max_bytes, "max_streamed_bytes"),
             ):
                 if taken > limit:
-                    self._refused += 1
-                    error = _StreamError if self._refused > limits.max_calls else CallError
-                    raise error(
-                        Reason.QUOTA_EXCEEDED,
-                        f"{taken} {what} of this stream would be unanswered, and {limit} may be; wait for answers "
-                        f"before sending more (limit {name})",
-                        metadata={"limit": name, "allowed": str(limit)},
+                    raise self._refusal(
+                        CallError(
+                            Reason.QUOTA_EXCEEDED,
+                            f"{taken} {what} of this stream would be unanswered, and {limit} may be; wait for answers "
+                            f"before sending more (limit {name})",
+                            metadata={"limit": name, "allowed": str(limit)},
+                        )
                     )
+        if item.nbytes:
+            try:
+                self._memory.reserve(item.nbytes)
+            except CallError as error:
+                with self._lock:
+                    raise self._refusal(error) from None
+        with self._lock:
             self._items[item.number] = item
             self._nbytes += item.nbytes
+
+    def _refusal(self, error: CallError) -> CallError:
+        """Returns the error of a call that is not admitted; one that ends the stream if its client sends on and on."""
+        check_held(self._lock)
+        self._refused += 1
+        if self._refused <= self._limits.max_calls:
+            return error
+        return _StreamError(error.reason, error.message, field=error.field, metadata=error.metadata)
 
     def _reserve(self, item: StreamItem, nbytes: int) -> Awaitable[None] | None:
         """Reserves bytes for results, beside those that the client has not read.

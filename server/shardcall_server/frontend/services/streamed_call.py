@@ -17,6 +17,7 @@ from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
+from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
@@ -36,6 +37,7 @@ class StreamServices:
     """The parts of the server that call streams use; those of unary calls.
 
     Attributes:
+        budget: the memory of the front end.
         session: returns the current session of the mesh; None if there is none.
     """
 
@@ -47,6 +49,7 @@ class StreamServices:
     idempotency: IdempotencyTable
     array_table: ResidentArrayTable
     timer: DeadlineTimer
+    budget: MemoryBudget
     session: Callable[[], MeshSession | None]
 
 
