@@ -17,6 +17,8 @@ DEVICES_FAILED = "the devices could not be started"
 """The event of the worker's log line whose reason ends a start."""
 
 LISTING_OF_KERNELS = "client.kernels(), or shardcall kernels,"
+MAX_KERNEL_NAME = 1024
+"""The most characters of a kernel's name."""
 """The way to list the kernels, for `did_you_mean`."""
 
 
@@ -112,6 +114,16 @@ def shorten(value: object, limit: int = 120) -> str:
     suffix = f"… ({len(text)} characters)" if len(text) > limit else ""
     prefix = text[: max(0, limit - len(suffix))] if suffix else text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in prefix) + suffix
+
+
+def kernel_name_refusal(name: str) -> CallError:
+    """Returns the error of a name that is too long for a kernel."""
+    return CallError(
+        Reason.KERNEL_NOT_FOUND,
+        f"there is no kernel {shorten(name)!r}; a name has at most {MAX_KERNEL_NAME} characters, and "
+        f"{LISTING_OF_KERNELS} lists all",
+        field="kernel",
+    )
 
 
 def did_you_mean(name: str, valid_names: Iterable[str], listing: str = "") -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shardcall_server.log_output import use_log_output
+from shardcall_server.process_limits import memory_refusal
 from shardcall_server.standard_streams import open_standard_streams
 
 # By default glibc gives every block of 32 MiB and more back to the kernel when it is freed, so each call
@@ -98,6 +99,9 @@ def ensure_environment_early(arguments: Sequence[str]) -> None:
         arguments: the arguments of the command; an option or a variable may forbid `ensure_environment`.
     """
     open_standard_streams()
+    if refusal := memory_refusal():  # before libraries that print pages about it
+        print(f"shardcall: {refusal}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
     forbids = any("tune-allocator" in argument or argument.startswith("--config") for argument in arguments)
     if not (forbids or {name.upper() for name in os.environ} & {"SHARDCALL_TUNE_ALLOCATOR", "SHARDCALL_CONFIG"}):
         ensure_environment()

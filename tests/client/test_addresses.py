@@ -3,6 +3,7 @@ from rows import rows
 
 import shardcall
 from shardcall_core.access.addresses import default_address, parse_address
+from shardcall_core.access.session import socket_name
 
 
 @rows(
@@ -12,6 +13,9 @@ from shardcall_core.access.addresses import default_address, parse_address
         ("127.0.0.1:1", True),
         ("127.9.9.9:65535", True),
         ("[::1]:8470", True),
+        ("[::ffff:127.0.0.1]:8470", True),
+        ("LOCALHOST:8470", True),
+        ("[::ffff:10.0.0.1]:8470", False),
         ("unix:/run/shardcall.sock", True),
         ("unix:///run/shardcall.sock", True),
         ("unix:relative.sock", True),
@@ -61,3 +65,15 @@ def test_the_default_address_is_the_environments_else_the_usual_one(monkeypatch)
     monkeypatch.setenv("SHARDCALL_ADDRESS", "http://localhost")
     with pytest.raises(shardcall.InvalidRequestError, match=r"the environment variable SHARDCALL_ADDRESS: .*scheme"):
         shardcall.connect()
+
+
+@rows(
+    ("address", "name"),
+    [
+        ("LocalHost:8470", "localhost:8470"),
+        ("[::ffff:127.0.0.1]:8470", "127.0.0.1:8470"),
+        ("[0:0:0:0:0:0:0:1]:8470", "::1:8470"),
+    ],
+)
+def test_an_address_has_the_session_socket_of_its_usual_form(address, name):
+    assert socket_name(parse_address(address)) == name

@@ -123,3 +123,13 @@ def test_keywords_of_other_methods_are_refused_with_advice(keyword, says):
     with pytest.raises(shardcall.UnknownParameterError, match=f"^{name}= was given to a call of 'add'; .*{says}"):
         prepare("add", [1.0, 2.0], keyword)
     assert prepare("own_kernel", [1.0], {"keep": True}).message.parameters["keep"].bool_value
+
+
+@rows("length", [1025, 5_000_000])
+def test_a_name_that_is_too_long_for_a_kernel_is_refused_as_a_name(length):
+    with pytest.raises(
+        shardcall.KernelNotFoundError, match=rf"^there is no kernel 'k+… \({length} characters\)'"
+    ) as caught:
+        prepare("k" * length, [1.0], {})
+    assert len(str(caught.value)) < 300
+    assert (caught.value.reason, caught.value.field) == ("KERNEL_NOT_FOUND", "kernel")

@@ -1,6 +1,8 @@
 import contextlib
 import socket
+import sys
 import threading
+import types
 
 import grpc
 import pytest
@@ -252,3 +254,22 @@ def test_no_proxy_comes_between_neighbours(server, monkeypatch, closed_port):
 def test_what_is_no_connect_timeout_is_refused(timeout):
     with pytest.raises(shardcall.InvalidParameterError, match=r"timeout is"):
         shardcall.connect("localhost:1", connect_timeout=timeout)
+
+
+@rows("patched", ["socket", "threading"])
+def test_gevent_without_grpcs_support_for_it_is_refused(patched, server, monkeypatch):
+    monkey = types.ModuleType("gevent.monkey")
+    monkey.is_module_patched = lambda name: name == patched  # type: ignore[attr-defined]
+    monkeypatch.delitem(sys.modules, "grpc.experimental.gevent", raising=False)
+    monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)
+    with pytest.raises(shardcall.NotSupportedError, match=r"call grpc\.experimental\.gevent\.init_gevent\(\) after"):
+        shardcall.connect(server.address)
+    monkeypatch.setitem(sys.modules, "grpc.experimental.gevent", types.ModuleType("gevent"))
+    shardcall.connect(server.address).close()
+
+
+def test_gevent_that_patches_nothing_is_no_obstacle(server, monkeypatch):
+    monkey = types.ModuleType("gevent.monkey")
+    monkey.is_module_patched = lambda name: False  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)
+    shardcall.connect(server.address).close()

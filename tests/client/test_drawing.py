@@ -1,5 +1,6 @@
 import asyncio
 import copy
+import io
 import itertools
 import pickle
 import re
@@ -331,3 +332,15 @@ def test_the_asyncio_client_draws_the_same(memory):
     shown, calls = asyncio.run(drawn())
     assert (shown, calls) == (drawing((4, 2), P("x"), Mesh(x=2), title="float64[4,2] P('x') on Mesh(x=2)"), [])
     assert "<svg" in shown._repr_svg_()
+
+
+def test_a_drawing_is_printed_in_ascii_where_standard_output_has_nothing_else(monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    shown = drawing((8, 6), P("a", "b"), AB, title="2 × 4")
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", output)
+        print(shown)  # noqa: T201
+        output.flush()
+    printed = output.buffer.getvalue().decode("ascii")
+    assert printed.splitlines()[:4] == ["2 x 4", "      0:3   3:6", "    +-----+-----+", "0:2 |  0  |  1  |"]
+    assert str(shown).splitlines()[3] == "0:2 │  0  │  1  │"

@@ -215,16 +215,16 @@ for write in (lambda: write_file({str(file)!r}, b"new"), lambda: open_private_fo
 # Folders
 
 
-def test_a_private_folder_is_created_with_those_above(tmp_path):
-    path = tmp_path / "above" / "folder"
-    before = os.umask(0o022)
+def test_a_private_folder_is_created_with_those_above_whatever_the_umask(tmp_path):
+    path = tmp_path / "further above" / "above" / "folder"
+    before = os.umask(0)
     try:
         descriptor = open_private_folder(path)
     finally:
         os.umask(before)
     assert os.listdir(descriptor) == []
     os.close(descriptor)
-    assert (mode_of(path), mode_of(path.parent)) == (0o700, 0o700)
+    assert [mode_of(created) for created in (path, *path.parents[:2])] == [0o700] * 3
     os.close(open_private_folder(path))
 
 

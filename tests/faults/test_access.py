@@ -81,12 +81,20 @@ def test_a_token_without_the_scope_is_refused(server):
             check(error, DENIED, "SCOPE_MISSING", "", f"needs the scope {scope}")
 
 
-@pytest.mark.parametrize("method", ["/shardcall.v1.KernelService/Nothing", "/other.Service/Method", "/"])
-def test_unknown_methods_are_refused_without_a_token(server, method):
+def test_unknown_methods_are_refused_without_a_token(server):
+    method = "/shardcall.v1.KernelService/Nothing"
     with refused(server.address, method) as error:
         check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
     with refused(server.address, method, bearer(token_of("guest"))) as error:
         assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("method", ["/other.Service/Method", "/"])
+def test_methods_of_unknown_services_are_refused_with_the_services_there_are(server, method):
+    for metadata in ((), (bearer(token_of("guest")),)):
+        with refused(server.address, method, *metadata) as error:
+            says = f"this server has no service '{method[1:].partition('/')[0]}'; it is a shardcall server"
+            check(error, grpc.StatusCode.UNIMPLEMENTED, "NOT_SUPPORTED", "", says)
 
 
 @pytest.mark.parametrize(

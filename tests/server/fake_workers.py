@@ -36,6 +36,7 @@ class FakeWorker:
         self.data_link: Any = None
         self.lost: StopRequest | None = None
         self.pid = 1
+        self.last_output = ""
         self.cpu_ticks = 0
         self.status = 0
         self.got: list[link_pb2.FrontEndMessage] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -114,7 +115,20 @@ def test_the_command_starts_again_before_its_imports_unless_a_setting_may_forbid
     monkeypatch, argv, environment, at_once
 ):
     started = []
+    monkeypatch.setattr(launcher, "use_log_output", lambda: None)  # it is for a process of the server's own
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(os, "execve", lambda program, arguments, variables: started.append((program, variables)))
     ensure_environment_early(argv)
     assert started == ([(sys.executable, tuned_environment(quiet_environment(environment)))] if at_once else [])
+
+
+def test_too_little_virtual_memory_is_reported_in_one_line():
+    code = (
+        "import resource; from shardcall.cli import main; "
+        "resource.setrlimit(resource.RLIMIT_AS, (500_000 << 10,) * 2); main()"
+    )
+    command = [sys.executable, "-c", code, "serve"]
+    ended = subprocess.run(command, capture_output=True, timeout=120, check=False, text=True)
+    assert ended.returncode == 2
+    line = r"shardcall: the server needs more .* which is 500000 KiB \(ulimit -v unlimited\)\n"
+    assert re.fullmatch(line, ended.stderr)

@@ -104,6 +104,17 @@ def test_a_method_that_is_not_in_the_policy_is_refused_even_without_authenticati
     assert caught.value.reason is Reason.NOT_SUPPORTED
 
 
+def test_a_method_of_another_service_is_refused_with_the_services_there_are():
+    """Before the token is looked at, which the client of another service does not have."""
+    with pytest.raises(CallError) as caught:
+        Gate(MagicMock()).admit("/inference.GRPCInferenceService/ModelInfer", ())
+    assert caught.value.reason is Reason.NOT_SUPPORTED
+    assert "no service 'inference.GRPCInferenceService'" in caught.value.message
+    assert "serves grpc.health.v1.Health, " in caught.value.message
+    assert "shardcall.v1.KernelService" in caught.value.message
+    assert "shardcall_worker" not in caught.value.message
+
+
 @rows("scope", Scope)
 def test_a_scope_is_asked_for_by_name(scope):
     others = frozenset(Scope) - {scope}

@@ -56,6 +56,19 @@ def test_a_unix_socket_has_a_name_too(tmp_path):
     assert [name[:5] for name in session_names("127.0.0.1:1", str(tmp_path / "socket"))] == ["unix:"]
 
 
+@rows("host", ["LOCALHOST", "::ffff:127.0.0.1", "[::ffff:127.0.0.1]"])
+def test_other_forms_of_loopback_addresses_need_no_encryption(host):
+    server = grpc.server(ThreadPoolExecutor(1))
+    settings = load_settings({"host": host, "port": 0, "auth": False})
+    port = int(listen(server, settings).rpartition(":")[2])
+    server.start()
+    try:
+        names = ["127.0.0.1", "::1", "localhost"] if host == "LOCALHOST" else ["127.0.0.1"]
+        assert session_names(f":{port}")[0] == f"{names[0]}:{port}"
+    finally:
+        server.stop(0).wait()
+
+
 @pytest.fixture
 def serve_at():
     """Binds a server's Unix socket, beside a port of the system's choosing."""

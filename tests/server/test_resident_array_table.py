@@ -396,3 +396,20 @@ def test_without_authentication_every_lease_is_a_client():
     table.reserve(OURS, 120)
     assert "this lease hold 0 bytes of the 30 bytes" in refusal(table.reserve, THEIRS, 31).message
     table.reserve(THEIRS, 30)
+
+
+def test_principals_may_choose_the_same_handles():
+    """A client that chooses the handle of another's array cannot learn that it exists."""
+    table = Table()
+    handle = b"h" * 16
+    kept = {}
+    for owner in ("one", "other"):
+        reservation = table.array_table.reserve(OURS, 16, owner)
+        kept[owner] = reservation.commit(EPOCH, TYPE, MESH, PLACEMENT, 16, handle)
+    for owner, resident in kept.items():
+        assert table.array_table.find(handle, owner) is resident
+    again = table.array_table.reserve(OURS, 16, "one")
+    error = refusal(again.commit, EPOCH, TYPE, MESH, PLACEMENT, 16, handle)
+    assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_handles")
+    assert table.array_table.delete([handle], "one") == [kept["one"]]
+    assert table.array_table.find(handle, "other") is kept["other"]

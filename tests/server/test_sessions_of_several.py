@@ -394,3 +394,14 @@ def test_arrays_in_transfer_count_as_heartbeats_and_as_work(run):
     connection.worker.data_link = DataLink()
     DataLink.moved = 5
     assert connection.activity == 7
+
+
+def test_a_worker_that_exits_before_it_is_ready_is_quoted():
+    worker = FakeWorker("a", but("start"))
+    worker.last_output = "ValueError: unknown flag"
+    mesh = RunningMesh(worker)
+    worker.die(1)
+    error = mesh.session.ready.exception(PATIENCE_S)
+    mesh.close()
+    assert isinstance(error, CallError)
+    assert error.message.endswith("; it said: ValueError: unknown flag")

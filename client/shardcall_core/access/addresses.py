@@ -75,16 +75,32 @@ def parse_address(address: str) -> Address:
     if not 1 <= int(match["port"]) <= 65535:
         raise _refusal(address, "a port is 1 to 65535")
     host = match["host"].strip("[]")
-    return Address(address, _is_loopback(host), host, int(match["port"]))
+    return Address(address, is_loopback(host), host, int(match["port"]))
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
+def is_loopback(host: str) -> bool:
+    """Returns whether only programs on this machine can reach a host: ``localhost``, or a loopback address."""
+    if is_localhost(host):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return parse_ip(host).is_loopback
     except ValueError:
         return False
+
+
+def is_localhost(host: str) -> bool:
+    """Returns whether a host is the name ``localhost``, in upper or lower case."""
+    return host.lower() == "localhost"
+
+
+def parse_ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Returns an IP address; the IPv4 address of one that is mapped, such as ``::ffff:127.0.0.1``.
+
+    Raises:
+        ValueError: the host is no IP address.
+    """
+    address = ipaddress.ip_address(host.strip("[]"))
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _refusal(address: object, advice: str) -> InvalidRequestError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import grpc
 
 from shardcall_core.access.addresses import Address
 from shardcall_core.access.tls import Tls
+from shardcall_core.types.errors import NotSupportedError
 
 DEFAULT_MESSAGE_BYTES = 16 * 2**20
 """The largest message until the server has reported its own limit."""
@@ -38,7 +41,12 @@ _RECONNECT = (
 
 
 def open_channel(address: Address, message_bytes: int = DEFAULT_MESSAGE_BYTES, tls: Tls | None = None) -> grpc.Channel:
-    """Returns a new channel, encrypted with ``tls``; it connects at the first call."""
+    """Returns a new channel, encrypted with ``tls``; it connects at the first call.
+
+    Raises:
+        NotSupportedError: gevent has patched this process, and gRPC is not prepared for that.
+    """
+    _check_gevent()
     options = [
         ("grpc.max_receive_message_length", message_bytes),
         ("grpc.max_send_message_length", message_bytes),
@@ -53,3 +61,14 @@ def open_channel(address: Address, message_bytes: int = DEFAULT_MESSAGE_BYTES, t
     if tls is None:
         return grpc.insecure_channel(address.target, options=options)
     return grpc.secure_channel(address.target, tls.credentials(), options=options)
+
+
+def _check_gevent() -> None:
+    """Refuses to hang: gRPC's threads would wait for greenlets of the thread that they block."""
+    monkey = sys.modules.get("gevent.monkey")
+    is_patched = monkey is not None and any(map(monkey.is_module_patched, ("socket", "threading")))
+    if is_patched and "grpc.experimental.gevent" not in sys.modules:
+        raise NotSupportedError(
+            "gevent has patched this process and gRPC is not prepared for it, so that calls would hang; call "
+            "grpc.experimental.gevent.init_gevent() after gevent.monkey.patch_all() and before shardcall connects"
+        )

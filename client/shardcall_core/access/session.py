@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import ipaddress
 import os
 import re
 import socket
 import sys
 
-from shardcall_core.access.addresses import Address
+from shardcall_core.access.addresses import Address, is_localhost, parse_ip
 from shardcall_core.wire.private_sockets import peer_of, user_folders
 
 UNKNOWN = b"unknown"
@@ -34,7 +33,7 @@ def socket_name(address: Address) -> str:
         path = address.target.removeprefix("unix:")
         path = os.path.realpath(path.removeprefix("//") if path.startswith("//") else path)
         return "unix:" + hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    host = address.host if address.host == "localhost" else ipaddress.ip_address(address.host).compressed
+    host = "localhost" if is_localhost(address.host) else parse_ip(address.host).compressed
     return f"{host}:{address.port}"
 
 

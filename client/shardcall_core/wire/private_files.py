@@ -64,7 +64,7 @@ def write_file(path: StrPath, data: bytes, *, mode: int = 0o600, replace: bool =
         PrivateFileError: other users may write to the folder.
     """
     parent, name = os.path.split(os.path.abspath(path))
-    os.makedirs(parent, mode=0o700, exist_ok=True)
+    make_folders(parent)
     folder = open_guarded_folder(parent)
     try:
         return write_entry(folder, name, data, mode=mode, replace=replace, sync=sync)
@@ -157,7 +157,7 @@ def open_private_folder(path: StrPath) -> int:
         PrivateFileError: it is a symbolic link or no folder, or other users may enter or replace it.
     """
     parent, name = os.path.split(os.path.abspath(path))
-    os.makedirs(parent, mode=0o700, exist_ok=True)
+    make_folders(parent)
     above = open_guarded_folder(parent, allow_sticky=True, contains=path)
     try:
         with suppress(FileExistsError):
@@ -168,6 +168,25 @@ def open_private_folder(path: StrPath) -> int:
     finally:
         os.close(above)
     return _checked(descriptor, str(path), path, "700")
+
+
+def make_folders(path: StrPath) -> None:
+    """Makes a folder and those above it where they are missing, each with mode 0700 whatever the umask.
+
+    Raises:
+        OSError: one cannot be made.
+    """
+    missing = os.path.abspath(path)
+    paths = []
+    while not os.path.isdir(missing):
+        paths.append(missing)
+        missing = os.path.dirname(missing)
+    for folder in reversed(paths):  # `os.makedirs` has the mode for the last one only
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
 
 
 def make_temporary_folder(prefix: str, parent: str | None = None) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from shardcall_core.wire.variables import shadowed
 from shardcall_server.launcher import ensure_environment
+from shardcall_server.process_limits import thread_advice
 from shardcall_server.setting_groups import GROUPS
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, SettingsError
 from shardcall_server.settings_sources import load_settings
@@ -35,6 +36,12 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
         status = run_server(settings, stop_with_stdin=exit_with_stdin)
     except SettingsError as error:
         typer.echo(f"shardcall: {error}", err=True)
+        raise typer.Exit(2) from None
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and "start new thread" not in str(error):
+            raise
+        reason = str(error) or "no memory"
+        typer.echo(f"shardcall: the server could not be started ({reason}); {thread_advice()}", err=True)
         raise typer.Exit(2) from None
     raise typer.Exit(status)
 

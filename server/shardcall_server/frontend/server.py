@@ -25,11 +25,12 @@ from shardcall.v1 import (
     server_info_service_pb2,
     server_info_service_pb2_grpc,
 )
+from shardcall_core.access.addresses import is_loopback
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.wire.token_file import read, user_entry
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
-from shardcall_server.frontend.access.ports import is_loopback, listen, session_names
+from shardcall_server.frontend.access.ports import listen, session_names
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
 from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
 from shardcall_server.frontend.autotune.autotuner import Autotuner

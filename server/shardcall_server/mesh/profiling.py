@@ -11,6 +11,7 @@ import jax
 import structlog
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.private_files import make_folders
 from shardcall_server.compilation.program import Program
 from shardcall_worker.v1 import link_pb2
 
@@ -94,7 +95,7 @@ class Profiler:
 def _move_beside(directory: Path) -> None:
     """Moves the files of one of several processes to the directory of the first process, under other names."""
     beside = Path(directory.parent, *_PROFILE_PATH, directory.name)
-    beside.mkdir(parents=True)
+    make_folders(beside)
     for file in Path(directory, *_PROFILE_PATH).glob("*/*"):
         file.rename(beside / f"{directory.name}{''.join(file.suffixes[-_SUFFIXES[file.suffix] :])}")
 

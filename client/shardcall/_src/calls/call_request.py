@@ -13,7 +13,9 @@ import numpy as np
 from shardcall._src.calls.call_memo import CallMemo, arguments_key, call_key
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, is_pending, snapshot
+from shardcall._src.rpc.status import refusal
 from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_core.call_error import MAX_KERNEL_NAME, kernel_name_refusal
 from shardcall_core.types import arrays, mesh, parameters, specs
 from shardcall_core.types.arguments import bind, caller_name, operand_name
 from shardcall_core.types.arrays import Array, NDArray
@@ -103,6 +105,8 @@ def prepare(
     for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
+    if len(kernel) > MAX_KERNEL_NAME:
+        raise refusal(kernel_name_refusal(kernel), "")
     bound = bind(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
     values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(bound.operands))
     named = partial(caller_name, kernel)

@@ -20,6 +20,7 @@ from shardcall_core.types.errors import ClientClosedError, InvalidParameterError
 from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import shortened
 from shardcall_core.wire.metadata import new_request_id
+from shardcall_core.wire.private_files import make_folders
 
 _TAKE_BACK_S = 2.0
 _MAX_PARTS = 8
@@ -60,7 +61,7 @@ class Profile:
             ShardcallError: of the class that fits.
         """
         request = profile_service_pb2.StartProfileRequest(max_seconds=self._max_seconds)
-        self._directory.mkdir(parents=True, exist_ok=True)  # fails before anything is recorded
+        make_folders(self._directory)  # fails before anything is recorded
         begin, request_id, deadline = self._transport.stubs.profiles.StartProfile, new_request_id(), self._deadline()
         try:
             self._transport.unary(begin, request, deadline, request_id=request_id)
@@ -136,13 +137,13 @@ def _count(messages: Iterator[profile_service_pb2.StopProfileResponse]) -> int:
 def _fresh_folder(directory: Path) -> Path:
     """Makes a folder in which tools look for JAX's profiles."""
     parent = directory / "plugins" / "profile"
-    parent.mkdir(parents=True, exist_ok=True)
+    make_folders(parent)
     name = time.strftime("%Y_%m_%d_%H_%M_%S")
     number = 1
     while True:
         folder = parent / (name if number == 1 else f"{name}_{number}")
         try:
-            folder.mkdir()
+            folder.mkdir(0o700)
         except FileExistsError:
             number += 1
         else:
@@ -176,7 +177,7 @@ def _create(folder: Path, path: str, seen: set[str]) -> BinaryIO:
     seen.add(path)
     target = folder.joinpath(*parts)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(target.parent)
         return target.open("xb")  # follows no link, and opens no existing file
     except (FileExistsError, NotADirectoryError):
         raise ProtocolError(f"the server sent the file {path[:200]!r} of a profile twice") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Protocol
 from xml.etree.ElementTree import Element, tostring
@@ -12,6 +13,7 @@ from shardcall_core.types.blocks import BlockGrid, device_label
 _WIDEST = 110
 _MAX_ROWS = 64
 _MAX_LISTED = 128
+_IN_ASCII = str.maketrans({"─": "-", "│": "|", "×": "x", "…": "...", **dict.fromkeys("┌┬┐├┼┤└┴┘", "+")})
 
 
 class _Printer(Protocol):
@@ -38,6 +40,10 @@ class Drawing(str):
         drawing.grid = grid
         return drawing
 
+    def __str__(self) -> str:
+        """Returns the text, in ASCII if standard output has no other characters."""
+        return printable(super().__str__())
+
     def __getnewargs__(self) -> tuple[str, BlockGrid]:  # type: ignore[override]  # of its own constructor, for pickle
         return self.caption, self.grid
 
@@ -54,6 +60,15 @@ class Drawing(str):
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
         """Prints the lines in IPython instead of the repr of a string."""
         printer.text(str(self))
+
+
+def printable(text: str) -> str:
+    """Returns a text that standard output can print: itself, or its lines and other characters in ASCII."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(_IN_ASCII).encode("ascii", "backslashreplace").decode()
+    return text
 
 
 def element(drawing: Drawing) -> Element:

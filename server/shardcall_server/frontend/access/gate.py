@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.wire.metadata import AUTHORIZATION_KEY
-from shardcall_server.frontend.access.policy import METHODS, Access, check_scope
+from shardcall_server.frontend.access.policy import METHODS, SERVED, SERVICES, Access, check_scope, service_of
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.access.tokens import Tokens
 
@@ -46,6 +46,11 @@ class Gate:
         need = METHODS.get(method)
         if need is Access.PUBLIC:
             return None
+        if need is None and (service := service_of(method)) not in SERVICES:  # of a client of something else
+            raise CallError(
+                Reason.NOT_SUPPORTED,
+                f"this server has no service {shorten(service)!r}; it is a shardcall server and serves {SERVED}",
+            )
         principal = self._identify(metadata)
         if need is None:
             raise CallError(

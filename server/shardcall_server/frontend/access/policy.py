@@ -80,6 +80,19 @@ METHODS: Mapping[str, Scope | Access] = MappingProxyType(
 """The requirement of every method, by the method's full name. Other methods are refused."""
 
 
+def service_of(method: str) -> str:
+    """Returns the name of the service of a method's full name."""
+    return method.removeprefix("/").rpartition("/")[0]
+
+
+SERVICES = frozenset(
+    service for method in METHODS if not (service := service_of(method)).startswith("shardcall_worker.")
+)
+"""The services for clients. That of hosts is at an address of its own."""
+SERVED = ", ".join(sorted(service for service in SERVICES if not service.startswith("grpc.reflection.")))
+"""The names of the services that every server has."""
+
+
 def check_scope(principal: Principal | None, scope: Scope, doing: str = "this method") -> None:
     """Refuses a caller without a scope.
 

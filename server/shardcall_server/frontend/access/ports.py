@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import grpc
 
-from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.addresses import is_localhost, is_loopback, parse_address
 from shardcall_core.access.session import socket_name
 from shardcall_core.wire.private_files import PrivateFileError, open_guarded_folder
 from shardcall_server.frontend.access.certificates import Certificates
@@ -52,16 +52,6 @@ def _bound_addresses(port: int) -> set[_Ip]:
     return {ip for ip, inode in _listening(port) if f"socket:[{inode}]" in inodes}
 
 
-def is_loopback(host: str) -> bool:
-    """Returns whether only programs on this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def listen_for_hosts(server: grpc.Server, settings: Settings) -> str:
     """Binds the addresses at which hosts join, as `listen` does, without a Unix socket."""
     certificates = Certificates(settings) if settings.tls_cert else None
@@ -87,7 +77,7 @@ def listen(server: grpc.Server, settings: Settings) -> str:
 def _listen(
     server: grpc.Server, host: str, port: int, certificates: Certificates | None, option: str = "--port"
 ) -> str:
-    if host != "localhost":
+    if not is_localhost(host):
         return f"{bracket(host)}:{_bind(server, host, port, certificates, option)}"
     port = _bind(server, "127.0.0.1", port, certificates, option)
     if _has_ipv6_loopback():

@@ -47,6 +47,7 @@ class HostedWorker:
         self.devices = hello.devices
         self.started = started
         self.lost: StopRequest | None = None
+        self.last_output = ""  # it is in the log of the agent
         self.relayed = relayed
         self.data_link: DataLink | None = relayed if link is None else None
         self.link: WorkerLink = relayed if link is None else Link(link)

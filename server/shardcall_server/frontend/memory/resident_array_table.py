@@ -76,7 +76,7 @@ class ResidentArrayTable:
         # Guards the table, its leases and their quotas; `on_delete` and `computed` run without it.
         self._lock = lock("the lock of the resident arrays")
         self._ids = itertools.count(1)
-        self._by_handle: dict[bytes, ResidentArray] = {}
+        self._by_handle: dict[tuple[str, bytes], ResidentArray] = {}  # by owner, too: clients choose handles
         self.max_bytes = max_bytes
         self._max_client_bytes = min(max_lease_bytes or max_client_bytes, max_client_bytes or max_lease_bytes)
         self._quota = Quota("the arrays of all leases", MAX_ARRAYS, lambda _: max_bytes(), "max_resident_bytes")
@@ -142,8 +142,8 @@ class ResidentArrayTable:
         """
         check_handle(handle, field)
         with self._changing():
-            resident = self._by_handle.get(handle)
-            if resident is None or resident.owner != owner:
+            resident = self._by_handle.get((owner, handle))
+            if resident is None:
                 raise array_lost(handle, field)
             self._leases.renew(resident.lease)
             return resident
@@ -199,8 +199,8 @@ class ResidentArrayTable:
         for handle in handles:
             check_handle(handle, "handles")
         with self._changing() as gone:
-            named = [self._by_handle[handle] for handle in dict.fromkeys(handles) if handle in self._by_handle]
-            there = [resident for resident in named if resident.owner == owner]
+            named = (self._by_handle.get((owner, handle)) for handle in dict.fromkeys(handles))
+            there = [resident for resident in named if resident is not None]
             self._remove(there)
             gone.extend(there)
         return there
@@ -248,13 +248,13 @@ class ResidentArrayTable:
             raise CallError(
                 Reason.ARRAY_LOST, "the mesh restarted while the array was put there, and it is lost; put it again"
             )
-        if resident.handle in self._by_handle:
+        if (lease.owner, resident.handle) in self._by_handle:
             self._release(lease, reserved)
             gone.append(resident)  # the mesh holds it already and must delete it
             raise CallError(
                 Reason.MALFORMED_REQUEST,
-                "an array on the mesh has one of the result handles already; choose a handle at random for each "
-                "result, and use it once",
+                "an array of this client on the mesh has one of the result handles already; choose a handle at random "
+                "for each result, and use it once",
                 field="result_handles",
             )
         if resident.device_bytes != reserved:
@@ -265,14 +265,14 @@ class ResidentArrayTable:
                 gone.append(resident)
                 raise
         self.device_bytes += resident.device_bytes
-        self._by_handle[resident.handle] = lease.arrays[resident.handle] = resident
+        self._by_handle[lease.owner, resident.handle] = lease.arrays[resident.handle] = resident
         self._leases.renew(lease)
 
     def _remove(self, resident_arrays: Sequence[ResidentArray]) -> None:
         check_held(self._lock)
         for resident in resident_arrays:
             lease = resident.lease
-            del self._by_handle[resident.handle], lease.arrays[resident.handle]
+            del self._by_handle[lease.owner, resident.handle], lease.arrays[resident.handle]
             self.device_bytes -= resident.device_bytes
             self._release(lease, resident.device_bytes)
             self._leases.remove_if_empty(lease)

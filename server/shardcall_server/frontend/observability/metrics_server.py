@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from shardcall_server.frontend.access.ports import is_loopback
+from shardcall_core.access.addresses import is_loopback
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.settings import SettingsError
 

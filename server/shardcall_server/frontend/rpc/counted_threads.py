@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from shardcall_server.process_limits import thread_advice
 from shardcall_server.settings import SettingsError
 
 P = ParamSpec("P")
@@ -39,9 +40,8 @@ class CountedThreads(ThreadPoolExecutor):
                 super().submit(all_started.wait)
         except RuntimeError:
             raise SettingsError(
-                f"the system started {len(self._threads)} of {threads} threads named {name}; raise the limit on "
-                "processes (ulimit -u, TasksMax= of systemd, --pids-limit of a container), or lower "
-                "--max-concurrent-calls"
+                f"the system started {len(self._threads)} of {threads} threads named {name}; {thread_advice()}, or "
+                "lower --max-concurrent-calls"
             ) from None
         finally:
             all_started.set()

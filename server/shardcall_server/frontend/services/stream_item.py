@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from shardcall.v1 import call_stream_pb2
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import MAX_KERNEL_NAME, CallError, Reason, kernel_name_refusal
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.streamed_call import PreparedSlot
@@ -82,6 +82,8 @@ def prepared_call(message: call_stream_pb2.PrepareCall) -> PreparedSlot:
     Raises:
         CallError: the message is too large, or its call is invalid.
     """
+    if len(message.call.kernel) > MAX_KERNEL_NAME:
+        raise kernel_name_refusal(message.call.kernel)
     if message.ByteSize() > _MAX_PREPARED_BYTES:
         raise CallError(
             Reason.MALFORMED_REQUEST,

@@ -57,6 +57,11 @@ class WorkerProcess:
         return self._process.pid
 
     @property
+    def last_output(self) -> str:
+        """The last line that it printed; empty if there is none."""
+        return self._output.last_line
+
+    @property
     def ended(self) -> bool:
         """True once the process has exited."""
         return self._process.poll() is not None

@@ -13,7 +13,7 @@ from dataclasses import replace
 import structlog
 
 from shardcall.v1 import kernel_pb2
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.locks import check_held, rlock
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.rpc.promise import Promise
@@ -43,6 +43,7 @@ LAUNCH_ORDER = 20
 """The order of the launch lock, under which only leaves are taken."""
 
 _ATTACH_BYTES = 64 << 10  # for the messages that attach memory files before a command
+_MAX_SHOWN = 300  # characters of a line
 _OTHERS_S = 0.3  # workers that exit because another exited may be noticed first
 
 
@@ -355,10 +356,16 @@ class MeshSession:
             command.answer.set_exception(error)
         if not self.ready.done():
             self.ready.set_exception(
-                CallError(Reason.MESH_NOT_READY, f"the mesh ended before it was ready: {reason.text}")
+                CallError(Reason.MESH_NOT_READY, f"the mesh ended before it was ready: {reason.text}{self._said()}")
             )
         self.quarantine.isolation.wake()
         return reason
+
+    def _said(self) -> str:
+        """Returns the last line that a worker printed which exited by itself, for messages."""
+        first = self._first_exited or self.connections[0]
+        line = first.worker.last_output if self._stop is None else ""
+        return f"; it said: {shorten(line, _MAX_SHOWN)}" if line else ""
 
     def _find_exit_reason(self, lost: Sequence[Command]) -> ExitReason:
         """Returns the exit reason of the worker that exited first, unless another's explains it."""

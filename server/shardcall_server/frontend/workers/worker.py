@@ -81,6 +81,10 @@ class Worker(Protocol):
     lost: StopRequest | None
 
     @property
+    def last_output(self) -> str:
+        """The last line that it printed; empty if there is none, or it is on another host."""
+
+    @property
     def pid(self) -> int:
         """The process id on its host."""
 
