@@ -63,7 +63,7 @@ def test_ctrl_c_ends_no_copy_before_the_helper_has(copier, monkeypatch):
     assert target.all()
 
 
-def test_a_copy_for_which_no_thread_starts_is_not_made_again_later(copier, monkeypatch):
+def test_a_copy_for_which_no_thread_starts_is_not_repeated_later(copier, monkeypatch):
     def refuse(*arguments):
         raise RuntimeError("can't start new thread")
 
