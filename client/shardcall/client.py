@@ -115,6 +115,7 @@ class Client(KernelMethods[Result[Any]]):
         )
         self._tracer = CallTracer(self._submitter, self._memo)
         self._implicit_gets = ImplicitGets(implicit_get)
+        self._kernels: frozenset[str] | None = None
         self._stop_server: weakref.finalize[..., Client] | None = None
 
     @property
@@ -771,13 +772,13 @@ class Client(KernelMethods[Result[Any]]):
         transformed: Callable[..., Any] = self.jit(function, static=function.static)
         return transformed
 
-    @cached_property
-    def _kernels(self) -> frozenset[str]:
-        with suppress(ShardcallError):
-            return frozenset(kernel.name for kernel in self.kernels(timeout=_HINT_TIMEOUT_S))
-        return frozenset()
-
     def _kernel_names(self) -> Iterable[str]:
+        if (
+            self._kernels is None
+        ):  # no `cached_property`, which takes a lock in Python 3.11 that a fork could leave locked
+            self._kernels = frozenset()
+            with suppress(ShardcallError):
+                self._kernels = frozenset(kernel.name for kernel in self.kernels(timeout=_HINT_TIMEOUT_S))
         return self._kernels
 
     def _copied(self, array: RemoteArray, /) -> None:

@@ -19,7 +19,7 @@ from shardcall._src.local.server_log import ServerLog, for_people
 from shardcall._src.local.server_packages import server_refusal
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import deadline_after
-from shardcall._src.rpc.threads import check_not_exiting
+from shardcall._src.rpc.threads import check_not_exiting, no_thread
 from shardcall.client import Client
 from shardcall.connection import connect
 from shardcall_core.types.errors import InvalidParameterError, ServerUnavailableError
@@ -156,8 +156,13 @@ class ServerProcess:
             threading.Thread(target=target, name=f"shardcall-local-{name}", daemon=True)
             for name, target in (("stdout", self._read_stdout), ("stderr", self._read_stderr))
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:
+            self.process.kill()
+            self.process.wait()
+            raise no_thread(error) from None
         self._owned = True
         begin_anew_in_children(self)
 

@@ -207,6 +207,12 @@ class MemorySettings(BaseModel):
         description="Maximum bytes on the devices of all resident arrays, at most max_device_bytes; 0 is seven "
         "eighths of the memory that the platform reports, or else half of the host's.",
     )
+    max_resident_arrays: int = Field(
+        1 << 18,
+        ge=1,
+        le=1 << 24,
+        description="Maximum number of all resident arrays; one client has at most three quarters of them.",
+    )
     max_resident_bytes_per_lease: int = Field(
         0,
         ge=0,

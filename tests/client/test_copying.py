@@ -61,3 +61,17 @@ def test_ctrl_c_ends_no_copy_before_the_helper_has(copier, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         copier.copy(target, np.ones_like(target))
     assert target.all()
+
+
+def test_a_copy_for_which_no_thread_starts_is_not_repeated_later(copier, monkeypatch):
+    def refuse(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    target = np.zeros(16 * MIB, np.uint8)
+    with monkeypatch.context() as limited:
+        limited.setattr(threading, "_start_new_thread", refuse)
+        copier.copy(target, np.ones_like(target))
+    assert target.all()
+    target[:] = 0
+    copier.copy(np.empty_like(target), np.ones_like(target))
+    assert not target.any()

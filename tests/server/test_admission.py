@@ -106,16 +106,47 @@ def test_a_call_that_arrives_has_no_call_slot():
     with admission.admitted(calls[0], needs_slot=True) as one, admission.admitted(calls[1], needs_slot=True) as two:
         one(False)
         two(False)
-        with admission.admitted(calls[0], needs_slot=True) as three:
+        with admission.admitted(calls[0], needs_slot=True):
             assert admission.call_count == 3
-            with pytest.raises(CallError, match="works on 2 calls"):
-                three(False)
     assert admission.call_count == 0
 
 
-def waiting_task(some: Slots, caller: Any, admitted: list[Any]) -> Task:
+def test_a_call_waits_for_the_slots_of_its_client_and_is_refused_if_that_has_none():
+    admission = Admission(2, 2, 2)
+    first, second = Caller("a"), Caller("a")
+    with ThreadPoolExecutor(1) as pool, ExitStack() as waiting:
+        with admission.admitted(first, needs_slot=True) as one, admission.admitted(first, needs_slot=True) as another:
+            one(False)
+            another(False)
+            waits = pool.submit(waiting.enter_context(admission.admitted(second, needs_slot=True)), False)
+            second.waits.result(60)
+        waits.result(60)
+    with ExitStack() as others:
+        for i in range(2 + RESERVED_SLOTS):
+            others.enter_context(admission.admitted(Caller(str(i)), needs_slot=True))(False)
+        with (
+            pytest.raises(CallError, match="works on 2 calls"),
+            admission.admitted(Caller("last"), needs_slot=True) as refused,
+        ):
+            refused(False)
+    assert admission.call_count == 0
+
+
+def test_other_calls_of_a_connection_do_not_wait_behind_all_of_its_call_stream():
+    some, admitted = slots(per_connection=1), []
+    held: Any = Caller("a")
+    some.acquire(held)
+    for caller, is_streamed in ((Caller("a"), True), (streamed := Caller("a"), True), (read := Caller("a"), False)):
+        waiting_task(some, caller, admitted, is_streamed=is_streamed)
+    for _ in range(2):
+        some.release(held)
+    assert read in admitted
+    assert streamed not in admitted
+
+
+def waiting_task(some: Slots, caller: Any, admitted: list[Any], *, is_streamed: bool = False) -> Task:
     async def stage() -> None:
-        await some.wait(caller)
+        await some.wait(caller, is_streamed=is_streamed)
         admitted.append(caller)
 
     task = Task(stage(), lambda doing: CallError(Reason.CANCELLED, doing), lambda value, error: None)

@@ -14,7 +14,6 @@ from rows import rows
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
-from shardcall_server.frontend.memory import leases, resident_array_table
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
 from shardcall_server.frontend.memory.resident_array_table import (
     Reservation,
@@ -162,19 +161,17 @@ def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, 
     table.array_table.reserve(lease_id, min(nbytes - 1, 20))
 
 
-def test_the_number_of_arrays_is_bounded_by_lease_and_in_all(monkeypatch):
-    assert (leases.MAX_LEASE_ARRAYS, resident_array_table.MAX_ARRAYS) == (4096, 16384)
-    monkeypatch.setattr(leases, "MAX_LEASE_ARRAYS", 3)
-    monkeypatch.setattr(resident_array_table, "MAX_ARRAYS", 5)
-    table = Table()
+def test_the_number_of_arrays_is_bounded_by_lease_and_in_all():
+    table = Table(max_arrays=5)
     ours = [table.put(OURS, 0), table.put(OURS, 0)]
     table.array_table.reserve(OURS, 0)
-    assert "the arrays of this lease are 3" in refusal(table.put, OURS, 0).message
+    assert "the arrays of this lease are 3, and 3 are allowed" in refusal(table.put, OURS, 0).message
     for _ in range(2):
         table.put(THEIRS, 0)
     error = refusal(table.put, THEIRS, 0)
     assert error.reason is Reason.RESIDENT_LIMIT
     assert "the arrays of all leases are 5" in error.message
+    assert "--max-resident-arrays" in error.message
     table.array_table.delete(handles(ours))
     table.put(THEIRS, 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall._src.rpc.deadline import is_timeout, waited_s
+from shardcall._src.rpc.threads import no_thread
 from shardcall_core.types.errors import ClientClosedError, DeadlineExceededError
 from shardcall_core.wire.forks import begin_anew_in_children
 
@@ -82,7 +84,9 @@ class Threads:
         try:
             within = partial(_within, cancellation, None if patience_s is None else time.monotonic(), work)
             submitted = self._pool.submit(contextvars.copy_context().run, within)
-        except RuntimeError:
+        except RuntimeError as error:
+            if not self._closed and not sys.is_finalizing():
+                raise no_thread(error) from None
             raise ClientClosedError("this client is closed; make another with shardcall.aio.connect") from None
         value = asyncio.wrap_future(submitted)
         try:

@@ -53,6 +53,7 @@ SETTINGS = frozenset(
         "max_queued_calls_per_client",
         "max_resident_bytes",
         "max_resident_bytes_per_client",
+        "max_resident_arrays",
         "max_resident_bytes_per_lease",
         "max_segment_bytes",
         "max_streamed_bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -176,7 +177,8 @@ class _ShownMeter(_CountingMeter):
             delay_s = max(self._show_at - time.monotonic(), 0.0)
             self._timer = threading.Timer(delay_s, self._bar.show)
             self._timer.name, self._timer.daemon = "shardcall-progress", True
-            self._timer.start()
+            with contextlib.suppress(RuntimeError):  # no thread can be started: there is no bar
+                self._timer.start()
 
     def add(self, count_bytes: int) -> None:
         super().add(count_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
@@ -28,17 +27,15 @@ class Cancellation:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the next two; nothing is cancelled under it
+        # Without a lock, which a fork could leave locked: `cancel` finds a call here, or `watch` that it was called.
         self._watched: list[SupportsCancel] = []
         self._cancelled = False
         self._token: Token[Cancellation | None] | None = None
 
     def cancel(self) -> None:
         """Cancels the RPCs in flight; may be called again."""
-        with self._lock:
-            self._cancelled = True
-            watched, self._watched = self._watched, []
-        for call in watched:
+        self._cancelled = True
+        for call in list(self._watched):
             call.cancel()
 
     @property
@@ -61,12 +58,10 @@ class Cancellation:
         Raises:
             CallCancelledError: after `cancel`; the call is cancelled too.
         """
-        with self._lock:
-            if not self._cancelled:
-                self._watched.append(call)
-                return
-        call.cancel()
-        self.check()
+        self._watched.append(call)
+        if self._cancelled:
+            call.cancel()
+            self.check()
 
     def __enter__(self) -> Self:
         self._token = _current.set(self)

@@ -41,7 +41,8 @@ class Copier:
         with InterruptHandler():  # the target may be reused after Ctrl-C, so the helper must be done by then
             try:
                 half = helper.submit(np.copyto, target[second], source[second])
-            except RuntimeError:  # closed meanwhile
+            except RuntimeError:  # closed meanwhile, or no thread can be started
+                self._drop(helper)
                 np.copyto(target, source)
                 return
             try:
@@ -60,6 +61,13 @@ class Copier:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
+
+    def _drop(self, helper: ThreadPoolExecutor) -> None:
+        """Removes a pool that could start no thread: it would copy when it can, when the target has other values."""
+        helper.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            if self._pool is helper:
+                self._pool = None
 
     def _helper(self) -> ThreadPoolExecutor | None:
         with self._lock:

@@ -53,6 +53,7 @@ class HostResources:
             settings.lease_s,
             self._delete,
             max_client_bytes=settings.max_resident_bytes_per_client,
+            max_arrays=settings.max_resident_arrays,
         )
         self.buffer_allocator = BufferAllocator(self.arena, self.segments)
         self._lease_timer = LeaseTimer(self.array_table)

@@ -14,13 +14,6 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.rpc.promise import Promise
 
-MAX_LEASE_ARRAYS = 1 << 12
-"""As many descriptions fit into one message, unless the mesh has many axes with long names."""
-
-MAX_ARRAYS = 1 << 14
-"""Even an array of 0 bytes takes 20 KiB of the server's memory, and a client may have many leases."""
-
-MAX_CLIENT_ARRAYS = MAX_ARRAYS * 3 // 4
 _LEASE_ID_BYTES = range(16, 65)
 
 
@@ -113,9 +106,13 @@ class Quota:
         if self.arrays >= self._max_arrays:
             raise CallError(
                 Reason.RESIDENT_LIMIT,
-                f"{self._whose} are {self.arrays}, the maximum number of resident arrays; delete some that are not "
-                "needed",
-                metadata={"limit": "arrays", "held_arrays": str(self.arrays), "limit_arrays": str(self._max_arrays)},
+                f"{self._whose} are {self.arrays}, and {self._max_arrays} are allowed; delete arrays that are not "
+                "needed, or start the server with a larger --max-resident-arrays",
+                metadata={
+                    "limit": "max_resident_arrays",
+                    "held_arrays": str(self.arrays),
+                    "limit_arrays": str(self._max_arrays),
+                },
             )
         limit_bytes = self._limit_bytes(self)
         if self.nbytes + nbytes > limit_bytes:
@@ -166,6 +163,8 @@ class LeaseTable:
 
     Args:
         lease_s: the duration of a lease after its last renewal.
+        max_arrays: the limit of one client in arrays: of all leases of one owner, or of one lease without
+            authentication.
         max_bytes: the limit of one lease in bytes on the devices; 0 for the limit of its client.
         clock: a monotonic clock, in seconds.
         max_client_bytes: the limit of one client: of all leases of one owner, or of one lease without authentication;
@@ -177,6 +176,7 @@ class LeaseTable:
     def __init__(
         self,
         lease_s: float,
+        max_arrays: int,
         max_bytes: int,
         clock: Callable[[], float],
         max_client_bytes: float,
@@ -186,6 +186,7 @@ class LeaseTable:
         self._left_bytes = left_bytes
         self._describe_others = describe_others
         self.lease_s = lease_s
+        self._max_arrays = max_arrays
         self._max_bytes = max_bytes
         self._max_client_bytes = max_client_bytes
         self._clients: dict[str, Quota] = {}  # of principals: as many as there are tokens
@@ -209,9 +210,9 @@ class LeaseTable:
         if key not in self._leases:
             whose, max_bytes = "the arrays of this lease", self._max_bytes
             if max_bytes or owner:
-                quota = Quota(whose, MAX_LEASE_ARRAYS, lambda _: max_bytes or math.inf, "max_resident_bytes_per_lease")
+                quota = Quota(whose, self._max_arrays, lambda _: max_bytes or math.inf, "max_resident_bytes_per_lease")
             else:
-                quota = self._client_quota(whose, MAX_LEASE_ARRAYS)
+                quota = self._client_quota(whose)
             self._leases[key] = ArrayLease(owner, lease_id, quota, self._client(owner))
         lease = self._leases[key]
         self.renew(lease)
@@ -220,13 +221,13 @@ class LeaseTable:
     def _client(self, owner: str) -> Quota | None:
         if owner and owner not in self._clients:
             whose = f"the arrays of {shorten(owner)}, through all of its connections,"
-            self._clients[owner] = self._client_quota(whose, MAX_CLIENT_ARRAYS)
+            self._clients[owner] = self._client_quota(whose)
         return self._clients.get(owner)
 
-    def _client_quota(self, whose: str, max_arrays: int) -> Quota:
+    def _client_quota(self, whose: str) -> Quota:
         if max_bytes := self._max_client_bytes:
-            return Quota(whose, max_arrays, lambda _: max_bytes, "max_resident_bytes_per_client")
-        return Quota(whose, max_arrays, self._left_bytes, "max_resident_bytes", self._describe_others)
+            return Quota(whose, self._max_arrays, lambda _: max_bytes, "max_resident_bytes_per_client")
+        return Quota(whose, self._max_arrays, self._left_bytes, "max_resident_bytes", self._describe_others)
 
     def renew(self, lease: ArrayLease) -> None:
         """Restarts the duration of a lease in the table."""

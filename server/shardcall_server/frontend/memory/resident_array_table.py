@@ -21,7 +21,6 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.memory.leases import (
-    MAX_ARRAYS,
     ArrayLease,
     LeaseTable,
     Quota,
@@ -58,6 +57,7 @@ class ResidentArrayTable:
         clock: a monotonic clock, in seconds.
         max_client_bytes: the limit of one client; 0 for three quarters of the bytes that others leave of
             ``max_bytes``, so that some remain for the next client.
+        max_arrays: the total number of arrays, of which one client has at most three quarters.
 
     Attributes:
         device_bytes: the bytes of all arrays on the devices.
@@ -71,6 +71,7 @@ class ResidentArrayTable:
         on_delete: Callable[[Sequence[ResidentArray]], None],
         clock: Callable[[], float] = time.monotonic,
         max_client_bytes: float = math.inf,
+        max_arrays: int = 1 << 18,
     ) -> None:
         self._on_delete = on_delete
         # Guards the table, its leases and their quotas; `on_delete` and `computed` run without it.
@@ -79,8 +80,10 @@ class ResidentArrayTable:
         self._by_handle: dict[tuple[str, bytes], ResidentArray] = {}  # by owner, too: clients choose handles
         self.max_bytes = max_bytes
         self._max_client_bytes = min(max_lease_bytes or max_client_bytes, max_client_bytes or max_lease_bytes)
-        self._quota = Quota("the arrays of all leases", MAX_ARRAYS, lambda _: max_bytes(), "max_resident_bytes")
-        self._leases = LeaseTable(lease_s, max_lease_bytes, clock, max_client_bytes, self._left_bytes, self._held)
+        self._quota = Quota("the arrays of all leases", max_arrays, lambda _: max_bytes(), "max_resident_bytes")
+        self._leases = LeaseTable(
+            lease_s, client_share(max_arrays), max_lease_bytes, clock, max_client_bytes, self._left_bytes, self._held
+        )
         self.device_bytes = 0
         self._past_epochs: deque[int] = deque(maxlen=_MAX_PAST_EPOCHS)
 

@@ -20,7 +20,10 @@ CONTROL_SLOTS = 32
 """Slots for RPCs that do not work on arrays; these are admitted even if every call slot is taken."""
 
 Advance = Callable[[bool], None]
-"""Ends a call's arrival. If no call slot is free, the call waits if the argument is True and is refused otherwise."""
+"""Ends a call's arrival.
+
+If no call slot is free, the call waits if the argument is True, or if its client has slots, and is refused otherwise.
+"""
 
 
 @dataclass(eq=False)
@@ -62,7 +65,8 @@ class Slots:
         self._per_connection = per_connection
         self._by_owner: dict[str, int] = {}
         self._by_connection: dict[tuple[str, str], int] = {}
-        self._waiting: OrderedDict[tuple[str, str], deque[_SlotWaiter]] = OrderedDict()  # by connection
+        # By connection, and there those of call streams apart: others do not wait behind all of them.
+        self._waiting: OrderedDict[tuple[str, str, bool], deque[_SlotWaiter]] = OrderedDict()
         self._lock = lock("the lock of call slots")  # guards the counts and those who wait; no call continues under it
         self.taken = 0
         self.capacity = total + RESERVED_SLOTS
@@ -86,8 +90,17 @@ class Slots:
                 raise refusal
             self._count(call, 1)
 
-    async def wait(self, call: ServerCall) -> None:
+    def are_held_by_client(self, call: ServerCall) -> bool:
+        """Returns whether other calls of a call's client have slots, so that it may wait for these to end."""
+        with self._lock:
+            return bool(self._by_owner.get(call.owner))
+
+    async def wait(self, call: ServerCall, *, is_streamed: bool = False) -> None:
         """Acquires a slot, in order of arrival; the calls of other connections may overtake.
+
+        Args:
+            call: the call.
+            is_streamed: whether it is one of a call stream; those and others of a connection overtake each other, too.
 
         Raises:
             CallError: the deadline passed or the caller left.
@@ -96,7 +109,7 @@ class Slots:
             if self._refusal(call) is None:
                 self._count(call, 1)
                 return
-            key, waiter = (call.owner, call.connection), _SlotWaiter(call, Promise())
+            key, waiter = (call.owner, call.connection, is_streamed), _SlotWaiter(call, Promise())
             self._waiting.setdefault(key, deque()).append(waiter)
         try:
             await call.wait(waiter.admitted, "waiting for a call slot")
@@ -218,7 +231,7 @@ class Admission:
 
             def advance(wait: bool) -> None:
                 if needs_slot:
-                    if wait:
+                    if wait or self.calls.are_held_by_client(call):
                         call.run(self.calls.wait(call))
                     else:
                         self.calls.acquire(call)

@@ -142,7 +142,8 @@ class ArrayServicer:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
                 f"the descriptions of the {len(arrays)} arrays have {exact(nbytes)}, and a message at "
-                f"most {exact(limit)}; describe one array at a time, delete some, or use shorter names of mesh axes",
+                f"most {exact(limit)}; describe one array at a time, delete some, use shorter names of mesh axes, or "
+                "start the server with a larger --max-message-bytes",
                 field="lease_id",
             )
         return response

@@ -132,12 +132,12 @@ async def run_streamed(
                 has_slot = False  # other clients of the principal need it while this one does not read
                 slots.release(call)
                 await reserved
-                await slots.wait(call)
+                await slots.wait(call, is_streamed=True)
                 has_slot = True
 
         while True:
             deletion = arrays.next_deletion(number)
-            await slots.wait(call)
+            await slots.wait(call, is_streamed=True)
             has_slot = True
             try:
                 response, ready = await services.runner.run(call, request, inline, launched, reserve_results)
