@@ -16,7 +16,9 @@ import numpy as np
 from shardcall_core.functions.elementwise import COMPARISONS
 from shardcall_core.functions.table import FUNCTIONS
 
-ELEMENT_TYPES = "element types that the service does not have: object, text, time, long double, structured"
+ELEMENT_TYPES = (
+    "element types that the service does not have: object, text, time, long double, structured, swapped bytes"
+)
 SUBCLASSES = "subclasses of ndarray and objects with __array_ufunc__, __array_function__ or __array_wrap__"
 WARNINGS = "floating-point warnings: under errstate(…='raise') or where a warning is expected"
 SUBNORMAL = "arithmetic on subnormal numbers"
@@ -103,7 +105,7 @@ def check_dtype(dtype: Any) -> None:
         type_ = np.dtype(dtype)
     except TypeError:
         return
-    if type_.kind in "OSUTMmV" or type_.char in "gG":
+    if type_.kind in "OSUTMmV" or type_.char in "gG" or not type_.isnative:
         raise OutOfScopeError(ELEMENT_TYPES)
 
 
