@@ -23,6 +23,7 @@ _FAMILIES = (
 MISSING = (
     *(
         "mode is a function",
+        "values is of complex",
         "does not run on the mesh",
         "has no attribute",
         "does not change arrays on the mesh",
@@ -48,6 +49,7 @@ _SIGNATURES = (
     "results are new arrays",
     "has no parameter",
     "method=None is not",
+    "positional-only arg",
 )
 _OF_VALUES = (
     *("Singular matrix", "not positive definite", "did not converge", "is out of bounds for", "out of bounds for size"),
@@ -60,7 +62,7 @@ _OF_VALUES = (
 _BOTH = "both refuse, and NumPy by another class, "
 
 DIVERGENCES: Mapping[str, str] = {
-    r"\bdiff\(\w+, (n=)?0, (axis=)?None\)": "NumPy looks at no axis of a difference of order 0",
+    r"\bdiff\(\w+, (n=)?(numpy.int64\()?0\)?, (axis=)?None\)": "NumPy looks at no axis of a difference of order 0",
     r"\| \w+Error: ((tuple|list|list assignment) )?index .*out of (range|bounds).* \| \w+Error": _BOTH
     + "since its code looks up an axis or an element that there is not",
     r"\| (Type|Attribute)Error: (tri\(\) missing|'\w+' object (has no attr|cannot be interp)).* \| \w+Error": _BOTH
@@ -82,7 +84,7 @@ DIVERGENCES: Mapping[str, str] = {
     r"must match exactly.* \| TypeError": _BOTH + "where two arguments are invalid",
     r"np.unravel_index\(.*dimensions are too large.* \| TypeError": _BOTH + "where two arguments are invalid",
     r"np.take_along_axis\(.*AxisError.* \| IndexError": _BOTH + "where two arguments are invalid",
-    r"order must be one of.* \| UFuncTypeError": _BOTH + "where two arguments are invalid",
+    r"order must be one of.* \| (UFunc)?TypeError": _BOTH + "where two arguments are invalid",
     r"\| TypeError: .*real numbers.* \| ValueError: q must": _BOTH + "where two arguments are invalid",
     r"(\] = |\.fill\().*only 0-dimensional arrays can.* \| ValueError": _BOTH + "of an element that is to be an array",
     r"fftshift\(.*\| ValueError: not enough values to unpack": "an array without axes has nothing to shift",
@@ -113,6 +115,16 @@ DIVERGENCES: Mapping[str, str] = {
     r"ndimage\.\w+\(.*weights.ndim .* \| \w+\[(\d+, )*0": "SciPy looks at no axes of an array without elements",
     r"ndimage\.\w+\(.*float16; convert": "numbers of float16 are refused, also none of them",
     r"(mean|std|var)\(.*where=.*x has 0 axes": "NumPy looks at no axis of averages with where",
+    r"np.piecewise\(.*1 conditions and": "numbers that are no arrays are one condition",
+    r"1e\d+.*casting='unsafe'.*\| OverflowError": "NumPy converts a number that the type does not hold, to anything",
+    r"casting='(equiv|no)'.*\| bool\[.*\| UFuncTypeError": "NumPy compares with numbers of Python without a conversion",
+    r"broadcast_arrays\(.*subok=.*truth value": "subok has no effect, whatever it is",
+    r"nan(percentile|quantile)\(.*\| float(16|32)\[.*\| float64\[": "NumPy's type depends on values",
+    r"np.piecewise\(.*(a condition is of shape|boolean index did not match)": "a condition broadcasts to the array",
+    r"must not contain infs or NaNs.* \| \w*TypeError": _BOTH + "where two arguments are invalid",
+    r"unstack\(.*axis=None": _BOTH + "since an axis is an integer",
+    r"did not return an iterable": "NumPy's dispatcher takes a number for an array",
+    r"np.bincount\(.*\| int64\[.*\| float64\[": "NumPy does not look at the weights of no integers",
     r"np.piecewise\(.*inhomogeneous": "a condition broadcasts to the array",
     r"np.piecewise\(.*\w\[.*does not take bool": "functions are computed for all elements, as documented",
     r"np.convolve\(.*a cannot be empty \| \w+\[\d+, ": "convolve works along an axis of arrays of more axes, too",

@@ -223,7 +223,7 @@ class _Drawing:
         for parameter in parameters:
             passing = parameter.kind
             if passing is inspect.Parameter.VAR_POSITIONAL:
-                texts += self._further(name, first)
+                texts += self._further(name, first) if is_positional else []
                 continue
             if passing is inspect.Parameter.VAR_KEYWORD:
                 for keyword in _KEYWORDS_OF.get(name, ()):

@@ -142,6 +142,11 @@ def test_numbers_of_even_logarithms(put, server):
             client.xp.logspace([0, 1], 2, axis=5)
 
 
+def test_no_arrays_are_joined(server):
+    with sc.connect(server.address) as client, pytest.raises(ValueError, match="array"):
+        client.xp.hstack([])
+
+
 def test_keywords_in_a_traced_function(put, server):
     def computed(x):
         return (

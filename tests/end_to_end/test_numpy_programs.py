@@ -51,7 +51,11 @@ MENDED = (
     *("np.linalg.pinv(f[:2], hermitian=True)", "np.linalg.matrix_rank(f[:2], hermitian=True)"),
     *("np.histogram_bin_edges(x, [0, 1], weights=2)", "np.put_along_axis(+e, e, f[:0, :0].reshape(1, 0), -1)"),
     *("np.corrcoef(e[:, None] * 1j)", "np.cov(f[:0], z)", "np.copyto(+x, 2**40, casting='unsafe')"),
-    *("np.copyto(z, z, where=m)", "np.copyto(+f, 2j, casting='unsafe')"),
+    *(
+        "np.copyto(x, x, where=f[0, 0] > 9)",
+        "np.copyto(z, z, where=m)",
+        "np.copyto(+f, 2j, casting='unsafe')",
+    ),
     *("np.bitwise_or.at(+x, [], 1)", "np.piecewise(+x, [m], [1e300])"),
     *(
         "np.insert(x, slice(1, 2), f[:1, :1].reshape(1, 1, 1))",

@@ -13,6 +13,8 @@ from numpy_suite.service import NAMES, SERVICE
 
 import shardcall as sc
 
+_SUBJECTS = {name.rpartition(".")[2] for name in NAMES}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers of NumPy's tests."""
@@ -24,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[pytest.Item] | None:
     """Leaves out classes of which every case is long, where no long one is wanted: to collect them takes seconds."""
     short = collector.config.getoption("markexpr") == "not long"
-    return [] if short and isinstance(collector, pytest.Module) and _subject(name) not in NAMES else None
+    return [] if short and isinstance(collector, pytest.Module) and _subject(name) not in _SUBJECTS else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are chosen by their markers
@@ -33,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     taken: set[str] = set()
     for item in sorted(_items_of_suite(items), key=lambda item: item.location):
         subject = _subject(item.cls.__name__) if item.cls else ""
-        if subject in taken or subject not in NAMES or scope.is_about_methods(item.function):
+        if subject in taken or subject not in _SUBJECTS:
             item.add_marker(pytest.mark.long)
         else:
             taken.add(subject)

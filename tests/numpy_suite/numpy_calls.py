@@ -1,156 +1,237 @@
-"""NumPy's arguments as those of the client's methods."""
+"""Calls of NumPy's functions, with the first of their arrays on the mesh."""
 
 from __future__ import annotations
 
 import inspect
-import string
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from end_to_end.numpy_names import CHANGING
 from numpy_suite import scope
 from numpy_suite.scope import OutOfScopeError
 
 import shardcall as sc
 from shardcall import P
 
+METHODS = ("reduce", "accumulate", "reduceat", "outer", "at")
+"""The methods of ufuncs."""
 
-@dataclass
+_SEQUENCES = frozenset(("arrays", "tup", "arys", "condlist", "multi_index", "sample"))
+"""First parameters that are sequences of arrays."""
+
+_OTHERS = (str, bytes, type, np.dtype, slice, dict, type(None), type(Ellipsis))
+"""Classes of arguments that are no arrays."""
+
+
+@dataclass(frozen=True)
 class Call:
-    """A call of a client's method.
+    """A call of a function, or of a method of a ufunc.
 
     Attributes:
-        operands: the arrays, in the method's order.
-        keywords: the rest.
-        finish: converts the client's result to NumPy's.
-        result_type: that of NumPy's own result; None where it is not known.
+        name: of the function, such as ``linalg.inv`` or ``add.reduce``.
+        function: NumPy's.
+        args: its arguments by position.
+        keywords: its arguments by name.
+        parameters: the name of each argument by position; empty where it has none.
+        changes: whether it changes its first argument.
     """
 
-    operands: Sequence[Any]
-    keywords: dict[str, Any] = field(default_factory=dict)
-    finish: Callable[[Any], Any] = lambda array: array
-    result_type: np.dtype | None = None
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    parameters: tuple[str, ...]
+    changes: bool
 
-    def named(self, array: np.ndarray) -> np.ndarray:
-        """A result as NumPy calls its type: C's ``long`` and ``long long`` are two names of one, and equal."""
-        return array.view(self.result_type) if array.dtype == self.result_type else array
+    @property
+    def operands(self) -> list[Any]:
+        """The arguments that are arrays or may stand for them, the first one of the function among them."""
+        return [value for name, value, is_first in self._arguments() if is_first or _is_operand(name, value)]
+
+    @property
+    def main(self) -> Any:
+        """The array that is put on the mesh: the first one, or the first list; None where there are only numbers."""
+        for name, value, is_first in self._arguments():
+            if is_first and name in _SEQUENCES and isinstance(value, list | tuple):
+                items = [item for item in _leaves(value) if _has_axes(item)] or [
+                    item for item in value if _is_list(item)
+                ]
+                if items:
+                    return items[0]
+            elif (type(value) is np.ndarray and value.ndim) or (is_first and _is_list(value)):
+                return value
+        return None
+
+    @property
+    def targets(self) -> list[np.ndarray]:
+        """The arrays of this process that the call writes to."""
+        out = self.argument("out")
+        targets = [*(out if isinstance(out, tuple) else (out,)), self._first if self.changes else None]
+        return [target for target in targets if isinstance(target, np.ndarray)]
+
+    @property
+    def form(self) -> tuple[Hashable, list[tuple[int, ...]]]:
+        """What the program of the call depends on, except the shapes of operands, and these."""
+        arrays, others = [], [self.name]
+        for name, value, is_first in self._arguments():
+            if is_first or _is_operand(name, value):
+                try:
+                    arrays.append(np.asarray(value))
+                except Exception:  # noqa: BLE001  # the service is to refuse it
+                    others.append(repr(value))
+            else:
+                others.append(f"{name}={value!r}")
+        return (*others, *((item.dtype, item.ndim) for item in arrays)), [item.shape for item in arrays]
+
+    def argument(self, name: str) -> Any:
+        """Returns an argument by its name; None where it is left out."""
+        by_position = dict(zip(self.parameters, self.args, strict=False))
+        return self.keywords.get(name, by_position.get(name))
+
+    def expected(self) -> Any:
+        """Returns NumPy's result, computed from copies of the arrays that the call changes."""
+        copies: dict[int, Any] = {id(target): target.copy() for target in self.targets}
+        return self._with(copies)
+
+    def run(self, client: sc.Client) -> Any:
+        """Returns the service's result, of the first array on the mesh."""
+        main = self.main
+        if main is None:
+            function: Any = client.xp
+            for part in self.name.split("."):
+                function = getattr(function, part)
+            return function(*self.args, **self.keywords)
+        on_mesh = client.put(np.asarray(main), **_placement(np.shape(main)))
+        result = self._with({id(main): on_mesh}, self.argument("out"))
+        if self.changes and self._first is main:
+            main[...] = on_mesh.get()
+        return result
+
+    def _with(self, others: Mapping[int, Any], out: Any = None) -> Any:
+        """Calls the function with other arrays in place of some, by their identity.
+
+        Args:
+            others: the arrays, by the identities of those that they replace.
+            out: the argument of that name, if it is to stay.
+        """
+        names = [*self.parameters, *[""] * len(self.args)]
+        args = [
+            value if name == "out" and out is not None else _exchanged(value, others)
+            for name, value in zip(names, self.args, strict=False)
+        ]
+        keywords = {
+            name: value if name == "out" and out is not None else _exchanged(value, others)
+            for name, value in self.keywords.items()
+        }
+        return self.function(*args, **keywords)
+
+    @property
+    def _first(self) -> Any:
+        return self.args[0] if self.args else next(iter(self.keywords.values()), None)
+
+    def _arguments(self) -> Iterator[tuple[str, Any, bool]]:
+        """Yields the name and the value of each argument but ``out``, and whether it is the first one."""
+        names = [*self.parameters, *[""] * (len(self.args) - len(self.parameters))]
+        for index, (name, value) in enumerate([*zip(names, self.args, strict=False), *self.keywords.items()]):
+            if name != "out":
+                is_array = not callable(value) and not (self.name == "einsum" and isinstance(value, str))
+                yield name, value, index == 0 and is_array
 
 
-_OPERANDS = {"convolve": ("a", "v"), "where": ("condition", "x", "y"), "clip": ("a", "a_min", "a_max")}
-_LETTERS = string.ascii_uppercase + string.ascii_lowercase
-_RENAMED = {"a_min": "min", "a_max": "max"}
-
-
-def bind_ufunc(ufunc: np.ufunc, name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Call:
-    """Returns the client's call for a ufunc's call.
+def call_of(name: str, function: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Call:
+    """Returns a call.
 
     Raises:
-        OutOfScopeError: for keywords that the service does not have.
+        OutOfScopeError: for arguments that Python itself refuses, and those about memory.
     """
-    if len(args) < ufunc.nin:
-        raise OutOfScopeError(scope.REFUSED)
-    out = tuple(args[ufunc.nin :]) or keywords.get("out")
-    if out is not None:
-        raise OutOfScopeError(scope.rule_of_out(out, args[: ufunc.nin]))
-    defaults = {"out": None, "where": True, "casting": "same_kind", "order": "K", "subok": True, "dtype": None}
-    if any(word not in defaults or value is not defaults[word] for word, value in keywords.items()):
-        raise OutOfScopeError(scope.UFUNC_KEYWORDS)
-    return Call(args[: ufunc.nin], finish=_scalar)
+    method = name.rpartition(".")[2]
+    if isinstance(function, np.ufunc):
+        if len(args) < function.nin:
+            raise OutOfScopeError(scope.REFUSED)
+        parameters = (*(f"x{i}" for i in range(1, function.nin + 1)), "out")
+        out = args[function.nin :]
+        if out:  # by position, one for each result
+            args, keywords = args[: function.nin], {**keywords, "out": out}
+    else:
+        signature = inspect.signature(function)
+        try:
+            bound = signature.bind(*args, **keywords)
+        except TypeError:
+            raise OutOfScopeError(scope.REFUSED) from None
+        named = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_POSITIONAL]
+        has_further = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in signature.parameters.values())
+        parameters = () if has_further else tuple(named)
+        if any(isinstance(value, Iterator) for value in bound.arguments.values()):
+            raise OutOfScopeError(scope.ITERATORS)
+    if not isinstance(keywords.get("optimize", False), bool | str):
+        raise OutOfScopeError(scope.PATHS)
+    call = Call(name, function, args, keywords, parameters, method == "at" or name in CHANGING)
+    scope.check_memory(call.argument("order"), call.argument("subok"), call.targets, call.operands)
+    return call
 
 
-def bind_function(
-    function: Callable[..., Any], name: str, args: Sequence[Any], keywords: Mapping[str, Any], method: Any
-) -> Call:
-    """Returns the client's call for a function's call.
-
-    Raises:
-        OutOfScopeError: for arguments that the service does not have.
-    """
-    if name == "where" and len(args) == 1:
-        raise OutOfScopeError(scope.OTHER_FORMS)
-    try:
-        bound = inspect.signature(function).bind(*args, **keywords).arguments
-    except TypeError:
-        raise OutOfScopeError(scope.REFUSED) from None
-    passed = {word: value for word, value in bound.items() if value is not np._NoValue}
-    if (out := passed.pop("out", None)) is not None:
-        raise OutOfScopeError(scope.rule_of_out(out, args))
-    passed |= passed.pop("kwargs", {})
-    if passed.pop("order", "K") not in ("K", "C") or passed.pop("subok", False):
-        raise OutOfScopeError(scope.VIEWS)
-    if name == "einsum":
-        return _einsum(passed)
-    first, second = ("a_min" in passed, "a_max" in passed), {"min", "max"} & set(passed)
-    if name == "clip" and (first[0] != first[1] or (first[0] and second)):
-        raise OutOfScopeError(scope.REFUSED)
-    names = _OPERANDS.get(name, (next(iter(inspect.signature(function).parameters)),))
-    operands = [passed.pop(word, passed.pop(_RENAMED.get(word, word), None)) for word in names]
-    operands += passed.pop("varargs", ())
-    allowed = set(inspect.signature(method).parameters)
-    defaults = {word: item.default for word, item in inspect.signature(function).parameters.items()}
-    passed = {word: value for word, value in passed.items() if word in allowed or value is not defaults.get(word)}
-    if not allowed.issuperset(passed):
-        raise OutOfScopeError(scope.KEYWORDS)
-    if "dtype" in passed:
-        scope.check_dtype(passed["dtype"])
-    reduces = "keepdims" in allowed
-    return Call(operands, passed, _scalar if reduces else lambda array: array)
+def finished(result: Any, expected: Any) -> Any:
+    """Returns a result in this process, of the classes that NumPy's has: a number where it has one."""
+    if isinstance(result, tuple) and isinstance(expected, tuple) and len(result) == len(expected):
+        items = map(finished, result, expected)
+        return type(expected)(*items) if hasattr(expected, "_fields") else tuple(items)
+    if isinstance(result, list) and isinstance(expected, list) and len(result) == len(expected):
+        return [*map(finished, result, expected)]
+    if isinstance(result, tuple | list):
+        return type(result)(finished(item, None) for item in result) if type(result) in (tuple, list) else result
+    if not isinstance(result, sc.RemoteArray):
+        return result
+    array = result.get()
+    dtype = getattr(expected, "dtype", None)
+    if dtype is not None and array.dtype == dtype:
+        array = array.view(dtype)  # C's long and long long are two names of one type, and equal
+    if isinstance(expected, bool | int | float | complex) and not isinstance(expected, np.generic) and not array.ndim:
+        return type(expected)(array[()])
+    return array[()] if isinstance(expected, np.generic) or expected is None else array
 
 
-def _einsum(passed: dict[str, Any]) -> Call:
-    operands = list(passed.pop("operands", ()))
-    if not isinstance(passed.pop("optimize", False), bool | str):
-        raise OutOfScopeError(scope.KEYWORDS)
-    dtype = passed.pop("dtype", None)
-    if passed.pop("casting", "safe") not in ("safe", "unsafe"):
-        raise OutOfScopeError(scope.UFUNC_KEYWORDS)
-    if len(operands) < 2 or passed:
-        raise OutOfScopeError(scope.REFUSED)
-    if not isinstance(operands[0], str):
-        operands = _with_subscripts(operands)
-    if dtype is not None:
-        scope.check_dtype(dtype)
-        types = [np.asarray(operand).dtype for operand in operands[1:]]
-        if not all(np.can_cast(item, dtype) for item in types):
-            raise OutOfScopeError(scope.UFUNC_KEYWORDS)
-        passed["preferred_element_type"] = dtype
-    return Call(operands, passed, _scalar)
-
-
-def _with_subscripts(passed: Sequence[Any]) -> list[Any]:
-    """The operands of a sum whose labels are lists of integers, after its subscripts."""
-    arrays, labels = list(passed[: len(passed) // 2 * 2 : 2]), list(passed[1::2])
-    result = passed[-1] if len(passed) % 2 else None
-    texts = [_text(of) for of in labels]
-    return [",".join(texts) + ("" if result is None else f"->{_text(result)}"), *arrays]
-
-
-def _text(labels: Any) -> str:
-    try:
-        return "".join("..." if label is Ellipsis else _LETTERS[range(len(_LETTERS)).index(label)] for label in labels)
-    except (TypeError, ValueError):
-        raise OutOfScopeError(scope.REFUSED) from None
-
-
-def _scalar(array: np.ndarray) -> Any:
-    return array[()]
-
-
-def placement(operands: Sequence[Any], options: frozenset[str]) -> dict[str, Any]:
-    """Returns the mesh over which a call is sharded, and its spec.
+def _placement(shape: tuple[int, ...]) -> dict[str, Any]:
+    """Returns the mesh over which an array is sharded, and its spec.
 
     Matrices are sharded along both axes, over 2 and 4 devices; vectors over 8, or over 3 where they have fewer rows:
     most sizes of NumPy's tests divide by neither.
     """
-    shape = _shape(operands[0]) if operands else ()
     if len(shape) >= 2:
-        return {"mesh": sc.Mesh(a=2, b=4), **({"spec": P("a", "b")} if "spec" in options else {})}
+        return {"mesh": sc.Mesh(a=2, b=4), "spec": P("a", "b")}
     return {"mesh": sc.Mesh(x=8 if shape and shape[0] >= 8 else 3)}
 
 
-def _shape(operand: Any) -> tuple[int, ...]:
+def _exchanged(value: Any, others: Mapping[int, Any]) -> Any:
+    if id(value) in others:
+        return others[id(value)]
+    if type(value) in (list, tuple):
+        return type(value)(_exchanged(item, others) for item in value)
+    return value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) and _has_axes(value)
+
+
+def _has_axes(operand: Any) -> bool:
     try:
-        return np.shape(operand)
+        return not isinstance(operand, _OTHERS) and np.ndim(operand) > 0
     except Exception:  # noqa: BLE001  # what is no array is for the client to refuse
-        return ()
+        return False
+
+
+def _is_operand(name: str, value: Any) -> bool:
+    """Returns whether an argument behind the first one is an array, or a number for one."""
+    if name in ("axis", "axes", "dtype", "mode", "shape") or isinstance(value, _OTHERS) or callable(value):
+        return False
+    return not isinstance(value, bool) or name.startswith("x")

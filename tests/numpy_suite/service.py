@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy._core.umath
+from end_to_end.numpy_comparison import MISSING
+from end_to_end.numpy_names import redirected_functions
 from numpy_suite import scope
-from numpy_suite.numpy_calls import Call, bind_function, bind_ufunc, placement
+from numpy_suite.numpy_calls import METHODS, call_of, finished
 from numpy_suite.sampling import Sampling
 from numpy_suite.scope import OutOfScopeError
 
 import shardcall as sc
-from shardcall_core.functions.elementwise import BINARY, UNARY
-from shardcall_core.functions.reductions import WITH_WHERE
 from shardcall_core.functions.table import FUNCTIONS
 
 
@@ -30,6 +30,7 @@ class Service:
         local: how often each rule left a call to NumPy.
         sampling: which calls are sent of a case that makes many.
         warnings_expected: whether a test expects a warning at this moment.
+        error: the last one that the service raised.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class Service:
         self.local: Counter[str] = Counter()
         self.sampling = Sampling(complete=True)
         self.warnings_expected = False
+        self.error: Exception | None = None
 
     @contextmanager
     def running(self, client: sc.Client, *, complete: bool, short: bool) -> Iterator[None]:
@@ -63,7 +65,7 @@ SERVICE = Service()
 
 
 class RemoteFunction:
-    """One of NumPy's functions; everything except calls is answered by NumPy's own."""
+    """One of NumPy's functions, or a method of a ufunc; everything except calls is answered by NumPy's own."""
 
     def __init__(self, name: str, function: Any) -> None:
         self._name = name
@@ -76,14 +78,7 @@ class RemoteFunction:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._function, name)
-        if name not in ("reduce", "accumulate", "reduceat", "outer", "at"):
-            return value
-
-        def method(*args: Any, **keywords: Any) -> Any:
-            SERVICE.local[scope.METHODS] += 1
-            return value(*args, **keywords)
-
-        return method
+        return RemoteFunction(f"{self._name}.{name}", value) if name in METHODS else value
 
     def __repr__(self) -> str:
         return repr(self._function)
@@ -98,75 +93,64 @@ class RemoteFunction:
         if SERVICE.client is None:
             return self._function(*args, **keywords)
         try:
-            call = self._call(args, keywords)
+            return self._remote(SERVICE.client, args, keywords)
         except OutOfScopeError as rule:
             SERVICE.local[str(rule)] += 1
             return self._function(*args, **keywords)
-        SERVICE.remote[self._name] += 1
-        arrays = call.operands[1:] if self._name == "einsum" else call.operands
-        main = next((item for item in arrays if _has_axes(item)), None)
-        if main is None:  # numbers alone are on no mesh
-            result = self._method()(*call.operands, **call.keywords, **placement(arrays, frozenset()))
-            return call.finish(call.named(result.array))
-        on_mesh = SERVICE.client.put(np.asarray(main), **placement([main], frozenset({"spec"})))
-        named = {word: on_mesh if value is main else value for word, value in keywords.items()}
-        results = self._function(*(on_mesh if value is main else value for value in args), **named)
-        if isinstance(results, tuple | list):
-            return tuple(item.get() for item in results)
-        return call.finish(call.named(results.get()))
 
-    def _method(self) -> Callable[..., Any]:
-        functions: Any = SERVICE.client if self._name in FUNCTIONS else SERVICE.client.xp
-        method: Callable[..., Any] = getattr(functions, self._name)
-        return method
-
-    def _call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Call:
+    def _remote(self, client: sc.Client, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         scope.check_error_state()
         if SERVICE.warnings_expected:
             raise OutOfScopeError(scope.WARNINGS)
-        if isinstance(self._function, np.ufunc):
-            call = bind_ufunc(self._function, self._name, args, keywords)
-        else:
-            call = bind_function(self._function, self._name, args, keywords, self._method())
-        arrays = call.operands[1:] if self._name == "einsum" else call.operands
-        if self._name not in FUNCTIONS and not any(map(_has_axes, arrays)):
+        # Functions in a call are NumPy's own, so that the service, and not this class, redirects them.
+        args = tuple(item._function if is_remote(item) else item for item in args)
+        call = call_of(self._name, self._function, args, keywords)
+        scope.check_operands(self._name, call.operands)
+        scope.check_dtype(call.argument("dtype"))
+        if call.main is None and (self._name.partition(".")[2] in METHODS or call.argument("out") is not None):
             raise OutOfScopeError(scope.NUMBERS)
-        chosen = (call.keywords.get(word) for word in ("where", "initial"))
-        scope.check_operands(self._name, [*arrays, *(value for value in chosen if value is not None)])
-        if not SERVICE.sampling.takes(*self._form(call, arrays)):
+        if not SERVICE.sampling.takes(*call.form):
             raise OutOfScopeError(scope.SAMPLED)
+        expected = None
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                expected = self._function(*args, **keywords)
+                expected = call.expected()
         except Exception:  # noqa: BLE001  # the service is to refuse it too
-            return call
-        scope.check_result(self._name, expected, arrays)
-        call.result_type = getattr(expected, "dtype", None)
-        return call
+            pass
+        else:
+            scope.check_result(self._name, expected, call.operands)
+        try:
+            result = finished(call.run(client), expected)
+        except Exception as error:
+            if any(part in str(error) for part in MISSING):
+                raise OutOfScopeError(scope.REFUSED_FORMS) from None
+            if call.main is None and isinstance(error, TypeError) and "argument" in str(error):
+                raise OutOfScopeError(scope.NUMBERS) from None
+            SERVICE.remote[self._name] += 1
+            SERVICE.error = error
+            raise
+        SERVICE.remote[self._name] += 1
+        return result
 
-    def _form(self, call: Call, arrays: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]]:
-        types = []
-        for array in arrays:
-            try:
-                types.append(np.asarray(array))
-            except Exception:  # noqa: BLE001  # the service is to refuse it
-                types.append(np.zeros(0))
-        subscripts = repr(call.operands[0]) if self._name == "einsum" else ""
-        form = (self._name, subscripts, repr(call.keywords), *((item.dtype, item.ndim) for item in types))
-        return form, [item.shape for item in types]
+
+NAMES = frozenset(redirected_functions()[0])
+"""The functions that are remote, such as ``sum`` and ``linalg.inv``: all that arrays redirect to the service."""
 
 
-_OTHERS = ("argmax", "argmin", "where", "clip", "diff", "gradient", "cumsum", "convolve", "roll", "matmul", "einsum")
-_OTHERS = (*_OTHERS, "transpose", "copy", "append", "delete", "insert", "diag")
-NAMES = frozenset((*UNARY, *BINARY, *WITH_WHERE, *_OTHERS))
-"""The functions that are remote."""
+def _function_of_numpy(name: str) -> Any:
+    *parents, name = name.split(".")
+    module: Any = np
+    for parent in parents:
+        module = getattr(module, parent)
+    return getattr(module, name)
 
 
 def _functions() -> dict[int, tuple[Any, RemoteFunction]]:
     """The functions by their identity; each is held, so that no other object takes its identity."""
-    named = [(name, getattr(np, name)) for name in (*UNARY, *BINARY, *WITH_WHERE, *_OTHERS)]
-    named += [("max", np.amax), ("min", np.amin), ("clip", np._core.umath.clip)]
+    by_preference = sorted(NAMES, key=lambda name: ("." in name, name not in FUNCTIONS, name))
+    named = [(name, _function_of_numpy(name)) for name in by_preference]
+    named.append(("clip", np._core.umath.clip))
     return {id(function): (function, RemoteFunction(name, function)) for name, function in reversed(named)}
 
 
@@ -176,13 +160,6 @@ _FUNCTIONS = _functions()
 def replaced(value: Any) -> Any:
     """Returns what stands for a value of NumPy's in its tests: a remote function for a function that the client has."""
     return _FUNCTIONS.get(id(value), (None, value))[1]
-
-
-def _has_axes(operand: Any) -> bool:
-    try:
-        return np.ndim(operand) > 0
-    except Exception:  # noqa: BLE001  # what is no array is for the client to refuse
-        return False
 
 
 def is_remote(value: Any) -> bool:

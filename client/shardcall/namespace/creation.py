@@ -188,7 +188,9 @@ def asarray(
             raise ValueError("an array of this process cannot be on the mesh without a copy; leave out copy=False")
         array = as_operand(obj, "obj")
         array = array if requested is None else array.astype(requested)
-        return xp._client._put_array(array, to.get("mesh"), to.get("spec"))
+        result = xp._client._put_array(array, to.get("mesh"), to.get("spec"))
+        result._is_ndarray = True
+        return result
     moves = to.get("mesh") is not None or to.get("spec") is not None
     # Not `in (None, …)`: NumPy takes None for float64, which equals it.
     has_type = requested is None or requested == here.dtype
@@ -196,8 +198,8 @@ def asarray(
         return copied(here) if copy else here
     if copy is False:
         raise ValueError("another element type or placement needs a copy; leave out copy=False")
-    result = here if has_type else xp.astype(here, requested)
-    return created(xp, "reshard", result, to=to) if moves else result
+    typed = here if has_type else xp.astype(here, requested)
+    return created(xp, "reshard", typed, to=to) if moves else typed
 
 
 @creating

@@ -82,7 +82,8 @@ def hstack(
 ) -> Any:
     """Returns arrays joined along their second axis, their only one of vectors, as ``numpy.hstack``."""
     arrays = [atleast_1d(xp, array) for array in tup]
-    return concatenate(xp, arrays, 0 if type_of(arrays[0]).ndim == 1 else 1, dtype=dtype, casting=casting)
+    along = 0 if not arrays or type_of(arrays[0]).ndim == 1 else 1
+    return concatenate(xp, arrays, along, dtype=dtype, casting=casting)
 
 
 def vstack(

@@ -146,17 +146,16 @@ def polydiv(xp: NamespaceBase, u: OperandLike, v: OperandLike) -> tuple[Any, Any
         v: [size] those of the divisor, of which the first is not 0.
 
     Raises:
-        ValueError: for arrays of several axes.
+        ValueError: for a dividend of several axes.
     """
-    for name, item in (("u", u), ("v", v)):
-        if type_of(item).ndim > 1:
-            raise ValueError(f"{name} is of shape {type_of(item).shape}; give an array of one axis")
     dividend, divisor = (xp.add(_vector(xp, item), 0.0) for item in (u, v))
     dtype = np.result_type(type_of(dividend).dtype, type_of(divisor).dtype)
     dividend, divisor = converted(xp, dividend, dtype), converted(xp, divisor, dtype)
     if type_of(dividend).shape[0] < type_of(divisor).shape[0]:
         quotient, rest = xp.copy(np.zeros(1, dtype)), dividend
     else:
+        if type_of(dividend).ndim > 1:
+            raise ValueError(f"u is of shape {type_of(dividend).shape}; give an array of one axis")
         quotient, rest = _long_division(xp, dividend, divisor)
     is_zero = np.asarray(np.isclose(rest.get(), 0, rtol=1e-14))
     size = len(is_zero)

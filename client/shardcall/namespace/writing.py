@@ -37,10 +37,11 @@ def copyto(
     """
     target = target_of(dst, "numpy.copyto")
     _check_casting(src, target.dtype, casting)
+    if src is dst and target.ndim:
+        return
     src = array_of(src) if type(src) in (float, complex) else src  # which is cast as an array is
     if where is True:
-        if src is not dst:
-            target._assign(setitem(xp, target, ..., src))
+        target._assign(setitem(xp, target, ..., src))
         return
     mask = array_of(where)
     if isinstance(where, np.ndarray | np.generic) or mask is where:
@@ -48,8 +49,6 @@ def copyto(
     mask = mask if mask.dtype == np.bool_ else mask.astype(np.bool_)
     if np.broadcast_shapes(mask.shape, target.shape) != target.shape:
         raise ValueError(f"could not broadcast where mask from shape {mask.shape} into shape {target.shape}")
-    if src is dst:
-        return
     values = _in_type(xp, src, target.dtype)
     shape = without_leading(values, target.ndim)
     check_broadcast(shape, target.shape)

@@ -1,0 +1,5 @@
+"""NumPy's `numpy._core.tests.test_shape_base`, through the service."""
+
+from numpy_suite.borrowed import borrow
+
+globals().update(borrow("numpy._core.tests.test_shape_base"))

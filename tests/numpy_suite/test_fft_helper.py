@@ -1,0 +1,5 @@
+"""NumPy's `numpy.fft.tests.test_helper`, through the service."""
+
+from numpy_suite.borrowed import borrow
+
+globals().update(borrow("numpy.fft.tests.test_helper"))
