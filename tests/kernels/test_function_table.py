@@ -135,6 +135,15 @@ for name in ("sum", "prod", "mean"):
     CASES[name] = [*CASES[name], *((CUBE, {"dtype": dtype}) for dtype in ("float32", "int64", "complex64"))]
 
 
+def example(name):
+    operands, parameters = example_call(name)
+    return (*(None if operand is None else operand.shape for operand in operands), parameters)
+
+
+for name in FUNCTIONS:
+    CASES.setdefault(name, [example(name)])
+
+
 def test_the_table_has_the_signature_of_every_kernel():
     assert {*FUNCTIONS, "graph"} == set(KERNELS)
     for name, function in FUNCTIONS.items():
@@ -147,15 +156,10 @@ def test_the_table_has_the_signature_of_every_kernel():
             assert [function.operand_name(i) for i in range(len(names))] == names
 
 
-def example(name):
-    operands, parameters = example_call(name)
-    return (*(None if operand is None else operand.shape for operand in operands), parameters)
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_calls_are_accepted_for_a_type(name):
     function, accepted = FUNCTIONS[name], 0
-    for number, case in enumerate(CASES.get(name) or [example(name)]):
+    for number, case in enumerate(CASES[name]):
         *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
         pairs = PAIRS if len(shapes) > 1 else [(dtype, dtype) for dtype in NAMED]
         for first, second in pairs[number % 7 :: 7] if number else pairs:  # all types with the first case's shapes
