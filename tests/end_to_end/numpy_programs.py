@@ -530,7 +530,7 @@ def _apply_along_axis(draw: Arguments) -> tuple[list[str], list[str]]:
     return [function, draw.axis(draw.value(first).ndim), first], []
 
 
-def _apply_over_axes(draw: Arguments) -> tuple[list[str], list[str]]:
+def _reduced_axes(draw: Arguments) -> tuple[list[str], list[str]]:
     first = draw.array()
     function = draw.one("np.sum", "np.max", "np.mean", "np.cumsum", "np.flip", "lambda a, axis: a.min(axis)")
     return [function, first, draw.axes(draw.value(first).ndim)], []
@@ -557,7 +557,7 @@ _SPECIAL: Mapping[str, Callable[[Arguments], tuple[list[str], list[str]]]] = {
     "block": _block,
     "intersect1d": _intersect1d,
     "apply_along_axis": _apply_along_axis,
-    "apply_over_axes": _apply_over_axes,
+    "apply_over_axes": _reduced_axes,
     "piecewise": _piecewise,
 }
 

@@ -148,10 +148,10 @@ def _fitted(xp: NamespaceBase, condition: Any, shape: tuple[int, ...]) -> Any:
         IndexError: for a condition of another shape.
     """
     condition = converted(xp, condition, np.dtype(np.bool_))
-    given = type_of(condition).shape
-    if any(count not in (1, size) for count, size in zip(given, shape, strict=False)):
-        raise IndexError(f"a condition is of shape {given} and x of {shape}; give one for each element")
-    behind = len(shape) - len(given)
+    mask_shape = type_of(condition).shape
+    if any(count not in (1, size) for count, size in zip(mask_shape, shape, strict=False)):
+        raise IndexError(f"a condition is of shape {mask_shape} and x of {shape}; give one for each element")
+    behind = len(shape) - len(mask_shape)
     return namespace_of(xp, condition).expand_dims(condition, tuple(range(-behind, 0))) if behind > 0 else condition
 
 
