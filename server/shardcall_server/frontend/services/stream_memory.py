@@ -6,12 +6,13 @@ from shardcall_core.locks import lock
 from shardcall_server.frontend.memory.budget import MemoryBudget
 
 _STEP_BYTES = 256 << 10
+_UNCOUNTED_BYTES = 256 << 10  # enough for the prepared calls of ordinary clients
 PREPARED_FACTOR = 8
 """The memory of a prepared call, in bytes of its message: decoded, it takes 6 to 7 times as much."""
 
 
 class StreamMemory:
-    """The bytes that a call stream holds, which its client's budget counts in steps of 256 KiB.
+    """The bytes that a call stream holds; its client's budget counts those beyond 256 KiB, in steps of as many.
 
     Args:
         budget: the budget.
@@ -32,7 +33,7 @@ class StreamMemory:
             CallError: the client, or all clients, hold too much.
         """
         with self._lock:
-            missing = self._used + nbytes - self._reserved
+            missing = self._used + nbytes - _UNCOUNTED_BYTES - self._reserved
             if missing > 0 and not self._is_closed:
                 more = -(-missing // _STEP_BYTES) * _STEP_BYTES
                 self._budget.reserve(self._owner, more)
@@ -43,10 +44,11 @@ class StreamMemory:
         """Ends the counting of bytes."""
         with self._lock:
             self._used -= nbytes
-            spare = (self._reserved - self._used) // _STEP_BYTES * _STEP_BYTES
-            if spare > _STEP_BYTES and not self._is_closed:  # one stays for the next calls
-                self._budget.release(self._owner, spare - _STEP_BYTES)
-                self._reserved -= spare - _STEP_BYTES
+            needed = max(0, self._used - _UNCOUNTED_BYTES)
+            spare = (self._reserved - needed) // _STEP_BYTES * _STEP_BYTES
+            if spare and not self._is_closed:
+                self._budget.release(self._owner, spare)
+                self._reserved -= spare
 
     def close(self) -> None:
         """Releases all bytes; the stream has ended."""
