@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import ml_dtypes
 import numpy as np
 import pytest
+from end_to_end.processes import wait_for
 from pairs import pairs_of
 
 import shardcall as sc
@@ -174,7 +174,8 @@ def test_twenty_callers_with_one_new_key_compile_once(server_factory, tmp_path):
     for result in results:
         np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0))
     assert len({result.plan.key_digest for result in results}) == 1
-    compilations = [line for line in log.read_text().splitlines() if json.loads(line)["event"] == "compiled"]
+    wait_for(lambda: '"compiled"' in log.read_text())
+    compilations = [line for line in log.read_text().splitlines() if '"event": "compiled"' in line]
     assert len(compilations) == 1
 
 

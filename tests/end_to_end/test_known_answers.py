@@ -11,6 +11,7 @@ import known_answers
 import numpy as np
 import pytest
 from conftest import running_server
+from end_to_end.processes import wait_for
 from end_to_end.scraping import log_lines, metrics_url, scrape
 
 import shardcall as sc
@@ -79,6 +80,7 @@ def test_a_kernel_that_failed_is_reported_by_every_view_of_the_server(refusing):
     scraped = scrape(metrics_url(log))
     assert scraped.total("shardcall_kernel_failed_known_answers", kernel="arctan") == 1
     assert scraped.total("shardcall_known_answers", verdict="failed") == 1
+    wait_for(lambda: any(line.get("known_answer") for line in log_lines(log)))
     lines = [line for line in log_lines(log) if line.get("known_answer")]
     assert [(line["kernel"], line["level"], line["detail"]) for line in lines] == [("arctan", "error", DETAIL)]
 

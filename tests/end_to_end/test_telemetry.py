@@ -150,7 +150,13 @@ def test_a_call_is_in_the_log_by_the_id_that_its_client_knows(observed, call_str
         client.diff(x, axis=0)
         with pytest.raises(sc.AxisError) as refused:
             client.diff(x, axis=7)
-    lines = list(log_lines(log))[before:]
+
+    def logged() -> list[dict]:
+        return list(log_lines(log))[before:]
+
+    events = {"call", "call failed", "compiled"}
+    wait_for(lambda: events <= {line["event"] for line in logged()})
+    lines = logged()
     (failed,) = [line for line in lines if line.get("request_id") == refused.value.request_id]
     assert (failed["event"], failed["level"], failed["method"]) == ("call failed", "info", method)
     assert (failed["reason"], failed["code"], failed["kernel"]) == ("AXIS_OUT_OF_RANGE", "INVALID_ARGUMENT", "diff")
@@ -182,6 +188,7 @@ def test_a_call_of_no_kernel_of_the_mesh_names_none_in_the_log(observed):
     before = len(list(log_lines(log)))
     with sc.connect(running.address) as client, pytest.raises(sc.KernelNotFoundError):
         client.call("nosuch")
+    wait_for(lambda: any(line["event"] == "call failed" for line in list(log_lines(log))[before:]))
     (failed,) = [line for line in list(log_lines(log))[before:] if line["event"] == "call failed"]
     assert "kernel" not in failed
 
