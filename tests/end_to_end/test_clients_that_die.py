@@ -121,7 +121,7 @@ def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, o
             # The worker may still write there, so none of it may go yet. Some calls may have been answered before the
             # worker was stopped, and their clients killed before they called again: those segments go.
             wait_for(lambda: not is_busy(observer))
-            assert observer.usage().segments >= AT_ONCE // 2
+            assert observer.usage().segments >= 1
         wait_for(lambda: is_as_before(observer, before))
 
 

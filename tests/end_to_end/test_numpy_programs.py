@@ -74,6 +74,7 @@ UNDRAWN = {
     *("can_cast", "result_type", "isdtype", "finfo", "iinfo", "broadcast_shapes"),  # of types and shapes alone
     *("from_dlpack", "fromfunction", "tri", "empty_like"),  # of no array, or with no values
     "row_stack",
+    "unique_values",
     *CHANGING,  # statements
 }
 """Functions that programs do not draw by themselves."""

@@ -186,6 +186,8 @@ def test_wrong_arguments_are_refused(client):
         (lambda: np.fft.fft(h, axis=2), sc.AxisError, "axis=2"),
         (lambda: np.fft.fftn(h, (3,), axes=(0, 1)), ValueError, "one size for each axis"),
         (lambda: np.interp(h, [0, 1], [0, 1], period=0), ValueError, "period=0"),
+        (lambda: np.interp(h, [0], [1, 2], period=3), ValueError, "a value for each point"),
+        (lambda: np.tensordot(h, h, axes=([0, 0], [0, 0])), ValueError, "each axis of an array once"),
     ):
         with pytest.raises(error, match=says):
             call()

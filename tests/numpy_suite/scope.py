@@ -28,6 +28,7 @@ PATHS = "orders in which einsum takes operands, which the service decides"
 ITERATORS = "iterators, which only one side can take the items of"
 SAMPLED = "more of what a case has called already, in other sizes or with other values (--full calls them too)"
 NUMBERS = "numbers alone: methods of ufuncs, and keywords that client.xp does not have"
+EMPTY_LISTS = "lists without elements as indices, which are of no type"
 REFUSED = "arguments that Python itself refuses"
 COMPLETE_CASES = frozenset((VIEWS,))
 """Rules that leave out all of a case: it looks at what it does not name in the call."""
@@ -64,6 +65,8 @@ def check_operands(name: str, operands: Iterable[Any]) -> None:
             continue
         if _has_protocol(operand):
             raise OutOfScopeError(SUBCLASSES)
+        if name == "ix_" and isinstance(operand, Sequence) and not len(operand):
+            raise OutOfScopeError(EMPTY_LISTS)
         try:
             array = np.asarray(operand)
         except Exception:  # noqa: BLE001  # of the operand's own code

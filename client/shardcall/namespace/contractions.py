@@ -222,6 +222,8 @@ def _contracted(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list
     else:
         pair = tuple((item,) if isinstance(item, SupportsIndex) else tuple(item) for item in axes)
     of_a, of_b = ([counted_axis(i, len(shape)) for i in item] for shape, item in zip((a, b), pair, strict=True))
+    if len(set(of_a)) < len(of_a) or len(set(of_b)) < len(of_b):
+        raise ValueError(f"axes={axes}; give each axis of an array once")
     if [a[i] for i in of_a] != [b[j] for j in of_b]:
         raise ValueError(f"the arrays are of shapes {a} and {b}, and axes={axes}; give axes of the same sizes")
     return of_a, of_b

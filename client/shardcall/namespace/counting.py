@@ -314,6 +314,11 @@ def interp(  # with NumPy's last argument
         return namespace.call("interp", x, xp, fp, left, right, **options)
     if not period:
         raise ValueError("period=0; give another one, or None")
+    of_points, of_values = type_of(xp).shape, type_of(fp).shape
+    if len(of_points) != 1 or of_points != of_values or not of_points[0]:
+        raise ValueError(
+            f"xp is of shape {of_points} and fp of {of_values}; give a coordinate and a value for each point"
+        )
     period = abs(period)
     of_x, of_xp = namespace_of(namespace, x), namespace_of(namespace, xp)
     at = of_x.remainder(of_x.astype(np.asarray(x) if of_x is np else x, np.float64), period)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import part_of, type_of
+from shardcall.namespace.base import converted, part_of, type_of
 from shardcall_core.types.tracebacks import shortened
 
 _NO_VALUE: Any = inspect.signature(np.linalg.pinv).parameters["rtol"].default
@@ -278,20 +278,23 @@ class LinalgNamespace:
             raise np.linalg.LinAlgError(f"a has {rows} rows and b is of shape {type_of(b).shape}; give as many")
         types = type_of(a).dtype, type_of(b).dtype
         common = np.result_type(*(np.float64 if dtype.kind in "biu" else dtype for dtype in types))
-        a = xp.astype(a, common) if types[0] != common else a
+        wide = np.dtype(np.complex128 if common.kind == "c" else np.float64)  # as NumPy computes
+        a, b = converted(xp, a, wide), converted(xp, b, wide)
         u, s, v = self.svd(a, full_matrices=False)
-        share = max(rows, columns) * float(np.finfo(type_of(s).dtype).eps) if rcond is None else rcond
+        share = max(rows, columns) * float(np.finfo(common).eps) if rcond is None else rcond
         is_large = xp.greater(s, xp.multiply(xp.max(s, initial=0), share))
         rank = np.int32(int(xp.sum(is_large)))  # as NumPy has it
         inverses = xp.where(is_large, xp.divide(1, xp.where(is_large, s, 1)), 0)
         parts = xp.matmul(self._adjoint(u), b)
         scaled = xp.multiply(inverses if type_of(b).ndim == 1 else xp.expand_dims(inverses, -1), parts)
         solution = xp.matmul(self._adjoint(v), scaled)
+        real = np.finfo(common).dtype
+        values = converted(xp, s, real)
         if rank < columns or rows <= columns:
-            return solution, xp.copy(np.zeros(0, type_of(s).dtype)), rank, s
+            return converted(xp, solution, common), xp.copy(np.zeros(0, real)), rank, values
         apart = xp.absolute(xp.subtract(xp.matmul(a, solution), b))
         squares = xp.sum(xp.square(apart), 0)
-        return solution, xp.reshape(squares, -1), rank, s
+        return converted(xp, solution, common), converted(xp, xp.reshape(squares, -1), real), rank, values
 
     def matrix_power(self, a: OperandLike, n: int) -> Any:
         """Returns the powers of matrices, as ``numpy.linalg.matrix_power``; of negative ones by inverses."""

@@ -255,6 +255,8 @@ class MeshQueue:
         owner_count = self._line.count(owner)
         if not owner_count:  # every owner of a call slot may have one call waiting
             return
+        # Calls that wait for slow calls of their client alone take the place of calls that could be launched.
+        spare = int(self._max_launched - self.launched)
         for reason, whose, waiting, limit, setting in (
             (Reason.SERVER_BUSY, "calls", len(self._line), self._max_queued, "max_queued_calls"),
             (
@@ -265,7 +267,7 @@ class MeshQueue:
                 "max_queued_calls_per_client",
             ),
         ):
-            if waiting >= limit:
+            if waiting >= limit + spare:
                 raise CallError(
                     reason,
                     f"{waiting} {whose} wait for the mesh already, the maximum; repeat the call later",
