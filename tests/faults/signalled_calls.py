@@ -25,7 +25,7 @@ SMALL, LARGE = np.arange(16.0), np.random.default_rng(0).standard_normal((1024, 
 
 
 class _Raised(Exception):
-    """What handlers of signals raise, besides `KeyboardInterrupt` and `TimeoutError`."""
+    """An exception that handlers of signals raise, besides `KeyboardInterrupt` and `TimeoutError`."""
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

@@ -73,7 +73,7 @@ class Call:
 
     @property
     def form(self) -> tuple[Hashable, list[tuple[int, ...]]]:
-        """What the program of the call depends on, except the shapes of operands, and these."""
+        """The parts of the call that decide its program, but the shapes of operands; and these shapes."""
         arrays, others = [], [self.name]
         for name, value, is_first in self._arguments():
             if is_first or _is_operand(name, value):

@@ -120,10 +120,6 @@ def _uniform(_name: str, operands: Operands, parameters: dict[str, Any]) -> Oper
     return seed, low, high
 
 
-def _normal(_name: str, operands: Operands, parameters: dict[str, Any]) -> Operands:
-    return _astype("", operands, parameters)
-
-
 def _randint(_name: str, operands: Operands, parameters: dict[str, Any]) -> Operands:
     _, low, high = operands
     dtype = parse_dtype(parameters["dtype"])
@@ -180,7 +176,7 @@ def _conversions() -> dict[str, Conversion]:
         "roll": _roll,
         "pad": _pad,
         "uniform": _uniform,
-        "normal": _normal,
+        "normal": _astype,
         "randint": _randint,
     }
 

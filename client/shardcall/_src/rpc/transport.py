@@ -72,9 +72,8 @@ class Transport:
     def begin_anew(self) -> None:
         """Resets the transport in a forked child."""
         self._lock = threading.Lock()  # a thread of the parent may hold the other
-        self._is_abandoned = (
-            not self._closed
-        )  # not opened here: gRPC's own fork handler, which runs later, would close it
+        # Another channel is not opened here: gRPC's own fork handler, which runs later, would close it.
+        self._is_abandoned = not self._closed
 
     @property
     def stubs(self) -> Stubs:
