@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
+from importlib.resources import files
+from pathlib import Path
 
 from shardcall_core.layouts.layout import format_spec
 from shardcall_server.compilation.resolve import Resolution
@@ -74,6 +76,17 @@ class Platform:
     device_kind: str
     jax: str
     flags: str
+
+
+def code_digest() -> str:
+    """Returns SHA-256 of the source of the kernels and of what they import from this package."""
+    sha = hashlib.sha256()
+    for package in ("shardcall_core", "shardcall_server.kernels", "shardcall_server.compilation"):
+        folder = files(package)
+        assert isinstance(folder, Path)
+        for path in sorted(folder.rglob("*.py")):
+            sha.update(hashlib.sha256(path.read_bytes()).digest())
+    return sha.hexdigest()
 
 
 def kernel_key(resolved: Resolution, platform: Platform) -> KernelKey:

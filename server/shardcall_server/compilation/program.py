@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from operator import lt
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import serialize_executable
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from shardcall_core.call_error import CallError, Reason
@@ -123,6 +125,43 @@ class Program:
         return (self.compiled.as_text() or "") if self.compiled else ""
 
 
+@dataclass(frozen=True)
+class CompiledParts:
+    """What a compilation yields; with the call, it makes a `Program`, also in another process.
+
+    Attributes:
+        compiled: the compiled program; None where no result has an element, so there is nothing to compute.
+        result_shapes: the shape of each result on the devices; empty where there is nothing to compute.
+        fingerprint: as of `Program`.
+        has_limit: whether the last argument is the maximum number of iterations of a launch.
+    """
+
+    compiled: jax.stages.Compiled | None
+    result_shapes: tuple[tuple[int, ...], ...] = ()
+    fingerprint: bytes = b""
+    has_limit: bool = False
+
+    def serialize(self) -> bytes:
+        """Returns the parts for `deserialize`, which another process of this server calls."""
+        executable = None if self.compiled is None else serialize_executable.serialize(self.compiled)
+        return pickle.dumps((executable, self.result_shapes, self.fingerprint, self.has_limit))
+
+    @staticmethod
+    def deserialize(data: bytes, device_ids: Sequence[int]) -> CompiledParts:
+        """Returns the parts that a process of this server has compiled; never use other bytes.
+
+        Args:
+            data: the serialized parts.
+            device_ids: the devices of the program.
+        """
+        executable, *others = pickle.loads(data)  # noqa: S301  # from our own process
+        compiled = None
+        if executable is not None:
+            devices = [jax.devices()[i] for i in device_ids]
+            compiled = serialize_executable.deserialize_and_load(*executable, execution_devices=devices)
+        return CompiledParts(compiled, *others)
+
+
 def compile_program(resolved: Resolution, *, in_slices: bool = False) -> Program:
     """Traces, lowers and compiles a call. Takes 0.1 s to minutes; never inside a launch.
 
@@ -135,25 +174,37 @@ def compile_program(resolved: Resolution, *, in_slices: bool = False) -> Program
         CallError: the compiled program would read elements at wrong offsets.
         Exception: an error of the compiler.
     """
+    return assemble(resolved, compile_parts(resolved, in_slices=in_slices))
+
+
+def assemble(resolved: Resolution, parts: CompiledParts) -> Program:
+    """Returns the program of a call, with the placements of its operands and results."""
     problem = resolved.problem
     mesh = build_mesh(problem.mesh, resolved.device_ids)
-    operands = tuple(
-        None
-        if spec is None or operand is None
-        else Placement(padded_shape(operand.shape, spec, problem.mesh), named_sharding(mesh, spec))
-        for operand, spec in zip(problem.operands, problem.in_specs, strict=True)
-    )
-    if not any(result.nbytes for result in problem.results):
-        # XLA:CPU iterates over the sizes other than 0, so its compilation of a shape such as (2**30, 0) does not end.
+    operands = _place_operands(problem, mesh)
+    if parts.compiled is None:
         specs = (spec or replicated(r.ndim) for r, spec in zip(problem.results, problem.out_specs, strict=True))
         empty = tuple(
             Placement(padded_shape(result.shape, spec, problem.mesh), named_sharding(mesh, spec))
             for result, spec in zip(problem.results, specs, strict=True)
         )
         return Program(resolved, operands, empty, compiled=None)
+    # The flags of the checks come after the results.
+    results = tuple(map(Placement, parts.result_shapes, parts.compiled.output_shardings))
+    limit = Placement((), named_sharding(mesh, ())) if parts.has_limit else None
+    return Program(resolved, operands, results, parts.compiled, parts.fingerprint, limit)
+
+
+def compile_parts(resolved: Resolution, *, in_slices: bool = False) -> CompiledParts:
+    """Traces, lowers and compiles a call; arguments and errors are those of `compile_program`."""
+    problem = resolved.problem
+    mesh = build_mesh(problem.mesh, resolved.device_ids)
+    if not any(result.nbytes for result in problem.results):
+        # XLA:CPU iterates over the sizes other than 0, so its compilation of a shape such as (2**30, 0) does not end.
+        return CompiledParts(None)
     arguments = [
         jax.ShapeDtypeStruct(placement.padded, held_type(operand.dtype), sharding=placement.sharding)
-        for operand, placement in zip(problem.operands, operands, strict=True)
+        for operand, placement in zip(problem.operands, _place_operands(problem, mesh), strict=True)
         if operand is not None and placement is not None
     ]
     try:
@@ -163,9 +214,8 @@ def compile_program(resolved: Resolution, *, in_slices: bool = False) -> Program
         raise
     except (Exception, SystemExit) as error:
         raise BuildError(str(error)) from error
-    limit = Placement((), named_sharding(mesh, ())) if slice_of_loop else None
-    if limit is not None:
-        arguments.append(jax.ShapeDtypeStruct((), np.int64, sharding=limit.sharding))
+    if slice_of_loop is not None:
+        arguments.append(jax.ShapeDtypeStruct((), np.int64, sharding=named_sharding(mesh, ())))
     lowered = _lower(resolved, program, mesh, arguments)
     text = lowered.as_text()
     check_intermediates(resolved.kernel.name, text)
@@ -174,14 +224,18 @@ def compile_program(resolved: Resolution, *, in_slices: bool = False) -> Program
         _check_offsets(resolved, compiled)
     if jax.distributed.is_initialized() and jax.default_backend() == "cpu":
         _check_collectives(resolved, compiled)
-    results = tuple(
-        Placement(tuple(info.shape), sharding)
-        # The flags of the checks come after the results.
-        for info, sharding in islice(
-            zip(lowered.out_info, compiled.output_shardings, strict=True), len(problem.results)
-        )
+    shapes = tuple(tuple(info.shape) for info in islice(lowered.out_info, len(problem.results)))
+    fingerprint = hashlib.sha256(text.encode()).digest()
+    return CompiledParts(compiled, shapes, fingerprint, has_limit=slice_of_loop is not None)
+
+
+def _place_operands(problem: Problem, mesh: jax.sharding.Mesh) -> tuple[Placement | None, ...]:
+    return tuple(
+        None
+        if spec is None or operand is None
+        else Placement(padded_shape(operand.shape, spec, problem.mesh), named_sharding(mesh, spec))
+        for operand, spec in zip(problem.operands, problem.in_specs, strict=True)
     )
-    return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest(), limit)
 
 
 def _check_offsets(resolved: Resolution, compiled: jax.stages.Compiled) -> None:

@@ -10,25 +10,25 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
 import jax
 import structlog
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.compilation import analysis
-from shardcall_server.compilation.disk_cache import DiskCache, Origin
+from shardcall_server.compilation.disk_cache import DiskCache
 from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest
-from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
+from shardcall_server.compilation.program import Program, assemble
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Frame, Link
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.command_answer import CommandAnswer
+from shardcall_server.mesh.compiler_process import COMPILE_THREADS
+from shardcall_server.mesh.compilers import Compiler
 from shardcall_server.mesh.executor import Executor, Launch
-from shardcall_server.mesh.failures import compile_failed
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
 from shardcall_server.mesh.known_answers import KnownAnswerTests
 from shardcall_server.mesh.loops import Loops
@@ -42,7 +42,6 @@ from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_server.mesh.trial_runner import TrialRunner
 from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
-COMPILE_THREADS = 4  # one more than the front end lets one client use
 _FINISH_THREADS = 8  # executions that are awaited and gathered concurrently
 _EVICTIONS_BETWEEN_CLEARS = 64
 _COMMANDS_PER_WRITE = 16  # answers wait for the commands behind them
@@ -64,6 +63,7 @@ class Commands:
         link: the link for answers.
         kernels: the kernels by name.
         platform: the properties of this process that are part of every key.
+        compiler: compiles the programs of calls.
         disk: the disk cache of compiled programs; None if there is none.
 
     Attributes:
@@ -71,11 +71,16 @@ class Commands:
     """
 
     def __init__(
-        self, link: Link, kernels: Mapping[str, Kernel], platform: Platform, disk: DiskCache | None = None
+        self,
+        link: Link,
+        kernels: Mapping[str, Kernel],
+        platform: Platform,
+        compiler: Compiler,
+        disk: DiskCache | None = None,
     ) -> None:
         self.known_answers = KnownAnswerTests(Suite(kernels, platform), disk)
         self._link = link
-        self._disk = disk
+        self._compiler = compiler
         devices = range(len(jax.devices()))
         self._resolver = Resolver(kernels, platform, devices)
         self._sequence = 0
@@ -301,7 +306,7 @@ class Commands:
             digest = key.digest()
             compiled = self._programs.get(digest)
             if compiled is None:
-                compiled = self._compilers.submit(_compile, answer, resolved, key, self._disk, command.max_device_bytes)
+                compiled = self._compilers.submit(_compile, answer, resolved, key, self._compiler, command)
                 self._programs[digest] = compiled
                 compiled.add_done_callback(lambda done: self._forget_failed(digest, done))
             tests = self.known_answers.vouching_for(resolved)
@@ -327,32 +332,27 @@ class Commands:
 
 
 def _compile(
-    answer: CommandAnswer, resolved: Resolution, key: KernelKey, disk: DiskCache | None, max_device_bytes: int
+    answer: CommandAnswer, resolved: Resolution, key: KernelKey, compiler: Compiler, command: link_pb2.Prepare
 ) -> _CompiledProgram:
     answer.send(compiling=link_pb2.Compiling())
     began = time.monotonic()
-    try:
-        with disk.origin_of_program() if disk else nullcontext(Origin()) as origin:
-            program = compile_program(resolved, in_slices=True)
-    except Exception as error:
-        if isinstance(error, CallError) or is_out_of_memory(error):
-            raise
-        raise compile_failed(resolved, error) from error
+    parts, from_disk = compiler.compile(resolved, key, command)
+    program = assemble(resolved, parts)
     structlog.get_logger().log(
-        logging.DEBUG if origin.from_disk else logging.INFO,
+        logging.DEBUG if from_disk else logging.INFO,
         "compiled",
         kernel=resolved.kernel.name,
         strategy=resolved.strategy.name,
         operands=key.operands,
         seconds=round(time.monotonic() - began, 3),
-        from_disk=origin.from_disk,
+        from_disk=from_disk,
         key=key.digest()[:12],
     )
     needed = analysis.memory(program.compiled)
     device_bytes = resolved.problem.mesh.device_count * (
         needed.argument_bytes + needed.output_bytes + needed.temp_bytes
     )
-    check_memory(device_bytes, max_device_bytes)
+    check_memory(device_bytes, command.max_device_bytes)
     text = program.text
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)
@@ -362,8 +362,8 @@ def _compile(
             plan=plan,
             program_bytes=nbytes,
             device_bytes=device_bytes,
-            from_disk=origin.from_disk,
-            program_store=_store_counts(disk),
+            from_disk=from_disk,
+            program_store=_store_counts(compiler),
             fingerprint=program.fingerprint,
             is_sliced=program.limit is not None,
             kernels=sorted({kernel.name for kernel, _ in resolved.kernel.parts(resolved.problem)}),
@@ -387,8 +387,8 @@ def _prepared(compiled: _CompiledProgram, resolved: Resolution, known_answers: S
     return prepared
 
 
-def _store_counts(disk: DiskCache | None) -> link_pb2.ProgramStoreCounts | None:
-    return link_pb2.ProgramStoreCounts(**asdict(disk.store.counts)) if disk else None
+def _store_counts(compiler: Compiler) -> link_pb2.ProgramStoreCounts | None:
+    return link_pb2.ProgramStoreCounts(**asdict(compiler.counts)) if compiler.counts else None
 
 
 def _ignore_progress(byte_count: int) -> None:

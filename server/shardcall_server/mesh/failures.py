@@ -39,6 +39,20 @@ def failure_of(error: BaseException) -> link_pb2.Failure:
     )
 
 
+def compiler_ended(resolved: Resolution) -> CallError:
+    """Returns the error of a call whose program ended the process that compiled it."""
+    kernel, strategy, error_id = resolved.kernel.name, resolved.strategy.name, secrets.token_hex(4)
+    structlog.get_logger().error(
+        "a program ended the compiler process", kernel=kernel, strategy=strategy, error_id=error_id
+    )
+    return CallError(
+        Reason.COMPILE_FAILED,
+        f"the compiler crashed on kernel {kernel!r} with strategy {strategy!r} for these shapes and specs; try another "
+        f"strategy; the server's log has the reason: error {error_id}",
+        metadata={"error_id": error_id},
+    )
+
+
 def compile_failed(resolved: Resolution, error: Exception) -> CallError:
     """Returns the error of a call whose program could not be compiled; the details go to the log only."""
     kernel, strategy, error_id = resolved.kernel.name, resolved.strategy.name, secrets.token_hex(4)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points, version
 from itertools import chain
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import jax
@@ -15,14 +17,18 @@ import structlog
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.call_error import DEVICES_FAILED, CallError, Reason
 from shardcall_core.wire.private_files import PrivateFileError
-from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache, write_from_this_process
+from shardcall_server.compilation.disk_cache import DiskCache, host_processor, use_disk_cache, write_from_this_process
 from shardcall_server.compilation.keys import Platform
+from shardcall_server.compilation.program_store import ProgramStore
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
 from shardcall_server.link.framing import Link, LinkClosedError
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.mesh.commands import Commands
+from shardcall_server.mesh.compiler_process import serve_jobs
+from shardcall_server.mesh.compilers import ForkedCompiler, LocalCompiler
 from shardcall_server.mesh.failures import failure_of
+from shardcall_server.mesh.forking import ForkServer
 from shardcall_server.mesh.heartbeat import send_heartbeat, start_heartbeats
 from shardcall_server.mesh.plans import describe_kernel
 from shardcall_server.mesh.processes import join_processes
@@ -54,8 +60,9 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     if not batch:
         return 0
     start = link_pb2.FrontEndMessage.FromString(batch[0][0]).start
+    fork_server = _fork_server(start, kernels)
     start_heartbeats(link, alone=start.process.count <= 1)
-    disk = _open_disk_cache(start)
+    disk = _open_disk_cache(start) if fork_server is None else None
     try:
         start_backend(start)
     except RuntimeError as error:
@@ -66,7 +73,8 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
             link.send(link_pb2.WorkerMessage(failure=failure).SerializeToString())
         return 1
     ready = _ready(kernels)
-    commands = Commands(link, kernels, _platform(), disk)
+    compiler = LocalCompiler(disk) if fork_server is None else ForkedCompiler(fork_server, _open_store(start))
+    commands = Commands(link, kernels, _platform(), compiler, disk)
     ready.known_answers.extend(commands.known_answers.describe())
     link.send(link_pb2.WorkerMessage(ready=ready).SerializeToString())
     for frames in chain([batch[1:]], batches):
@@ -77,6 +85,18 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
         os._exit(0)
     commands.close()
     return 0
+
+
+def _fork_server(start: link_pb2.Start, kernels: Mapping[str, Kernel]) -> ForkServer | None:
+    """Starts the process that forks compilers, before this process has threads; None where the worker compiles."""
+    if start.process.count > 1 or start.platform not in ("", "cpu") or (not start.platform and gpu_platforms()):
+        return None
+
+    def serve(jobs: socket.socket) -> None:
+        start_backend(start)
+        serve_jobs(Connection(jobs.detach()), kernels, _platform())
+
+    return ForkServer(serve)
 
 
 def load_kernels() -> dict[str, Kernel]:
@@ -149,6 +169,16 @@ def _open_disk_cache(start: link_pb2.Start) -> DiskCache | None:
         if start.process.index:
             write_from_this_process()
         return use_disk_cache(Path(start.program_dir), start.max_program_dir_bytes)
+    except PrivateFileError as error:  # the owner has changed since the front end's check
+        structlog.get_logger().warning("no compiled programs are kept on disk", reason=str(error))
+        return None
+
+
+def _open_store(start: link_pb2.Start) -> ProgramStore | None:
+    if not start.program_dir:
+        return None
+    try:
+        return ProgramStore(Path(start.program_dir), start.max_program_dir_bytes, host_processor())
     except PrivateFileError as error:  # the owner has changed since the front end's check
         structlog.get_logger().warning("no compiled programs are kept on disk", reason=str(error))
         return None
