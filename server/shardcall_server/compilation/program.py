@@ -158,7 +158,8 @@ class CompiledParts:
         compiled = None
         if executable is not None:
             devices = [jax.devices()[i] for i in device_ids]
-            compiled = serialize_executable.deserialize_and_load(*executable, execution_devices=devices)
+            payload, in_tree, out_tree = executable
+            compiled = serialize_executable.deserialize_and_load(payload, in_tree, out_tree, execution_devices=devices)
         return CompiledParts(compiled, *others)
 
 
