@@ -239,6 +239,11 @@ class ProgramSettings(BaseModel):
 
     max_cached_programs: int = Field(256, ge=1, description="Maximum number of compiled programs in the cache.")
     max_cached_bytes: int = Field(1 << 30, ge=_MIB, description="Maximum bytes of compiled programs in the cache.")
+    max_compiler_bytes: int = Field(
+        4 << 30,
+        ge=256 << 20,
+        description="Maximum bytes that compiling one program may allocate, where a compiler process does it.",
+    )
     cache_dir: str = Field(
         default_factory=default_cache_dir,
         description="Folder of compiled programs and tuning results for later starts; empty for none.",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
-from importlib.resources import files
+from importlib import import_module
 from pathlib import Path
 
 from shardcall_core.layouts.layout import format_spec
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.call_checks import AUTO
+from shardcall_server.kernels.core.kernel import Kernel
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,24 @@ class Platform:
     flags: str
 
 
-def code_digest() -> str:
-    """Returns SHA-256 of the source of the kernels and of what they import from this package."""
+def code_digest(kernels: Iterable[Kernel]) -> str:
+    """Returns SHA-256 of the source of kernels and of what our own import, as far as it decides their programs."""
+    names = {type(kernel).__module__.partition(".")[0] for kernel in kernels} - {"shardcall_server"}
+    names |= {"shardcall_core", "shardcall_server.kernels", "shardcall_server.compilation"}
     sha = hashlib.sha256()
-    for package in ("shardcall_core", "shardcall_server.kernels", "shardcall_server.compilation"):
-        folder = files(package)
-        assert isinstance(folder, Path)
-        for path in sorted(folder.rglob("*.py")):
+    for name in sorted(names):
+        for path in _sources(name):
             sha.update(hashlib.sha256(path.read_bytes()).digest())
     return sha.hexdigest()
+
+
+def _sources(name: str) -> list[Path]:
+    """Returns the files of a package or module, in a fixed order."""
+    module = import_module(name)
+    folders = [Path(folder) for folder in getattr(module, "__path__", ())]
+    if folders:
+        return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [Path(module.__file__)] if module.__file__ else []
 
 
 def kernel_key(resolved: Resolution, platform: Platform) -> KernelKey:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from operator import lt
 
@@ -28,9 +29,19 @@ from shardcall_server.kernels.core.kernel import Program as KernelProgram
 SMALL_BYTES = 64 << 10
 """The size of arrays up to which JAX's overhead takes longer than copying them."""
 
+_LAPACK = b"lapack_"
+"""How the names of LAPACK's routines begin in serialized programs."""
+
+_CALLBACK = re.compile(r"@xla_\w*python\w*callback")
+"""A call of Python in a lowered program."""
+
 
 class BuildError(Exception):
     """The Python code of a kernel raised or broke its promise, as the cause says; not an error of the compiler."""
+
+
+class CallsPythonError(Exception):
+    """A program calls Python functions of this process, so no other one can run it."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -134,15 +145,23 @@ class CompiledParts:
         result_shapes: the shape of each result on the devices; empty where there is nothing to compute.
         fingerprint: as of `Program`.
         has_limit: whether the last argument is the maximum number of iterations of a launch.
+        calls_python: whether the program calls Python functions of this process.
     """
 
     compiled: jax.stages.Compiled | None
     result_shapes: tuple[tuple[int, ...], ...] = ()
     fingerprint: bytes = b""
     has_limit: bool = False
+    calls_python: bool = False
 
     def serialize(self) -> bytes:
-        """Returns the parts for `deserialize`, which another process of this server calls."""
+        """Returns the parts for `deserialize`, which another process of this server calls.
+
+        Raises:
+            CallsPythonError: no other process can run the program.
+        """
+        if self.calls_python:
+            raise CallsPythonError
         executable = None if self.compiled is None else serialize_executable.serialize(self.compiled)
         return pickle.dumps((executable, self.result_shapes, self.fingerprint, self.has_limit))
 
@@ -154,9 +173,12 @@ class CompiledParts:
             data: the serialized parts.
             device_ids: the devices of the program.
         """
-        executable, *others = pickle.loads(data)  # noqa: S301  # from our own process
+        # Whoever could replace these bytes could replace the machine code in them, too.
+        executable, *others = pickle.loads(data)  # noqa: S301
         compiled = None
         if executable is not None:
+            if _LAPACK in data:
+                _register_lapack()
             devices = [jax.devices()[i] for i in device_ids]
             payload, in_tree, out_tree = executable
             compiled = serialize_executable.deserialize_and_load(payload, in_tree, out_tree, execution_devices=devices)
@@ -227,7 +249,18 @@ def compile_parts(resolved: Resolution, *, in_slices: bool = False) -> CompiledP
         _check_collectives(resolved, compiled)
     shapes = tuple(tuple(info.shape) for info in islice(lowered.out_info, len(problem.results)))
     fingerprint = hashlib.sha256(text.encode()).digest()
-    return CompiledParts(compiled, shapes, fingerprint, has_limit=slice_of_loop is not None)
+    return CompiledParts(
+        compiled, shapes, fingerprint, has_limit=slice_of_loop is not None, calls_python=bool(_CALLBACK.search(text))
+    )
+
+
+@cache
+def _register_lapack() -> None:
+    """Makes JAX register the routines of LAPACK with XLA, which it does when it lowers a call of one (jax 0.10.1).
+
+    Without it, a loaded program that calls one ends the process.
+    """
+    jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float64))
 
 
 def _place_operands(problem: Problem, mesh: jax.sharding.Mesh) -> tuple[Placement | None, ...]:

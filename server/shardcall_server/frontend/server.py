@@ -356,6 +356,8 @@ def _open_session(
         platform=settings.device_platform,
         program_dir=program_dir,
         max_program_dir_bytes=settings.max_program_dir_bytes,
+        max_compile_seconds=settings.max_compile_s,
+        max_compiler_bytes=settings.max_compiler_bytes,
     )
     return MeshSession(workers, starts_of_hosts(start, workers) if settings.hosts else [start], quarantine)
 

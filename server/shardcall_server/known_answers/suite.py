@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import jax
 
-from shardcall_server.compilation.disk_cache import host_processor
 from shardcall_server.compilation.keys import Platform
+from shardcall_server.compilation.processor import host_processor
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.kernel import Kernel, Problem
 from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel

@@ -17,7 +17,6 @@ import structlog
 
 from shardcall_core.call_error import Reason
 from shardcall_server.compilation import analysis
-from shardcall_server.compilation.disk_cache import DiskCache
 from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest
 from shardcall_server.compilation.program import Program, assemble
 from shardcall_server.compilation.resolve import Resolution
@@ -26,7 +25,6 @@ from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Frame, Link
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.command_answer import CommandAnswer
-from shardcall_server.mesh.compiler_process import COMPILE_THREADS
 from shardcall_server.mesh.compilers import Compiler
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
@@ -42,6 +40,7 @@ from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_server.mesh.trial_runner import TrialRunner
 from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
+_COMPILE_THREADS = 4  # one more than the front end lets one client use
 _FINISH_THREADS = 8  # executions that are awaited and gathered concurrently
 _EVICTIONS_BETWEEN_CLEARS = 64
 _COMMANDS_PER_WRITE = 16  # answers wait for the commands behind them
@@ -64,7 +63,6 @@ class Commands:
         kernels: the kernels by name.
         platform: the properties of this process that are part of every key.
         compiler: compiles the programs of calls.
-        disk: the disk cache of compiled programs; None if there is none.
 
     Attributes:
         known_answers: the known-answer tests.
@@ -76,9 +74,8 @@ class Commands:
         kernels: Mapping[str, Kernel],
         platform: Platform,
         compiler: Compiler,
-        disk: DiskCache | None = None,
     ) -> None:
-        self.known_answers = KnownAnswerTests(Suite(kernels, platform), disk)
+        self.known_answers = KnownAnswerTests(Suite(kernels, platform))
         self._link = link
         self._compiler = compiler
         devices = range(len(jax.devices()))
@@ -94,12 +91,14 @@ class Commands:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         # Several processes compile one program at a time, in the same order: on GPUs they share autotuning results,
         # and could deadlock.
-        compile_threads = COMPILE_THREADS if jax.process_count() == 1 else 1
+        compile_threads = _COMPILE_THREADS if jax.process_count() == 1 else 1
         self._compilers = ThreadPoolExecutor(compile_threads, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
         self._profiler = Profiler()
         self._profile_thread = ThreadPoolExecutor(1, thread_name_prefix="profile")  # writing files takes long
         self._programs: dict[str, Future[_CompiledProgram]] = {}
+        # By the id of the command; the number is that of the command that began the compilation.
+        self._unfinished_prepares: dict[int, tuple[int, Future[_CompiledProgram]]] = {}
         self._launched_programs: dict[str, Program] = {}
         self._unfinished: list[tuple[CommandAnswer, Launch, OnGathered]] = []
         self._has_deleted = False
@@ -176,6 +175,8 @@ class Commands:
                 self._check_known_answer(message)
             case "start_profile" | "stop_profile":
                 self._profile_thread.submit(self._profile, message)
+            case "end_compilation":
+                self._planner.submit(self._end_compilation, message.end_compilation.prepare_call_id)
             case "trim":
                 self._planner.submit(trim)
 
@@ -309,6 +310,10 @@ class Commands:
                 compiled = self._compilers.submit(_compile, answer, resolved, key, self._compiler, command)
                 self._programs[digest] = compiled
                 compiled.add_done_callback(lambda done: self._forget_failed(digest, done))
+            if self._compiler.can_end:
+                jobs = (job for job, program in list(self._unfinished_prepares.values()) if program is compiled)
+                self._unfinished_prepares[call_id] = next(jobs, call_id), compiled
+                compiled.add_done_callback(lambda _: self._unfinished_prepares.pop(call_id, None))
             tests = self.known_answers.vouching_for(resolved)
             compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved, tests)}))
 
@@ -327,8 +332,18 @@ class Commands:
             clear_jax_caches()
 
     def _forget_failed(self, digest: str, done: Future[_CompiledProgram]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            self._programs.pop(digest, None)
+        if (done.cancelled() or done.exception() is not None) and self._programs.get(digest) is done:
+            del self._programs[digest]
+
+    def _end_compilation(self, prepare_id: int) -> None:
+        """Ends the compilation of a command unless another command waits for it."""
+        job, ended = self._unfinished_prepares.pop(prepare_id, (0, None))
+        if ended is None or any(program is ended for _, program in list(self._unfinished_prepares.values())):
+            return
+        for digest in [digest for digest, program in self._programs.items() if program is ended]:
+            del self._programs[digest]
+        if not ended.cancel():
+            self._compiler.end(job)
 
 
 def _compile(
@@ -336,7 +351,7 @@ def _compile(
 ) -> _CompiledProgram:
     answer.send(compiling=link_pb2.Compiling())
     began = time.monotonic()
-    parts, from_disk = compiler.compile(resolved, key, command)
+    parts, from_disk = compiler.get_or_compile(resolved, key, command, answer.call_id)
     program = assemble(resolved, parts)
     structlog.get_logger().log(
         logging.DEBUG if from_disk else logging.INFO,

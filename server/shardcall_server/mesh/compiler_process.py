@@ -1,101 +1,76 @@
-"""The process that compiles: what can go wrong in a compiler costs the programs that it compiles, and nothing else."""
+"""A process that compiles: what goes wrong in a compiler costs one program, and nothing else."""
 
 from __future__ import annotations
 
-import threading
+import resource
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import jax
 
-from shardcall_core.call_error import CallError
-from shardcall_server.compilation.disk_cache import DiskCache, Origin
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.compilation.program import CompiledParts, compile_parts, is_out_of_memory
-from shardcall_server.compilation.resolve import Resolution
+from shardcall_server.compilation.program import CallsPythonError, compile_parts, is_out_of_memory
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.mesh.failures import compile_failed, failure_of
 from shardcall_server.mesh.resolver import Resolver
 from shardcall_worker.v1 import link_pb2
 
-COMPILE_THREADS = 4  # one more than the front end lets one client use
+_MAX_RETAINED_BYTES = 256 << 20  # of caches and of the heap; a process that keeps more ends after its job
 
 
-@dataclass(frozen=True)
-class CompilationJob:
-    """A program to be compiled.
-
-    Attributes:
-        number: the number that its outcome names.
-        command: the serialized `Prepare` command, with the strategy.
-    """
-
-    number: int
-    command: bytes
-
-
-@dataclass(frozen=True)
-class CompilationOutcome:
-    """The outcome of a job.
-
-    Attributes:
-        number: the job's.
-        parts: the serialized parts of the program; empty if it was not compiled.
-        failure: the error, as a failure of the link; empty if there is none.
-    """
-
-    number: int
-    parts: bytes = b""
-    failure: bytes = b""
-
-
-def serve_jobs(connection: Connection, kernels: Mapping[str, Kernel], platform: Platform) -> None:
-    """Compiles the jobs of a worker until the worker has gone.
+def serve_jobs(connection: Connection, kernels: Mapping[str, Kernel], platform: Platform, max_bytes: int) -> None:
+    """Compiles the jobs of a worker until the worker has gone, or this process has grown.
 
     Args:
-        connection: yields `CompilationJob` and takes `CompilationOutcome`.
+        connection: yields serialized `Prepare` commands, and takes a serialized `CompilationOutcome` for each.
         kernels: the kernels by name.
         platform: the properties of this process that are part of every key.
+        max_bytes: the maximum bytes that the compilations may allocate.
     """
     resolver = Resolver(kernels, platform, range(len(jax.devices())))
-    resolving, sending = threading.Lock(), threading.Lock()  # a resolver is for one thread; one outcome at a time
-
-    def run(job: CompilationJob) -> None:
-        outcome = _compile(job, resolver, resolving)
-        with sending:
-            connection.send(outcome)
-
-    threads = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
-    while True:
+    _limit_memory(max_bytes)
+    resident_bytes = _memory("RssAnon")
+    while _memory("RssAnon") - resident_bytes < _MAX_RETAINED_BYTES:
         try:
-            threads.submit(run, connection.recv())
+            command = link_pb2.Prepare.FromString(connection.recv_bytes())
+            connection.send_bytes(_compile(command, resolver, max_bytes).SerializeToString())
         except (EOFError, OSError):
             return
 
 
-def _compile(job: CompilationJob, resolver: Resolver, resolving: threading.Lock) -> CompilationOutcome:
+def _compile(command: link_pb2.Prepare, resolver: Resolver, max_bytes: int) -> link_pb2.CompilationOutcome:
     try:
-        with resolving:
-            resolved, _ = resolver.resolve(link_pb2.Prepare.FromString(job.command))
-        parts, _ = compile_resolved(resolved)
-        return CompilationOutcome(job.number, parts.serialize())
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # every job has an outcome
-        return CompilationOutcome(job.number, failure=failure_of(error).SerializeToString())
-
-
-def compile_resolved(resolved: Resolution, disk: DiskCache | None = None) -> tuple[CompiledParts, bool]:
-    """Compiles a call in this process; returns the parts of its program, and whether they came from disk.
-
-    Raises:
-        CallError: it cannot be compiled.
-    """
-    try:
-        with disk.origin_of_program() if disk else nullcontext(Origin()) as origin:
-            return compile_parts(resolved, in_slices=True), origin.from_disk
-    except Exception as error:
-        if isinstance(error, CallError) or is_out_of_memory(error):
+        resolved, _ = resolver.resolve(command)
+        try:
+            parts = compile_parts(resolved, in_slices=True)
+            return link_pb2.CompilationOutcome(program=parts.serialize())
+        except CallsPythonError:
+            return link_pb2.CompilationOutcome(calls_python=link_pb2.CallsPython())
+        except CallError:
             raise
-        raise compile_failed(resolved, error) from error
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise compile_failed(resolved, error) from error
+            raise CallError(
+                Reason.COMPILE_FAILED,
+                f"compiling kernel {resolved.kernel.name!r} for these shapes and specs takes more than "
+                f"{max_bytes} bytes, which is --max-compiler-bytes; make the program or its constants smaller",
+            ) from error
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # every job has an outcome
+        return link_pb2.CompilationOutcome(failure=failure_of(error))
+
+
+def _limit_memory(max_bytes: int) -> None:
+    """Limits what this process may allocate beyond what it has; an allocation that fails raises or ends it."""
+    limit = _memory("VmData") + max_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _memory(field: str) -> int:
+    """Returns a field of this process's status in bytes."""
+    with Path("/proc/self/status").open() as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith(f"{field}:"))

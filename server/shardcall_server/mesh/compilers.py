@@ -2,202 +2,219 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import socket
 import threading
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+import structlog
 
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.locks import lock
-from shardcall_server.compilation.disk_cache import DiskCache
-from shardcall_server.compilation.keys import KernelKey, code_digest
-from shardcall_server.compilation.program import CompiledParts
+from shardcall_server.compilation.keys import KernelKey
+from shardcall_server.compilation.program import CallsPythonError, CompiledParts, compile_parts, is_out_of_memory
 from shardcall_server.compilation.program_store import ProgramStore, StoreCounts
 from shardcall_server.compilation.resolve import Resolution
-from shardcall_server.mesh.compiler_process import CompilationJob, CompilationOutcome, compile_resolved
-from shardcall_server.mesh.failures import compiler_ended
+from shardcall_server.compile_limit import compile_limit_error
+from shardcall_server.mesh.failures import compile_failed, compiler_ended
 from shardcall_server.mesh.forking import ForkServer
 from shardcall_worker.v1 import link_pb2
 
+_MAX_IDLE = 2
+
 
 class Compiler(ABC):
-    """Compiles calls.
+    """Compiles calls, and keeps their programs on disk.
+
+    Args:
+        store: keeps the programs; None if they are not kept.
+        code: the digest of the code of all kernels, which is not part of a key.
 
     Attributes:
-        counts: the counts of the program store; None without one.
+        can_end: whether `end` has an effect.
     """
 
-    counts: StoreCounts | None = None
+    can_end = False
 
-    @abstractmethod
-    def compile(self, resolved: Resolution, key: KernelKey, command: link_pb2.Prepare) -> tuple[CompiledParts, bool]:
-        """Returns the parts of a program, which the worker has loaded, and whether they came from disk.
+    def __init__(self, store: ProgramStore | None, code: str) -> None:
+        self._store = store
+        self._code = code
+
+    @property
+    def counts(self) -> StoreCounts | None:
+        """The counts of the program store; None without one."""
+        return self._store.counts if self._store else None
+
+    def get_or_compile(
+        self, resolved: Resolution, key: KernelKey, command: link_pb2.Prepare, job: int
+    ) -> tuple[CompiledParts, bool]:
+        """Returns the parts of a program, which this process has loaded, and whether they came from disk.
 
         Args:
             resolved: the call.
             key: its key.
             command: the command that prepares it, with the strategy.
+            job: the number by which `end` ends the compilation.
 
         Raises:
             CallError: it cannot be compiled.
         """
-
-
-class LocalCompiler(Compiler):
-    """Compiles in the worker: for several hosts, which agree on programs, and for GPUs, whose memory is not shared.
-
-    Args:
-        disk: the disk cache; None if there is none.
-    """
-
-    def __init__(self, disk: DiskCache | None) -> None:
-        self._disk = disk
-        self.counts = disk.store.counts if disk else None
-
-    def compile(self, resolved: Resolution, key: KernelKey, command: link_pb2.Prepare) -> tuple[CompiledParts, bool]:
-        """Compiles on this thread."""
-        return compile_resolved(resolved, self._disk)
-
-
-class ForkedCompiler(Compiler):
-    """Compiles in a process that may crash.
-
-    Where it ends, the programs that it compiled are compiled again, each in a process of its own, so that only the one
-    that ends this, too, is refused.
-
-    Args:
-        fork_server: forks the processes.
-        store: keeps the programs on disk; None if they are not kept.
-    """
-
-    def __init__(self, fork_server: ForkServer, store: ProgramStore | None) -> None:
-        self._fork_server = fork_server
-        self._store = store
-        self._code = code_digest() if store else ""
-        self.counts = store.counts if store else None
-        self._lock = lock("the lock of the compilers")  # guards the process
-        self._process = _CompilerProcess(fork_server)
-        _register_lapack()
-
-    def compile(self, resolved: Resolution, key: KernelKey, command: link_pb2.Prepare) -> tuple[CompiledParts, bool]:
-        """Loads a program from disk, or compiles it in another process and loads it from there."""
         name = f"{self._code}\0{key.digest()}"
         if self._store and (stored := self._store.get(name)) is not None:
             try:
                 return CompiledParts.deserialize(stored, resolved.device_ids), True
             except Exception:  # noqa: BLE001  # whatever the bytes are, the program is compiled
                 self._store.count_unusable()
-        compiled = self._compile(resolved, command.SerializeToString())
-        if self._store:
-            self._store.put(name, compiled)
-        return CompiledParts.deserialize(compiled, resolved.device_ids), False
+        parts, data = self.compile(resolved, command, job)
+        if self._store and data is not None:
+            self._store.put(name, data)
+        return parts, False
 
-    def _compile(self, resolved: Resolution, data: bytes) -> bytes:
+    @abstractmethod
+    def compile(
+        self, resolved: Resolution, command: link_pb2.Prepare, job: int
+    ) -> tuple[CompiledParts, bytes | None]:
+        """Compiles a call; returns also the serialized program, or None if it cannot or need not be serialized."""
+
+    def end(self, job: int) -> None:  # noqa: B027  # where `can_end` is False, there is nothing to do
+        """Ends a compilation, if it is under way in a compiler process."""
+
+
+class LocalCompiler(Compiler):
+    """Compiles in the worker: for several hosts, which agree on programs, and for GPUs, whose memory is not shared."""
+
+    def compile(
+        self, resolved: Resolution, command: link_pb2.Prepare, job: int
+    ) -> tuple[CompiledParts, bytes | None]:
+        """Compiles on this thread."""
         try:
-            outcome = self._shared().run(data)
-        except _ProcessEndedError as ended:
-            if ended.was_alone:
-                raise compiler_ended(resolved) from None
-            outcome = self._run_alone(resolved, data)
-        if outcome.failure:
-            failure = link_pb2.Failure.FromString(outcome.failure)
-            raise CallError(
-                Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata)
-            )
-        return outcome.parts
+            parts = compile_parts(resolved, in_slices=True)
+        except Exception as error:
+            if isinstance(error, CallError) or is_out_of_memory(error):
+                raise
+            raise compile_failed(resolved, error) from error
+        data = None
+        if self._store:
+            with suppress(CallsPythonError):
+                data = parts.serialize()
+        return parts, data
 
-    def _run_alone(self, resolved: Resolution, data: bytes) -> CompilationOutcome:
-        with closing(_CompilerProcess(self._fork_server)) as own:
-            try:
-                return own.run(data)
-            except _ProcessEndedError:
-                raise compiler_ended(resolved) from None
 
-    def _shared(self) -> _CompilerProcess:
+class ForkedCompiler(Compiler):
+    """Compiles in processes that may crash, hang or grow; each compiles one program at a time.
+
+    Args:
+        store: as of `Compiler`.
+        code: as of `Compiler`.
+        fork_server: forks the processes.
+        max_seconds: the maximum duration of a compilation.
+    """
+
+    can_end = True
+
+    def __init__(self, store: ProgramStore | None, code: str, fork_server: ForkServer, max_seconds: float) -> None:
+        super().__init__(store, code)
+        self._fork_server = fork_server
+        self._max_seconds = max_seconds
+        self._local = LocalCompiler(None, code)
+        self._lock = threading.Lock()  # guards both
+        self._idle = [_CompilerProcess(fork_server)]  # it starts its devices while this process does
+        self._running: dict[int, _CompilerProcess] = {}
+
+    def compile(
+        self, resolved: Resolution, command: link_pb2.Prepare, job: int
+    ) -> tuple[CompiledParts, bytes | None]:
+        """Compiles in another process and loads the program from there; in this one if the program calls Python."""
+        try:
+            process = self._take(job)
+        except OSError:
+            structlog.get_logger().exception("no compiler process could be forked; the worker compiles")
+            return self._local.compile(resolved, command, job)
+        outcome = None
+        try:
+            outcome = process.run(command, self._max_seconds)
+        except TimeoutError:
+            raise compile_limit_error(self._max_seconds) from None
+        except (EOFError, OSError):
+            if process.was_ended:
+                raise CallError(Reason.CANCELLED, "nobody waited for the program") from None
+            raise compiler_ended(resolved) from None
+        finally:
+            self._release(job, process, is_usable=outcome is not None)
+        match outcome.WhichOneof("outcome"):
+            case "program":
+                return CompiledParts.deserialize(outcome.program, resolved.device_ids), outcome.program
+            case "calls_python":
+                return self._local.compile(resolved, command, job)
+        failure = outcome.failure
+        raise CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
+
+    def end(self, job: int) -> None:
+        """Kills the process that compiles the program."""
         with self._lock:
-            if self._process.has_ended:
-                self._process = _CompilerProcess(self._fork_server)
-            return self._process
+            process = self._running.get(job)
+            if process is not None:
+                process.was_ended = True
+                process.kill()
+
+    def _take(self, job: int) -> _CompilerProcess:
+        with self._lock:
+            process = None
+            while self._idle and process is None:
+                process = self._idle.pop()
+                if process.has_ended:
+                    process.close()
+                    process = None
+            process = self._running[job] = process or _CompilerProcess(self._fork_server)
+        return process
+
+    def _release(self, job: int, process: _CompilerProcess, *, is_usable: bool) -> None:
+        with self._lock:
+            del self._running[job]
+            if is_usable and not process.was_ended and len(self._idle) < _MAX_IDLE:
+                self._idle.append(process)
+            else:
+                process.close()
 
 
-def _register_lapack() -> None:
-    """Has JAX register LAPACK's routines with XLA, which it does when it lowers one (jax 0.10.1).
-
-    Without it, a loaded program that calls one ends the process.
-    """
-    jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float64))
-
-
-class _ProcessEndedError(Exception):
-    """The process ended.
-
-    Attributes:
-        was_alone: whether it compiled nothing else.
-    """
-
-    def __init__(self, *, was_alone: bool) -> None:
-        super().__init__("the compiler process ended")
-        self.was_alone = was_alone
-
-
+@dataclass
 class _CompilerProcess:
     """A process that compiles.
 
     Attributes:
-        has_ended: whether it has ended.
+        was_ended: whether `ForkedCompiler.end` has ended it.
     """
 
-    def __init__(self, fork_server: ForkServer) -> None:
-        self._socket = fork_server.fork()
-        self._connection = Connection(os.dup(self._socket.fileno()))  # closed by the thread that reads it
-        self._lock = threading.Lock()  # guards all of these; one job is sent at a time
-        self._numbers = itertools.count()
-        self._pending: dict[int, Future[CompilationOutcome]] = {}
-        self.has_ended = False
-        threading.Thread(target=self._read, name="compiler", daemon=True).start()
+    _fork_server: ForkServer
+    was_ended: bool = field(default=False, init=False)
 
-    def run(self, command: bytes) -> CompilationOutcome:
-        """Waits for the outcome of a command.
+    def __post_init__(self) -> None:
+        self._pid, served = self._fork_server.fork()
+        self._connection = Connection(served.detach())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a process that compiles nothing has ended."""
+        return self._connection.poll()
+
+    def run(self, command: link_pb2.Prepare, max_seconds: float) -> link_pb2.CompilationOutcome:
+        """Compiles a call.
 
         Raises:
-            _ProcessEndedError: the process ended before.
+            TimeoutError: it takes too long.
+            EOFError: the process has ended.
+            OSError: the process has ended.
         """
-        outcome: Future[CompilationOutcome] = Future()
-        with self._lock:
-            number = next(self._numbers)
-            if self.has_ended:
-                raise _ProcessEndedError(was_alone=False)
-            self._pending[number] = outcome
-            with suppress(OSError):  # `_read` notices the end, too
-                self._connection.send(CompilationJob(number, command))
-        return outcome.result()
+        self._connection.send_bytes(command.SerializeToString())
+        if not self._connection.poll(max_seconds):
+            raise TimeoutError
+        return link_pb2.CompilationOutcome.FromString(self._connection.recv_bytes())
+
+    def kill(self) -> None:
+        """Kills the process; `run` raises an error."""
+        self._fork_server.kill(self._pid)
 
     def close(self) -> None:
-        """Ends the process."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                outcome: CompilationOutcome = self._connection.recv()
-            except (EOFError, OSError):
-                break
-            with self._lock:
-                pending = self._pending.pop(outcome.number)
-            pending.set_result(outcome)
-        with self._lock:
-            self.has_ended = True
-            self._connection.close()
-            left, self._pending = list(self._pending.values()), {}
-        for future in left:
-            future.set_exception(_ProcessEndedError(was_alone=len(left) == 1))
+        """Kills the process and releases its connection."""
+        self.kill()
+        self._connection.close()

@@ -47,8 +47,9 @@ def compiler_ended(resolved: Resolution) -> CallError:
     )
     return CallError(
         Reason.COMPILE_FAILED,
-        f"the compiler crashed on kernel {kernel!r} with strategy {strategy!r} for these shapes and specs; try another "
-        f"strategy; the server's log has the reason: error {error_id}",
+        f"the compiler crashed, or allocated more than --max-compiler-bytes, on kernel {kernel!r} with strategy "
+        f"{strategy!r} for these shapes and specs; try another strategy or a smaller program; the server's log has "
+        f"more: error {error_id}",
         metadata={"error_id": error_id},
     )
 

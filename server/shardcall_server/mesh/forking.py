@@ -11,53 +11,85 @@ import gc
 import os
 import signal
 import socket
+import struct
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 _PR_SET_PDEATHSIG = 1
-_FORK = b"f"
+_PID = struct.Struct("i")
+"""A request: 0 and a descriptor to fork, or the process to be killed; and the answer to a fork: the new process."""
+
 
 
 class ForkServer:
-    """A process without threads that forks others.
+    """A process without threads that forks others, and kills them.
 
     Args:
         serve: what a forked process runs, with one end of a socket pair; its process ends afterwards.
     """
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        self._socket, theirs = socket.socketpair()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()  # one request at a time
         parent_pid = os.getpid()
         if os.fork():
             theirs.close()
             return
-        _run(partial(_fork_on_request, theirs, serve), theirs, parent_pid)
+        _run(partial(_serve_requests, theirs, serve), theirs, parent_pid)
 
-    def fork(self) -> socket.socket:
-        """Returns the other end of the socket pair of a new process.
+    def fork(self) -> tuple[int, socket.socket]:
+        """Returns a new process, and the other end of its socket pair.
 
         Raises:
-            OSError: the process that forks has ended.
+            OSError: the process cannot be forked, or the process that forks has ended.
         """
         ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self._socket, [_FORK], [theirs.fileno()])
-        return ours
+        try:
+            with theirs, self._lock:
+                socket.send_fds(self._socket, [_PID.pack(0)], [theirs.fileno()])
+                answer = self._socket.recv(_PID.size)
+            if not answer or (pid := _PID.unpack(answer)[0]) == 0:
+                raise ChildProcessError("the process that forks has ended, or cannot fork")
+        except BaseException:
+            ours.close()
+            raise
+        return pid, ours
+
+    def kill(self, pid: int) -> None:
+        """Kills a process that `fork` returned, if it has not ended."""
+        with self._lock, suppress(OSError):
+            self._socket.send(_PID.pack(pid))
 
 
-def _fork_on_request(requests: socket.socket, serve: Callable[[socket.socket], None]) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forked processes leave no zombies
+def _serve_requests(requests: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    children: set[int] = set()
     this_pid = os.getpid()
     while True:
-        data, fds, _, _ = socket.recv_fds(requests, 1, 1)
+        data, fds, _, _ = socket.recv_fds(requests, _PID.size, 1)
         if not data:
             return
+        while children and (ended := os.waitpid(-1, os.WNOHANG)[0]):
+            children.discard(ended)
+        (pid,) = _PID.unpack(data)
+        if not fds:
+            if pid in children:  # not reaped, so no other process has this number
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                children.discard(pid)
+            continue
         with socket.socket(fileno=fds[0]) as served:
-            if not os.fork():
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _run(partial(serve, served), served, this_pid)
+            try:
+                pid = os.fork()
+            except OSError:
+                pid = 0
+            else:
+                if pid == 0:
+                    _run(partial(serve, served), served, this_pid)
+                children.add(pid)
+        requests.send(_PID.pack(pid))
 
 
 def _run(body: Callable[[], None], kept: socket.socket, parent_pid: int) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 
-from shardcall_server.compilation.disk_cache import DiskCache
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.known_answers.known_answer import Launch
 from shardcall_server.known_answers.suite import Suite
@@ -13,15 +11,10 @@ from shardcall_worker.v1 import known_answer_pb2
 
 
 class KnownAnswerTests:
-    """Compiles and runs the known-answer tests of this process.
+    """Compiles and runs the known-answer tests of this process."""
 
-    Args:
-        disk: the disk cache of compiled programs, which the tests bypass; None if there is none.
-    """
-
-    def __init__(self, suite: Suite, disk: DiskCache | None) -> None:
+    def __init__(self, suite: Suite) -> None:
         self._suite = suite
-        self._disk = disk
         self._compiled: dict[str, Launch] = {}
 
     def describe(self) -> list[known_answer_pb2.KnownAnswer]:
@@ -37,8 +30,7 @@ class KnownAnswerTests:
 
     def compile(self, name: str) -> known_answer_pb2.KnownAnswerCompiled:
         """Compiles a test, which takes about a second."""
-        with self._disk.disabled() if self._disk else nullcontext():
-            self._compiled[name] = self._suite.known_answers[name].compile()
+        self._compiled[name] = self._suite.known_answers[name].compile()
         return known_answer_pb2.KnownAnswerCompiled()
 
     def launch(self, name: str) -> Callable[[], known_answer_pb2.KnownAnswerRun]:

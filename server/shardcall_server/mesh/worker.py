@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points, version
@@ -17,8 +18,8 @@ import structlog
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.call_error import DEVICES_FAILED, CallError, Reason
 from shardcall_core.wire.private_files import PrivateFileError
-from shardcall_server.compilation.disk_cache import DiskCache, host_processor, use_disk_cache, write_from_this_process
-from shardcall_server.compilation.keys import Platform
+from shardcall_server.compilation.keys import Platform, code_digest
+from shardcall_server.compilation.processor import host_processor
 from shardcall_server.compilation.program_store import ProgramStore
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
@@ -26,7 +27,7 @@ from shardcall_server.link.framing import Link, LinkClosedError
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.compiler_process import serve_jobs
-from shardcall_server.mesh.compilers import ForkedCompiler, LocalCompiler
+from shardcall_server.mesh.compilers import Compiler, ForkedCompiler, LocalCompiler
 from shardcall_server.mesh.failures import failure_of
 from shardcall_server.mesh.forking import ForkServer
 from shardcall_server.mesh.heartbeat import send_heartbeat, start_heartbeats
@@ -60,9 +61,8 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     if not batch:
         return 0
     start = link_pb2.FrontEndMessage.FromString(batch[0][0]).start
-    fork_server = _fork_server(start, kernels)
+    compiler = _compiler(start, kernels)  # before this process has other threads
     start_heartbeats(link, alone=start.process.count <= 1)
-    disk = _open_disk_cache(start) if fork_server is None else None
     try:
         start_backend(start)
     except RuntimeError as error:
@@ -73,8 +73,7 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
             link.send(link_pb2.WorkerMessage(failure=failure).SerializeToString())
         return 1
     ready = _ready(kernels)
-    compiler = LocalCompiler(disk) if fork_server is None else ForkedCompiler(fork_server, _open_store(start))
-    commands = Commands(link, kernels, _platform(), compiler, disk)
+    commands = Commands(link, kernels, _platform(), compiler)
     ready.known_answers.extend(commands.known_answers.describe())
     link.send(link_pb2.WorkerMessage(ready=ready).SerializeToString())
     for frames in chain([batch[1:]], batches):
@@ -87,16 +86,20 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     return 0
 
 
-def _fork_server(start: link_pb2.Start, kernels: Mapping[str, Kernel]) -> ForkServer | None:
-    """Starts the process that forks compilers, before this process has threads; None where the worker compiles."""
-    if start.process.count > 1 or start.platform not in ("", "cpu") or (not start.platform and gpu_platforms()):
-        return None
+def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel]) -> Compiler:
+    """Returns the compiler of this worker, whose processes start their devices while this one does."""
+    store = _open_store(start)
+    process = start.process
+    code = f"{code_digest(kernels.values())} {process.index}/{process.count}" if store else ""
+    may_use_gpu = start.platform not in ("", "cpu") or (not start.platform and gpu_platforms())
+    if process.count > 1 or may_use_gpu or sys.platform != "linux":
+        return LocalCompiler(store, code)
 
     def serve(jobs: socket.socket) -> None:
         start_backend(start)
-        serve_jobs(Connection(jobs.detach()), kernels, _platform())
+        serve_jobs(Connection(jobs.detach()), kernels, _platform(), start.max_compiler_bytes)
 
-    return ForkServer(serve)
+    return ForkedCompiler(store, code, ForkServer(serve), start.max_compile_seconds)
 
 
 def load_kernels() -> dict[str, Kernel]:
@@ -160,18 +163,6 @@ def jax_platforms(platform: str) -> str:
             "--platform for CPUs"
         )
     return ",".join(platforms)
-
-
-def _open_disk_cache(start: link_pb2.Start) -> DiskCache | None:
-    if not start.program_dir:
-        return None
-    try:
-        if start.process.index:
-            write_from_this_process()
-        return use_disk_cache(Path(start.program_dir), start.max_program_dir_bytes)
-    except PrivateFileError as error:  # the owner has changed since the front end's check
-        structlog.get_logger().warning("no compiled programs are kept on disk", reason=str(error))
-        return None
 
 
 def _open_store(start: link_pb2.Start) -> ProgramStore | None:

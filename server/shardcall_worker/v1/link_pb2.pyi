@@ -61,6 +61,7 @@ class FrontEndMessage(_message.Message):
     COMPILE_KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
     RUN_KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
     DROP_LOOP_FIELD_NUMBER: _builtins.int
+    END_COMPILATION_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """The id that the answer repeats; unique in an epoch. 0 if there is no answer."""
     sequence: _builtins.int
@@ -148,6 +149,10 @@ class FrontEndMessage(_message.Message):
     def drop_loop(self) -> _loop_pb2.DropLoop:
         """Releases the state of a loop."""
 
+    @_builtins.property
+    def end_compilation(self) -> Global___EndCompilation:
+        """Ends a compilation."""
+
     def __init__(
         self,
         *,
@@ -173,12 +178,13 @@ class FrontEndMessage(_message.Message):
         compile_known_answer: _known_answer_pb2.CompileKnownAnswer | None = ...,
         run_known_answer: _known_answer_pb2.RunKnownAnswer | None = ...,
         drop_loop: _loop_pb2.DropLoop | None = ...,
+        end_compilation: Global___EndCompilation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "discard_trial_blocks", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer", "drop_loop"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "discard_trial_blocks", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer", "drop_loop", "end_compilation"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -350,6 +356,8 @@ class Start(_message.Message):
     PROGRAM_DIR_FIELD_NUMBER: _builtins.int
     MAX_PROGRAM_DIR_BYTES_FIELD_NUMBER: _builtins.int
     PROCESS_FIELD_NUMBER: _builtins.int
+    MAX_COMPILE_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_COMPILER_BYTES_FIELD_NUMBER: _builtins.int
     virtual_devices: _builtins.int
     """The number of virtual CPU devices; 0 for the platform's devices."""
     platform: _builtins.str
@@ -358,6 +366,10 @@ class Start(_message.Message):
     """The folder of compiled programs; empty for none."""
     max_program_dir_bytes: _builtins.int
     """The maximum size of that folder in bytes."""
+    max_compile_seconds: _builtins.float
+    """The maximum seconds of a compilation in a compiler process."""
+    max_compiler_bytes: _builtins.int
+    """The maximum bytes that a compiler process may allocate."""
     @_builtins.property
     def process(self) -> Global___Process:
         """This process's part in a mesh of several processes."""
@@ -370,10 +382,12 @@ class Start(_message.Message):
         program_dir: _builtins.str = ...,
         max_program_dir_bytes: _builtins.int = ...,
         process: Global___Process | None = ...,
+        max_compile_seconds: _builtins.float = ...,
+        max_compiler_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_program_dir_bytes", b"max_program_dir_bytes", "platform", b"platform", "process", b"process", "program_dir", b"program_dir", "virtual_devices", b"virtual_devices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_compile_seconds", b"max_compile_seconds", "max_compiler_bytes", b"max_compiler_bytes", "max_program_dir_bytes", b"max_program_dir_bytes", "platform", b"platform", "process", b"process", "program_dir", b"program_dir", "virtual_devices", b"virtual_devices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -510,6 +524,87 @@ class Prepare(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prepare: _TypeAlias = Prepare  # noqa: Y015
+
+@_typing.final
+class EndCompilation(_message.Message):
+    """Ends the compilation of a Prepare that nobody waits for, if it is under way in
+    a compiler process. The Prepare is answered in any case.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREPARE_CALL_ID_FIELD_NUMBER: _builtins.int
+    prepare_call_id: _builtins.int
+    """The id of the Prepare command."""
+    def __init__(
+        self,
+        *,
+        prepare_call_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prepare_call_id", b"prepare_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndCompilation: _TypeAlias = EndCompilation  # noqa: Y015
+
+@_typing.final
+class CallsPython(_message.Message):
+    """A program calls Python."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallsPython: _TypeAlias = CallsPython  # noqa: Y015
+
+@_typing.final
+class CompilationOutcome(_message.Message):
+    """The outcome of a compilation, from a compiler process to its worker. Its
+    commands are Prepare messages with the strategy set.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRAM_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    CALLS_PYTHON_FIELD_NUMBER: _builtins.int
+    program: _builtins.bytes
+    """The serialized program."""
+    @_builtins.property
+    def failure(self) -> Global___Failure:
+        """The error."""
+
+    @_builtins.property
+    def calls_python(self) -> Global___CallsPython:
+        """The program calls Python, so it must be compiled in the process that runs
+        it.
+        """
+
+    def __init__(
+        self,
+        *,
+        program: _builtins.bytes = ...,
+        failure: Global___Failure | None = ...,
+        calls_python: Global___CallsPython | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["calls_python", b"calls_python", "failure", b"failure", "outcome", b"outcome", "program", b"program"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_python", b"calls_python", "failure", b"failure", "outcome", b"outcome", "program", b"program"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["program", "failure", "calls_python"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___CompilationOutcome: _TypeAlias = CompilationOutcome  # noqa: Y015
 
 @_typing.final
 class Candidates(_message.Message):

@@ -34,6 +34,8 @@ class Compilation:
         key: the call that waits for it; None for a trial's, whose program is pinned.
         future: its result.
         waiter_count: the number of calls that wait for it.
+        prepare_id: the id of the last command; 0 if there is none.
+        was_ended: whether the worker was to end it since nobody waited.
         answer: the answer to the last command; None before the first. If the command was not sent, since a program
             runs alone, it is set to None when the command may be tried again.
         evicted: the programs evicted since the command was sent.
@@ -49,6 +51,8 @@ class Compilation:
     key: CallKey | None = None
     future: Future[CacheEntry] = field(default_factory=Future)
     waiter_count: int = 1
+    prepare_id: int = 0
+    was_ended: bool = False
     answer: Promise[link_pb2.WorkerMessage] | Promise[None] | None = None
     evicted: set[ProgramKey] = field(default_factory=set)
     candidates: link_pb2.Candidates | None = None
@@ -133,7 +137,7 @@ class ProgramCompiler:
             if entry is not None:
                 return entry
             for compilation in self._compilations:
-                if compilation.key == call.key:
+                if compilation.key == call.key and not compilation.was_ended:
                     compilation.waiter_count += 1
                     return compilation.future
             command = link_pb2.Prepare(
@@ -149,13 +153,21 @@ class ProgramCompiler:
         return compilation.future
 
     def leave(self, future: Future[CacheEntry]) -> None:
-        """Ends the wait of a caller; a compilation that has not begun and that nobody waits for is dropped."""
+        """Ends the wait of a caller.
+
+        A compilation that nobody waits for is dropped if it has not begun; otherwise it goes on, for a caller that
+        repeats the call, until another compilation begins or waits.
+        """
         with self.session.launch_lock:
             left = next((compilation for compilation in self._compilations if compilation.future is future), None)
             if left is None:
                 return
             left.waiter_count -= 1
-            if left.waiter_count or not self._queue.remove(left):
+            if left.waiter_count:
+                return
+            if not self._queue.remove(left):
+                if len(self._compilations) > 1:
+                    self._end(left)
                 return
             self._compilations.discard(left)
         left.future.set_exception(CallError(Reason.CANCELLED, "nobody waits for the program"))
@@ -184,6 +196,8 @@ class ProgramCompiler:
         Returns False if the client or the connection has too many others under way; it begins after one of them.
         """
         check_held(self.session.launch_lock)
+        for unwanted in [other for other in self._compilations if not other.waiter_count]:
+            self._end(unwanted)
         self._check_limits(compilation.owner)
         self._compilations.add(compilation)
         if not self._queue.add(compilation):
@@ -218,6 +232,16 @@ class ProgramCompiler:
             following.future.set_exception(failure)
             ended = following
 
+    def _end(self, compilation: Compilation) -> None:
+        """Has the worker end a compilation; its answer comes soon if the worker can, and is ignored in any case."""
+        check_held(self.session.launch_lock)
+        if compilation.was_ended or compilation.answer is None or compilation.answer.done():
+            return
+        compilation.was_ended = True
+        if compilation.prepare_id:
+            command = link_pb2.EndCompilation(prepare_call_id=compilation.prepare_id)
+            self.session.notify(link_pb2.FrontEndMessage(end_compilation=command))
+
     def _check_limits(self, owner: str) -> None:
         owner_count = sum(compilation.owner == owner for compilation in self._compilations) if owner else 0
         for reason, count, limit, what in (
@@ -235,8 +259,10 @@ class ProgramCompiler:
         try:
             message = link_pb2.FrontEndMessage(prepare=compilation.command)
             compilation.answer = self.session.command(message, owner=compilation.owner)
+            compilation.prepare_id = message.call_id
         except IsolatedError as isolated:
             compilation.answer = isolated.changed
+            compilation.prepare_id = 0
         except BaseException:
             self._compilations.discard(compilation)
             raise
@@ -270,9 +296,15 @@ class ProgramCompiler:
         try:
             message = answer.result()
         except CallError as error:
+            if compilation.was_ended:
+                raise
             compilation.refuse(error)
             self._send(compilation)
             return None
+        if compilation.was_ended:
+            if message is not None and message.HasField("prepared"):
+                self._evict_unknown(ProgramKey(message.prepared.plan.key_digest))
+            raise CallError(Reason.CANCELLED, "nobody waits for the program")
         if message is None:
             self._send(compilation)
             return None
@@ -313,8 +345,16 @@ class ProgramCompiler:
         return CacheEntry(program, prepared.plan, answer)
 
     def _on_evict(self, program: CachedProgram) -> None:
-        check_held(self.session.launch_lock)
         self._counts.evicted += 1
+        self._evict(program.key)
+
+    def _evict_unknown(self, key: ProgramKey) -> None:
+        """Evicts a program that the worker had prepared before it was to end the compilation."""
+        if self.table.get_program(key) is None:
+            self._evict(key)
+
+    def _evict(self, key: ProgramKey) -> None:
+        check_held(self.session.launch_lock)
         for compilation in self._compilations:
-            compilation.evicted.add(program.key)
-        self.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=program.key)))
+            compilation.evicted.add(key)
+        self.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=key)))

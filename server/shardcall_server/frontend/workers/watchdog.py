@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_server.compile_limit import compile_limit_error
 from shardcall_server.frontend.workers.command import Command, head
 from shardcall_server.frontend.workers.exit_reason import ExitCause, StopRequest
 from shardcall_server.frontend.workers.session import MeshSession
@@ -19,6 +20,7 @@ from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 _TICK_S = 0.25
 _MAX_SILENCE_FACTOR = 10  # for a silent worker that uses CPU time
 _KNOWN_ANSWER_S = 60.0  # minimum time to compile or run a test, even if calls have less
+_COMPILER_GRACE_S = 5.0  # a worker with compiler processes ends a compilation itself
 _MAX_PASSED_S = 2 * _TICK_S  # after a late tick, the machine had no time for the workers either
 
 
@@ -152,12 +154,12 @@ class Watch:
     def _check_compilations(self, now: list[Command], passed_s: float) -> StopRequest | None:
         self._compiling = {command: self._compiling.get(command, -passed_s) + passed_s for command in now}
         for command, took_s in self._compiling.items():
-            limit_s = _limit_s(command, self._limits.compile_s)
+            limit_s = _limit_s(command, self._limits.compile_s + _COMPILER_GRACE_S)
             if took_s > limit_s:
                 return StopRequest(
                     f"{command.doing} took over {limit_s:g} s",
                     command,
-                    _compile_limit_error(limit_s),
+                    compile_limit_error(self._limits.compile_s),
                     is_program_fault=not command.is_known_answer,  # slow compilation is not wrong compilation
                     cause=ExitCause.OVERTIME,
                 )
@@ -214,14 +216,5 @@ def _execute_limit_error(limit_s: float) -> CallError:
         Reason.EXECUTE_LIMIT,
         f"the program ran for over {limit_s:g} s, the longest that this server allows one; split the work into "
         "smaller calls, or start the server with a larger --max-execute-s",
-        metadata={"limit": f"{limit_s:g}"},
-    )
-
-
-def _compile_limit_error(limit_s: float) -> CallError:
-    return CallError(
-        Reason.COMPILE_LIMIT,
-        f"the program was compiled for over {limit_s:g} s, the longest that this server allows; name another strategy "
-        "or a smaller mesh, or start the server with a larger --max-compile-s",
         metadata={"limit": f"{limit_s:g}"},
     )
