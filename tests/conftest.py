@@ -138,11 +138,16 @@ class ServerProcess:
 
     def worker_pids(self) -> list[int]:
         """The ids of the front end's child processes."""
-        pids: list[int] = []
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            with suppress(FileNotFoundError):  # a thread that has just ended
-                pids += map(int, (task / "children").read_text().split())
-        return pids
+        return children(self.process.pid)
+
+
+def children(pid: int) -> list[int]:
+    """Returns the ids of the child processes of a process."""
+    pids: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            pids += map(int, (task / "children").read_text().split())
+    return pids
 
 
 def start_server(

@@ -15,8 +15,9 @@ from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.link.framing import Link
 from shardcall_server.link.wire import encode_array_type, encode_mesh
-from shardcall_server.mesh import commands, executor
+from shardcall_server.mesh import compilers, executor
 from shardcall_server.mesh.commands import Commands
+from shardcall_server.mesh.compilers import LocalCompiler
 from shardcall_server.mesh.worker import load_kernels
 from shardcall_worker.v1 import link_pb2
 
@@ -42,7 +43,7 @@ class HeldLink:
 
 def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins():
     link, ids = HeldLink(), count(1)
-    commands = Commands(link, {}, Platform("cpu", "0", ""))  # type: ignore[arg-type]
+    commands = Commands(link, {}, Platform("cpu", "0", ""), LocalCompiler(None, ""))  # type: ignore[arg-type]
 
     def send(**command: object) -> None:
         assert commands.handle(link_pb2.FrontEndMessage(call_id=next(ids), **command), None)  # type: ignore[arg-type]
@@ -77,7 +78,7 @@ def test_a_batch_runs_a_chain_of_resident_arrays(side: int):
     ours.settimeout(WAIT_S)
     links = Link(ours), Link(theirs)
     received = links[0].frames()
-    commands = Commands(links[1], load_kernels(), Platform("cpu", "0", ""))
+    commands = Commands(links[1], load_kernels(), Platform("cpu", "0", ""), LocalCompiler(None, ""))
     ids = count(1)
 
     def handle(*batch: dict[str, object]) -> None:
@@ -117,16 +118,16 @@ def test_a_batch_runs_a_chain_of_resident_arrays(side: int):
 
 
 def test_two_programs_are_compiled_at_a_time(monkeypatch):
-    both, compile_program = threading.Barrier(2), commands.compile_program
+    both, compile_parts = threading.Barrier(2), compilers.compile_parts
 
     def compile_together(resolved, **how):
         both.wait(WAIT_S)
-        return compile_program(resolved, **how)
+        return compile_parts(resolved, **how)
 
-    monkeypatch.setattr(commands, "compile_program", compile_together)
+    monkeypatch.setattr(compilers, "compile_parts", compile_together)
     link = HeldLink()
     link.goes_on.set()
-    of_worker = Commands(link, load_kernels(), Platform("cpu", "0", ""))  # type: ignore[arg-type]
+    of_worker = Commands(link, load_kernels(), Platform("cpu", "0", ""), LocalCompiler(None, ""))  # type: ignore[arg-type]
     mesh = encode_mesh(MeshAxes((("x", 1),)))
     call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=mesh)
     for size in (3, 4):
@@ -143,7 +144,7 @@ def test_every_command_of_a_batch_is_answered_with_its_results(monkeypatch):
     ours.settimeout(WAIT_S)
     links = Link(ours), Link(theirs)
     received = links[0].frames()
-    commands = Commands(links[1], load_kernels(), Platform("cpu", "0", ""))
+    commands = Commands(links[1], load_kernels(), Platform("cpu", "0", ""), LocalCompiler(None, ""))
     array_type, ids = encode_array_type(ArrayType(VALUES.shape, VALUES.dtype)), count(1)
 
     def handle(*batch: dict[str, object]) -> None:

@@ -63,7 +63,7 @@ def test_a_compilation_that_nobody_waits_for_is_dropped_before_it_begins():
     programs = cache(session)
     futures = begin(programs, ["a0", "a1", "a2", "a3"], "ann", "1")
     assert programs.get_or_compile(call("a3"), "bob", "2") is futures["a3"]
-    for name in ("a0", "a2", "a3"):
+    for name in ("a2", "a3"):
         programs.compiler.leave(futures[name])
     with pytest.raises(CallError, match="nobody waits") as dropped:
         futures["a2"].result(0)
@@ -73,7 +73,37 @@ def test_a_compilation_that_nobody_waits_for_is_dropped_before_it_begins():
         assert futures[name].result(0).program.key == name
     programs.compiler.leave(futures["a3"])
     assert session.names == ["a0", "a1", "a3"]
+    assert session.ended == []
     assert programs.get_or_compile(call("a2"), "ann", "1") is not futures["a2"]
+
+
+def test_a_compilation_that_nobody_waits_for_goes_on_until_another_begins():
+    session = SlowSession()
+    programs = cache(session)
+    (future,) = begin(programs, ["a0"], "ann", "1").values()
+    programs.compiler.leave(future)
+    assert programs.get_or_compile(call("a0"), "ann", "1") is future  # which repeats the call
+    programs.compiler.leave(future)
+    assert session.ended == []
+    begin(programs, ["b0"], "bob", "2")
+    assert session.ended == ["a0"]
+    repeated = programs.get_or_compile(call("a0"), "ann", "1")
+    assert repeated is not future
+    assert session.names == ["a0", "b0", "a0"]
+
+
+def test_a_program_that_was_prepared_before_its_compilation_was_ended_is_evicted():
+    session = SlowSession()
+    programs = cache(session)
+    futures = begin(programs, ["a0", "b0"], "ann", "1")
+    programs.compiler.leave(futures["a0"])
+    assert session.ended == ["a0"]
+    session.finish("a0")
+    with pytest.raises(CallError, match="nobody waits"):
+        futures["a0"].result(0)
+    assert session.evicted == ["a0"]
+    session.finish("b0")
+    assert futures["b0"].result(0).program.key == "b0"
 
 
 def test_those_that_wait_end_with_the_mesh_or_with_a_failure():

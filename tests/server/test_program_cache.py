@@ -27,13 +27,18 @@ class Session:
         self.answer = answer
         self.sent: list[link_pb2.FrontEndMessage] = []
         self.evicted: list[str] = []
+        self.ended: list[str] = []
 
     def command(self, message, owner=""):
         self.sent.append(message)
+        message.call_id = len(self.sent)
         return self.answer(message)
 
     def notify(self, message):
-        self.evicted.append(message.evict.key_digest)
+        if message.HasField("evict"):
+            self.evicted.append(message.evict.key_digest)
+        else:
+            self.ended.append(self.sent[message.end_compilation.prepare_call_id - 1].prepare.call.strategy)
 
 
 def call(strategy: str) -> AbstractCall:

@@ -136,7 +136,7 @@ def test_a_compilation_is_counted_from_its_beginning():
     watch = Watch(session, LIMITS, stood_by=False)
     assert looked_at(session, 1000, watch) is None
     waiting.compiling = True
-    assert looked_at(session, 300, watch) is None
+    assert looked_at(session, 305, watch) is None
     stop = looked_at(session, 2, watch)
     assert stop is not None
     assert (stop.culprit, stop.is_program_fault) == (waiting, True)
@@ -226,6 +226,8 @@ def test_a_program_that_ran_before_is_above_suspicion_while_another_is_compiled(
     assert suspects([waiting, running, compiling], ()) == [running, compiling]
     assert suspects([waiting, running, compiling], {"diff"}) == [compiling]
     assert suspects([waiting, running], {"diff"}) == [running]
+    compiling.in_compiler_process = True
+    assert suspects([waiting, running, compiling], {"diff"}) == [running]
 
 
 def test_three_deaths_of_one_key_refuse_it_and_no_other():

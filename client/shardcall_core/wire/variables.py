@@ -37,6 +37,7 @@ SETTINGS = frozenset(
         "max_call_streams",
         "max_chunk_bytes",
         "max_compile_s",
+        "max_compiler_bytes",
         "max_concurrent_calls",
         "max_concurrent_calls_per_client",
         "max_connection_idle_s",

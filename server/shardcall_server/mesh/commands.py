@@ -25,7 +25,7 @@ from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Frame, Link
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.command_answer import CommandAnswer
-from shardcall_server.mesh.compilers import Compiler
+from shardcall_server.mesh.compilers import CompilationJob, Compiler
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
 from shardcall_server.mesh.known_answers import KnownAnswerTests
@@ -40,7 +40,7 @@ from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_server.mesh.trial_runner import TrialRunner
 from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
-_COMPILE_THREADS = 4  # one more than the front end lets one client use
+COMPILE_THREADS = 4  # one more than the front end lets one client use
 _FINISH_THREADS = 8  # executions that are awaited and gathered concurrently
 _EVICTIONS_BETWEEN_CLEARS = 64
 _COMMANDS_PER_WRITE = 16  # answers wait for the commands behind them
@@ -91,7 +91,7 @@ class Commands:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         # Several processes compile one program at a time, in the same order: on GPUs they share autotuning results,
         # and could deadlock.
-        compile_threads = _COMPILE_THREADS if jax.process_count() == 1 else 1
+        compile_threads = COMPILE_THREADS if jax.process_count() == 1 else 1
         self._compilers = ThreadPoolExecutor(compile_threads, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
         self._profiler = Profiler()
@@ -349,9 +349,8 @@ class Commands:
 def _compile(
     answer: CommandAnswer, resolved: Resolution, key: KernelKey, compiler: Compiler, command: link_pb2.Prepare
 ) -> _CompiledProgram:
-    answer.send(compiling=link_pb2.Compiling())
     began = time.monotonic()
-    parts, from_disk = compiler.get_or_compile(resolved, key, command, answer.call_id)
+    parts, from_disk = compiler.get_or_compile(CompilationJob(resolved, command, answer), key)
     program = assemble(resolved, parts)
     structlog.get_logger().log(
         logging.DEBUG if from_disk else logging.INFO,

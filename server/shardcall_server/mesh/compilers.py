@@ -16,11 +16,31 @@ from shardcall_server.compilation.program import CallsPythonError, CompiledParts
 from shardcall_server.compilation.program_store import ProgramStore, StoreCounts
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.compile_limit import compile_limit_error
+from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.failures import compile_failed, compiler_ended
 from shardcall_server.mesh.forking import ForkServer
 from shardcall_worker.v1 import link_pb2
 
 _MAX_IDLE = 2
+
+
+@dataclass(frozen=True)
+class CompilationJob:
+    """A program to be compiled.
+
+    Attributes:
+        resolved: the call.
+        command: the command that prepares it, with the strategy.
+        answer: the answer to that command, which reports the progress.
+    """
+
+    resolved: Resolution
+    command: link_pb2.Prepare
+    answer: CommandAnswer
+
+    def report(self, *, in_compiler_process: bool) -> None:
+        """Reports which process is at work, so that the front end knows what may have ended the worker."""
+        self.answer.send(compiling=link_pb2.Compiling(in_compiler_process=in_compiler_process))
 
 
 class Compiler(ABC):
@@ -45,54 +65,43 @@ class Compiler(ABC):
         """The counts of the program store; None without one."""
         return self._store.counts if self._store else None
 
-    def get_or_compile(
-        self, resolved: Resolution, key: KernelKey, command: link_pb2.Prepare, job: int
-    ) -> tuple[CompiledParts, bool]:
+    def get_or_compile(self, job: CompilationJob, key: KernelKey) -> tuple[CompiledParts, bool]:
         """Returns the parts of a program, which this process has loaded, and whether they came from disk.
-
-        Args:
-            resolved: the call.
-            key: its key.
-            command: the command that prepares it, with the strategy.
-            job: the number by which `end` ends the compilation.
 
         Raises:
             CallError: it cannot be compiled.
         """
+        job.report(in_compiler_process=False)
         name = f"{self._code}\0{key.digest()}"
         if self._store and (stored := self._store.get(name)) is not None:
             try:
-                return CompiledParts.deserialize(stored, resolved.device_ids), True
+                return CompiledParts.deserialize(stored, job.resolved.device_ids), True
             except Exception:  # noqa: BLE001  # whatever the bytes are, the program is compiled
                 self._store.count_unusable()
-        parts, data = self.compile(resolved, command, job)
+        parts, data = self.compile(job)
         if self._store and data is not None:
             self._store.put(name, data)
         return parts, False
 
     @abstractmethod
-    def compile(
-        self, resolved: Resolution, command: link_pb2.Prepare, job: int
-    ) -> tuple[CompiledParts, bytes | None]:
+    def compile(self, job: CompilationJob) -> tuple[CompiledParts, bytes | None]:
         """Compiles a call; returns also the serialized program, or None if it cannot or need not be serialized."""
 
-    def end(self, job: int) -> None:  # noqa: B027  # where `can_end` is False, there is nothing to do
-        """Ends a compilation, if it is under way in a compiler process."""
+    def end(self, prepare_id: int) -> None:  # noqa: B027  # where `can_end` is False, there is nothing to do
+        """Ends the compilation that the command of this id began, if a compiler process has it."""
 
 
 class LocalCompiler(Compiler):
     """Compiles in the worker: for several hosts, which agree on programs, and for GPUs, whose memory is not shared."""
 
-    def compile(
-        self, resolved: Resolution, command: link_pb2.Prepare, job: int
-    ) -> tuple[CompiledParts, bytes | None]:
+    def compile(self, job: CompilationJob) -> tuple[CompiledParts, bytes | None]:
         """Compiles on this thread."""
         try:
-            parts = compile_parts(resolved, in_slices=True)
+            parts = compile_parts(job.resolved, in_slices=True)
         except Exception as error:
             if isinstance(error, CallError) or is_out_of_memory(error):
                 raise
-            raise compile_failed(resolved, error) from error
+            raise compile_failed(job.resolved, error) from error
         data = None
         if self._store:
             with suppress(CallsPythonError):
@@ -121,60 +130,64 @@ class ForkedCompiler(Compiler):
         self._idle = [_CompilerProcess(fork_server)]  # it starts its devices while this process does
         self._running: dict[int, _CompilerProcess] = {}
 
-    def compile(
-        self, resolved: Resolution, command: link_pb2.Prepare, job: int
-    ) -> tuple[CompiledParts, bytes | None]:
+    def compile(self, job: CompilationJob) -> tuple[CompiledParts, bytes | None]:
         """Compiles in another process and loads the program from there; in this one if the program calls Python."""
         try:
-            process = self._take(job)
-        except OSError:
+            # A process that has compiled before may have ended for another reason than this program.
+            outcome = self._run(job) or self._run(job, in_new=True)
+        except _ForkError:
             structlog.get_logger().exception("no compiler process could be forked; the worker compiles")
-            return self._local.compile(resolved, command, job)
-        outcome = None
-        try:
-            outcome = process.run(command, self._max_seconds)
-        except TimeoutError:
-            raise compile_limit_error(self._max_seconds) from None
-        except (EOFError, OSError):
-            if process.was_ended:
-                raise CallError(Reason.CANCELLED, "nobody waited for the program") from None
-            raise compiler_ended(resolved) from None
-        finally:
-            self._release(job, process, is_usable=outcome is not None)
+            job.report(in_compiler_process=False)
+            return self._local.compile(job)
+        if outcome is None:
+            raise compiler_ended(job.resolved)
         match outcome.WhichOneof("outcome"):
             case "program":
-                return CompiledParts.deserialize(outcome.program, resolved.device_ids), outcome.program
+                job.report(in_compiler_process=False)
+                return CompiledParts.deserialize(outcome.program, job.resolved.device_ids), outcome.program
             case "calls_python":
-                return self._local.compile(resolved, command, job)
+                job.report(in_compiler_process=False)
+                return self._local.compile(job)
         failure = outcome.failure
         raise CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
 
-    def end(self, job: int) -> None:
+    def end(self, prepare_id: int) -> None:
         """Kills the process that compiles the program."""
         with self._lock:
-            process = self._running.get(job)
+            process = self._running.get(prepare_id)
             if process is not None:
                 process.was_ended = True
                 process.kill()
 
-    def _take(self, job: int) -> _CompilerProcess:
+    def _run(self, job: CompilationJob, *, in_new: bool = False) -> link_pb2.CompilationOutcome | None:
+        """Returns the outcome of a job; None if the process ended."""
+        prepare_id, outcome = job.answer.call_id, None
         with self._lock:
-            process = None
-            while self._idle and process is None:
-                process = self._idle.pop()
-                if process.has_ended:
-                    process.close()
-                    process = None
-            process = self._running[job] = process or _CompilerProcess(self._fork_server)
-        return process
+            is_idle = bool(self._idle) and not in_new
+            process = self._running[prepare_id] = self._idle.pop() if is_idle else _CompilerProcess(self._fork_server)
+        try:
+            job.report(in_compiler_process=True)
+            outcome = process.run(job.command, self._max_seconds)
+        except TimeoutError:
+            raise compile_limit_error(self._max_seconds) from None
+        except (EOFError, OSError):
+            if process.was_ended:
+                raise CallError(Reason.CANCELLED, "nobody waits for the program") from None
+        finally:
+            self._release(prepare_id, process, is_usable=outcome is not None)
+        return outcome
 
-    def _release(self, job: int, process: _CompilerProcess, *, is_usable: bool) -> None:
+    def _release(self, prepare_id: int, process: _CompilerProcess, *, is_usable: bool) -> None:
         with self._lock:
-            del self._running[job]
+            del self._running[prepare_id]
             if is_usable and not process.was_ended and len(self._idle) < _MAX_IDLE:
                 self._idle.append(process)
             else:
                 process.close()
+
+
+class _ForkError(Exception):
+    """A process could not be forked."""
 
 
 @dataclass
@@ -189,13 +202,11 @@ class _CompilerProcess:
     was_ended: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._pid, served = self._fork_server.fork()
+        try:
+            self._pid, served = self._fork_server.fork()
+        except OSError as error:
+            raise _ForkError from error
         self._connection = Connection(served.detach())
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether a process that compiles nothing has ended."""
-        return self._connection.poll()
 
     def run(self, command: link_pb2.Prepare, max_seconds: float) -> link_pb2.CompilationOutcome:
         """Compiles a call.

@@ -23,7 +23,6 @@ _PID = struct.Struct("i")
 """A request: 0 and a descriptor to fork, or the process to be killed; and the answer to a fork: the new process."""
 
 
-
 class ForkServer:
     """A process without threads that forks others, and kills them.
 

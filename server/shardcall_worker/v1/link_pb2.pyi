@@ -330,16 +330,21 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class Compiling(_message.Message):
-    """The compilation of a Prepare has started."""
+    """The compilation of a Prepare has started, or another process has taken it over."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    IN_COMPILER_PROCESS_FIELD_NUMBER: _builtins.int
+    in_compiler_process: _builtins.bool
+    """Whether a compiler process compiles, so that the worker is in no danger."""
     def __init__(
         self,
+        *,
+        in_compiler_process: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_compiler_process", b"in_compiler_process"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,7 +35,8 @@ class Command:
         is_needed: whether a caller waits for the answer or will use it later.
         plan: the placement of its arrays on the mesh; None if it moves no array.
         is_alone: whether no other command of a program is sent while it is pending.
-        compiling: whether a worker has begun to compile it.
+        compiling: whether its compilation has begun.
+        in_compiler_process: whether a compiler process compiles it.
         answer: the merged answer of all workers.
         answers: the answers so far, by index of the worker.
         gathered_bytes: the number of gathered bytes of the results, by index of the worker.
@@ -53,6 +54,7 @@ class Command:
     plan: kernel_pb2.Plan | None = None
     is_alone: bool = False
     compiling: bool = False
+    in_compiler_process: bool = False
     answer: Promise[link_pb2.WorkerMessage] = field(default_factory=Promise)
     answers: dict[int, link_pb2.WorkerMessage] = field(default_factory=dict)
     gathered_bytes: dict[int, float] = field(default_factory=dict)
@@ -114,7 +116,7 @@ def suspects(commands: Sequence[Command], proven: Collection[str]) -> list[Comma
         commands: the pending commands of the worker, in the order of sending.
         proven: keys of programs that have completed before; they are no suspects while another is compiled.
     """
-    compiling = [command for command in commands if command.compiling]
+    compiling = [command for command in commands if command.compiling and not command.in_compiler_process]
     running = head(commands)
     if running is None or (compiling and running.key in proven):
         return compiling
