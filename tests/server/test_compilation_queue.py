@@ -77,7 +77,7 @@ def test_a_compilation_that_nobody_waits_for_is_dropped_before_it_begins():
     assert programs.get_or_compile(call("a2"), "ann", "1") is not futures["a2"]
 
 
-def test_a_compilation_that_nobody_waits_for_goes_on_until_another_begins():
+def test_a_compilation_that_nobody_waits_for_ends_when_another_begins():
     session = SlowSession()
     programs = cache(session)
     (future,) = begin(programs, ["a0"], "ann", "1").values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -138,7 +138,7 @@ class Program:
 
 @dataclass(frozen=True)
 class CompiledParts:
-    """What a compilation yields; with the call, it makes a `Program`, also in another process.
+    """The result of a compilation, which makes a `Program` of the call, also in another process.
 
     Attributes:
         compiled: the compiled program; None where no result has an element, so there is nothing to compute.
@@ -162,27 +162,37 @@ class CompiledParts:
         """
         if self.calls_python:
             raise CallsPythonError
-        executable = None if self.compiled is None else serialize_executable.serialize(self.compiled)
-        return pickle.dumps((executable, self.result_shapes, self.fingerprint, self.has_limit))
+        head = {"result_shapes": self.result_shapes, "fingerprint": self.fingerprint.hex(), "has_limit": self.has_limit}
+        executable = b""
+        if self.compiled is not None:
+            executable, in_tree, out_tree = serialize_executable.serialize(self.compiled)
+            head |= {"arguments": in_tree.num_leaves, "outputs": out_tree.num_leaves}
+        return b"\n".join((json.dumps(head).encode(), executable))
 
     @staticmethod
     def deserialize(data: bytes, device_ids: Sequence[int]) -> CompiledParts:
-        """Returns the parts that a process of this server has compiled; never use other bytes.
+        """Returns the parts that a process of this server has serialized; never use other bytes.
+
+        They contain machine code, and JAX's own format can run Python code, too, when it is read.
 
         Args:
             data: the serialized parts.
             device_ids: the devices of the program.
         """
-        # Whoever could replace these bytes could replace the machine code in them, too.
-        executable, *others = pickle.loads(data)  # noqa: S301
+        head, _, executable = data.partition(b"\n")
+        parts = json.loads(head)
         compiled = None
-        if executable is not None:
-            if _LAPACK in data:
+        if executable:
+            if _LAPACK in executable:
                 _register_lapack()
             devices = [jax.devices()[i] for i in device_ids]
-            payload, in_tree, out_tree = executable
-            compiled = serialize_executable.deserialize_and_load(payload, in_tree, out_tree, execution_devices=devices)
-        return CompiledParts(compiled, *others)
+            in_tree = jax.tree.structure(((0,) * parts["arguments"], {}))
+            out_tree = jax.tree.structure((0,) * parts["outputs"])
+            compiled = serialize_executable.deserialize_and_load(
+                executable, in_tree, out_tree, execution_devices=devices
+            )
+        shapes = tuple(map(tuple, parts["result_shapes"]))
+        return CompiledParts(compiled, shapes, bytes.fromhex(parts["fingerprint"]), has_limit=parts["has_limit"])
 
 
 def compile_program(resolved: Resolution, *, in_slices: bool = False) -> Program:
@@ -204,7 +214,7 @@ def assemble(resolved: Resolution, parts: CompiledParts) -> Program:
     """Returns the program of a call, with the placements of its operands and results."""
     problem = resolved.problem
     mesh = build_mesh(problem.mesh, resolved.device_ids)
-    operands = _place_operands(problem, mesh)
+    operands = _placements(problem, mesh)
     if parts.compiled is None:
         specs = (spec or replicated(r.ndim) for r, spec in zip(problem.results, problem.out_specs, strict=True))
         empty = tuple(
@@ -227,7 +237,7 @@ def compile_parts(resolved: Resolution, *, in_slices: bool = False) -> CompiledP
         return CompiledParts(None)
     arguments = [
         jax.ShapeDtypeStruct(placement.padded, held_type(operand.dtype), sharding=placement.sharding)
-        for operand, placement in zip(problem.operands, _place_operands(problem, mesh), strict=True)
+        for operand, placement in zip(problem.operands, _placements(problem, mesh), strict=True)
         if operand is not None and placement is not None
     ]
     try:
@@ -263,7 +273,7 @@ def _register_lapack() -> None:
     jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float64))
 
 
-def _place_operands(problem: Problem, mesh: jax.sharding.Mesh) -> tuple[Placement | None, ...]:
+def _placements(problem: Problem, mesh: jax.sharding.Mesh) -> tuple[Placement | None, ...]:
     return tuple(
         None
         if spec is None or operand is None
