@@ -134,7 +134,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_COMPILE_LIMIT: _ErrorReason.ValueType  # 37
     """DEADLINE_EXCEEDED: the compilation took longer than
-    `Limits.max_compile_seconds`; the mesh was restarted to stop it.
+    `Limits.max_compile_seconds`. If the worker itself compiled, the mesh was
+    restarted to stop it.
     """
     ERROR_REASON_PROGRAM_REFUSED: _ErrorReason.ValueType  # 38
     """FAILED_PRECONDITION: this program is quarantined, because it ended the mesh
@@ -305,7 +306,8 @@ ERROR_REASON_EXECUTE_LIMIT: ErrorReason.ValueType  # 36
 """
 ERROR_REASON_COMPILE_LIMIT: ErrorReason.ValueType  # 37
 """DEADLINE_EXCEEDED: the compilation took longer than
-`Limits.max_compile_seconds`; the mesh was restarted to stop it.
+`Limits.max_compile_seconds`. If the worker itself compiled, the mesh was
+restarted to stop it.
 """
 ERROR_REASON_PROGRAM_REFUSED: ErrorReason.ValueType  # 38
 """FAILED_PRECONDITION: this program is quarantined, because it ended the mesh

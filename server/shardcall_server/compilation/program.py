@@ -315,8 +315,7 @@ def _lower(
         if has_limit:
             out_shardings.append(named_sharding(mesh, replicated(1)))
         on_held_types = _on_held_types(program, problem)
-        # The program's name in profiles and compiled texts. It has registered names only, since it is in JAX's keys on
-        # disk.
+        # The program's name in profiles and compiled texts. It has registered names only.
         on_held_types.__name__ = f"{resolved.kernel.name}_{resolved.strategy.name}"
         lowered = jax.jit(on_held_types, out_shardings=tuple(out_shardings)).lower(*arguments)
         for result, info in zip(problem.results, lowered.out_info, strict=False):
