@@ -29,10 +29,14 @@ class LogOutput(io.TextIOBase):
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._queue: SimpleQueue[bytes | threading.Event] = SimpleQueue()
-        self._lock = threading.Lock()  # guards `dropped_lines`
         self.dropped_lines = 0
         """Number of lines that were not written."""
+        self.start()
+
+    def start(self) -> None:
+        """Starts the thread, which a forked child does not have."""
+        self._queue: SimpleQueue[bytes | threading.Event] = SimpleQueue()
+        self._lock = threading.Lock()  # guards `dropped_lines`
         threading.Thread(target=self._serve, name="log", daemon=True).start()
 
     def write(self, text: str, /) -> int:
@@ -96,6 +100,12 @@ def use_log_output() -> None:
     with suppress(RuntimeError):
         sys.stderr = output = LogOutput(2)
         atexit.register(_restore, output, original)
+
+
+def restart_log_output() -> None:
+    """Has a forked child write its log."""
+    if isinstance(sys.stderr, LogOutput):
+        sys.stderr.start()
 
 
 def _restore(output: LogOutput, original: TextIO) -> None:

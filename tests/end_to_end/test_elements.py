@@ -17,7 +17,8 @@ EDGES = np.array([0, -0.0, 1, -1, -0.5, 1.5, -1.5, np.inf, -np.inf, np.nan, 6550
 def edges(dtype):
     """Numbers of every size of a type, and the first, the smallest and the last ones."""
     info = np.finfo(dtype)
-    sizes = np.ldexp(RANDOM.normal(size=4096).astype(dtype), RANDOM.integers(info.minexp - 30, info.maxexp, 4096))
+    with np.errstate(over="ignore"):  # some of the numbers are infinite
+        sizes = np.ldexp(RANDOM.normal(size=4096).astype(dtype), RANDOM.integers(info.minexp - 30, info.maxexp, 4096))
     ends = np.array([info.max, info.tiny, info.smallest_subnormal], dtype)
     return np.concatenate([sizes, EDGES.astype(dtype), ends, -ends])
 

@@ -24,6 +24,7 @@ from shardcall_server.compilation.program_store import ProgramStore
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
 from shardcall_server.link.framing import Link, LinkClosedError
+from shardcall_server.log_output import finish_log, restart_log_output
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.compiler_process import serve_jobs
@@ -96,8 +97,10 @@ def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel]) -> Compiler:
         return LocalCompiler(store, code)
 
     def serve(jobs: socket.socket) -> None:
+        restart_log_output()
         start_backend(start)
         serve_jobs(Connection(jobs.detach()), kernels, _platform(), start.max_compiler_bytes)
+        finish_log()
 
     return ForkedCompiler(store, code, ForkServer(serve), start.max_compile_seconds)
 
