@@ -209,7 +209,7 @@ def spin(_client: sc.Client, number: int) -> None:
 def large_values(client: sc.Client, number: int) -> None:
     """Has a program refused that has a value of 8 TiB squared."""
     function = client.jit(lambda x: client.xp.linalg.svdvals(client.xp.broadcast_to(x[number % 7], (1, 2**40))))
-    function(np.arange(8.0))
+    function(np.arange(8.0)).get()
 
 
 def new_programs(client: sc.Client, number: int) -> None:
@@ -220,7 +220,7 @@ def new_programs(client: sc.Client, number: int) -> None:
             x = client.xp.sin(x) * (step + 1.5) + client.xp.roll(x, 1)
         return x
 
-    client.jit(function)(np.arange(2.0 + number % 90_000))
+    client.jit(function)(np.arange(2.0 + number % 90_000)).get()
 
 
 def abandoned_programs(client: sc.Client, number: int) -> None:

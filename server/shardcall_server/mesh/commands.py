@@ -158,7 +158,7 @@ class Commands:
     def _begin(self, command: str | None, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         match command:
             case "prepare":
-                self._planner.submit(self._prepare, message.call_id, message.prepare)
+                self._planner.submit(self._prepare, message)
             case "get_compiled_text":
                 self._planner.submit(self._text, message.call_id, message.get_compiled_text)
             case "evict":  # after the Prepare commands that came before it; launches are before it anyway
@@ -297,7 +297,8 @@ class Commands:
         with answer, phase("get", message):
             answer.send(executed=self._executor.copy_out(resident, target, on_gathered))
 
-    def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
+    def _prepare(self, message: link_pb2.FrontEndMessage) -> None:
+        call_id, command = message.call_id, message.prepare
         with CommandAnswer(self._link, call_id) as answer:
             resolved, key = self._resolver.resolve(command)
             check_size(resolved.problem, command.max_call_bytes, command.max_device_bytes)
@@ -307,7 +308,8 @@ class Commands:
             digest = key.digest()
             compiled = self._programs.get(digest)
             if compiled is None:
-                compiled = self._compilers.submit(_compile, answer, resolved, key, self._compiler, command)
+                job = CompilationJob(resolved, command, answer, message.owner)
+                compiled = self._compilers.submit(_compile, job, key, self._compiler)
                 self._programs[digest] = compiled
                 compiled.add_done_callback(lambda done: self._forget_failed(digest, done))
             if self._compiler.can_end:
@@ -346,11 +348,10 @@ class Commands:
             self._compiler.end(job)
 
 
-def _compile(
-    answer: CommandAnswer, resolved: Resolution, key: KernelKey, compiler: Compiler, command: link_pb2.Prepare
-) -> _CompiledProgram:
+def _compile(job: CompilationJob, key: KernelKey, compiler: Compiler) -> _CompiledProgram:
+    resolved = job.resolved
     began = time.monotonic()
-    parts, from_disk = compiler.get_or_compile(CompilationJob(resolved, command, answer), key)
+    parts, from_disk = compiler.get_or_compile(job, key)
     program = assemble(resolved, parts)
     structlog.get_logger().log(
         logging.DEBUG if from_disk else logging.INFO,
@@ -366,7 +367,7 @@ def _compile(
     device_bytes = resolved.problem.mesh.device_count * (
         needed.argument_bytes + needed.output_bytes + needed.temp_bytes
     )
-    check_memory(device_bytes, command.max_device_bytes)
+    check_memory(device_bytes, job.command.max_device_bytes)
     text = program.text
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing.connection import Connection
 
 import structlog
@@ -22,6 +25,8 @@ from shardcall_server.mesh.forking import ForkServer
 from shardcall_worker.v1 import link_pb2
 
 _MAX_IDLE = 2
+_ENDED_S = 60.0
+_MAX_OWNERS = 1024
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,13 @@ class CompilationJob:
         resolved: the call.
         command: the command that prepares it, with the strategy.
         answer: the answer to that command, which reports the progress.
+        owner: the client whose call needs the program.
     """
 
     resolved: Resolution
     command: link_pb2.Prepare
     answer: CommandAnswer
+    owner: str = ""
 
     def report(self, *, in_compiler_process: bool) -> None:
         """Reports which process is at work, so that the front end knows what may have ended the worker."""
@@ -126,7 +133,8 @@ class ForkedCompiler(Compiler):
         self._fork_server = fork_server
         self._max_seconds = max_seconds
         self._local = LocalCompiler(None, code)
-        self._lock = threading.Lock()  # guards both
+        self._lock = threading.Lock()  # guards the following
+        self._ended: dict[str, float] = {}  # when a compilation of a client last ended its process
         self._idle = [_CompilerProcess(fork_server)]  # it starts its devices while this process does
         self._running: dict[int, _CompilerProcess] = {}
 
@@ -163,8 +171,9 @@ class ForkedCompiler(Compiler):
         """Returns the outcome of a job; None if the process ended."""
         prepare_id, outcome = job.answer.call_id, None
         with self._lock:
-            is_idle = bool(self._idle) and not in_new
-            process = self._running[prepare_id] = self._idle.pop() if is_idle else _CompilerProcess(self._fork_server)
+            # Processes that have compiled before are faster. A client that ends many would leave none to the others.
+            in_new = in_new or not self._idle or time.monotonic() - self._ended.get(job.owner, -math.inf) < _ENDED_S
+            process = self._running[prepare_id] = _CompilerProcess(self._fork_server) if in_new else self._idle.pop()
         try:
             job.report(in_compiler_process=True)
             outcome = process.run(job.command, self._max_seconds)
@@ -174,16 +183,19 @@ class ForkedCompiler(Compiler):
             if process.was_ended:
                 raise CallError(Reason.CANCELLED, "nobody waits for the program") from None
         finally:
-            self._release(prepare_id, process, is_usable=outcome is not None)
+            self._release(job, process, is_usable=outcome is not None)
         return outcome
 
-    def _release(self, prepare_id: int, process: _CompilerProcess, *, is_usable: bool) -> None:
+    def _release(self, job: CompilationJob, process: _CompilerProcess, *, is_usable: bool) -> None:
         with self._lock:
-            del self._running[prepare_id]
+            del self._running[job.answer.call_id]
             if is_usable and not process.was_ended and len(self._idle) < _MAX_IDLE:
                 self._idle.append(process)
-            else:
-                process.close()
+                return
+            process.close()
+            if not is_usable or process.was_ended:
+                self._ended[job.owner] = time.monotonic()
+                self._ended = dict(islice(self._ended.items(), max(0, len(self._ended) - _MAX_OWNERS), None))
 
 
 class _ForkError(Exception):

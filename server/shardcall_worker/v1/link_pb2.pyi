@@ -42,6 +42,7 @@ class FrontEndMessage(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     PREPARE_FIELD_NUMBER: _builtins.int
     EXECUTE_FIELD_NUMBER: _builtins.int
@@ -72,6 +73,10 @@ class FrontEndMessage(_message.Message):
     request_id: _builtins.str
     """The request id of the call, which profiles show; empty for commands that do
     not belong to a call.
+    """
+    owner: _builtins.str
+    """The client whose call has a program compiled, by a Prepare; empty for the
+    server itself and for other commands.
     """
     @_builtins.property
     def start(self) -> Global___Start:
@@ -159,6 +164,7 @@ class FrontEndMessage(_message.Message):
         call_id: _builtins.int = ...,
         sequence: _builtins.int = ...,
         request_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
         start: Global___Start | None = ...,
         prepare: Global___Prepare | None = ...,
         execute: Global___Execute | None = ...,
@@ -182,7 +188,7 @@ class FrontEndMessage(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "owner", b"owner", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "discard_trial_blocks", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer", "drop_loop", "end_compilation"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015

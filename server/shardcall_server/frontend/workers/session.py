@@ -153,6 +153,8 @@ class MeshSession:
         name, key, kernel = identify(message)
         self.quarantine.check(key, owner)
         command = Command(name, key, kernel, owner, on_gathered, is_needed, plan)
+        if name == "prepare":
+            message.owner = owner
         self.newest_call_id = message.call_id = command.call_id = next(self._ids)
         if name == "measure" and len(self.connections) > 1:
             message.measure.max_seconds = 0.0  # by their own clocks the processes would run the program unequally often
