@@ -78,6 +78,7 @@ class _NoServer:
         ({}, False, "lacks TLS; use localhost, make certificates"),
         ({"auth": False}, False, "lacks TLS and authentication; use localhost, make"),
         ({"auth": False}, True, "lacks authentication; use localhost, leave out --no-auth, or add"),
+        ({"auth": False, "hosts": 2, "tls_client_ca": "/ca.pem"}, True, "lacks authentication of hosts; use localhost"),
     ],
 )
 def test_other_machines_need_tls_and_a_caller_with_a_token(tmp_path, flags, tls, says):
