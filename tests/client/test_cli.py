@@ -87,6 +87,7 @@ def test_tokens_are_printed_to_a_terminal_or_where_they_were_asked_for(run, tmp_
     first, bob = token_file.read(file)
     (admin,) = token_file.read(token_file.admin_path(file))
     assert not any(entry.token in said for entry in (first, bob, admin))
+    assert bob.scopes == ("run", "arrays")
     for arguments, entry in (((), first), (("bob",), bob), (("--admin",), admin)):
         assert run("token", "show", *arguments, "--token-file", file).output == f"{entry.token}\n"
     monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)

@@ -416,3 +416,24 @@ def test_a_forked_child_does_not_wait_for_its_parents_calls(client):
     client._sender.pending.begin_anew()
     with pytest.raises(shardcall.ArrayLostError, match=r"forked before .* call client.synchronize\(\) before"):
         h.visualize()
+
+
+def test_later_forks_do_not_wait_for_a_call_that_outlasted_one(client, stream):
+    pending = client._sender.pending
+    client.submit("add", 1.0, 1.0)
+    assert pending.has_open_calls
+    pending.give_up_calls()
+    assert not pending.has_open_calls
+    client.submit("add", 1.0, 2.0)
+    assert pending.has_open_calls
+    stream.run()
+    client.synchronize()
+    assert not pending.has_open_calls
+
+
+def test_a_forked_child_does_not_raise_the_errors_of_its_parents_calls(client, stream):
+    stream.failures["power"] = INVALID
+    client.submit("power", np.array([1, 2]), -1)
+    stream.run()
+    client._sender.pending.begin_anew()
+    client.synchronize()

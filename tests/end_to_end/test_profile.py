@@ -149,7 +149,7 @@ def test_programs_are_called_by_kernel_and_strategy_and_phases_have_their_reques
     assert re.fullmatch(r"[0-9a-f]+", request_id)
 
 
-def test_files_contain_neither_the_name_of_the_machine_nor_its_folders(recorder, tmp_path):
+def test_neither_the_names_of_files_contain_that_of_the_machine_nor_the_files_its_folders(recorder, tmp_path):
     with recorder.profile(tmp_path / "traces") as profile:
         recorder.diff(X, axis=0, **ACROSS)
     assert {file.name for file in profile.path.iterdir()} == {"mesh.trace.json.gz", "mesh.xplane.pb"}

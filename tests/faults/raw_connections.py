@@ -121,6 +121,20 @@ def listening(pids: Sequence[int]) -> set[str]:
     return addresses
 
 
+def sockets(pids: Sequence[int]) -> set[str]:
+    """The sockets of processes: "tcp" for those of TCP, "unix /path" for named Unix sockets, "unix" for others."""
+    inodes = {link.removeprefix("socket:[").rstrip("]") for pid in pids for link in _links(pid)}
+    names = set()
+    for family in ("tcp", "tcp6"):
+        with open(f"/proc/net/{family}") as table:
+            names |= {"tcp" for columns in map(str.split, list(table)[1:]) if columns[9] in inodes}
+    with open("/proc/net/unix") as table:
+        for columns in map(str.split, list(table)[1:]):
+            if columns[6] in inodes:
+                names.add(" ".join(["unix", *columns[7:]]))
+    return names
+
+
 def _links(pid: int) -> Iterator[str]:
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import MagicMock
 
 import grpc
+import numpy as np
 import pytest
 from faults import raw_connections as raw
 
@@ -76,6 +78,7 @@ class _NoServer:
         ({}, False, "lacks TLS; use localhost, make certificates"),
         ({"auth": False}, False, "lacks TLS and authentication; use localhost, make"),
         ({"auth": False}, True, "lacks authentication; use localhost, leave out --no-auth, or add"),
+        ({"auth": False, "hosts": 2, "tls_client_ca": "/ca.pem"}, True, "lacks authentication of hosts; use localhost"),
     ],
 )
 def test_other_machines_need_tls_and_a_caller_with_a_token(tmp_path, flags, tls, says):
@@ -84,3 +87,37 @@ def test_other_machines_need_tls_and_a_caller_with_a_token(tmp_path, flags, tls,
         flags = {**flags, "tls_cert": f"{tmp_path}/trust/server.pem", "tls_key": f"{tmp_path}/trust/server.key"}
     with pytest.raises(SettingsError, match=says):
         listen(_NoServer(), load_settings({"host": "0.0.0.0", **flags}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"tls": True},
+        {"tls": True, "auth": False, "tls_client_ca": True},
+        {"auth": False, "insecure_allow_remote": True},
+    ],
+    ids=["TLS and tokens", "TLS and certificates of clients", "whoever asks for it"],
+)
+def test_other_machines_are_let_in_by_tls_with_tokens_or_certificates_or_on_request(tmp_path, flags):
+    make_authority(tmp_path / "trust", [], 30)
+    files = {"tls_cert": "server.pem", "tls_key": "server.key"} if flags.get("tls") else {}
+    files |= {"tls_client_ca": "ca.pem"} if flags.get("tls_client_ca") else {}
+    others = {name: value for name, value in flags.items() if name not in ("tls", "tls_client_ca")}
+    paths = {name: f"{tmp_path}/trust/{file}" for name, file in files.items()}
+    server = MagicMock()
+    server.add_insecure_port.return_value = server.add_secure_port.return_value = 1
+    assert listen(server, load_settings({"host": "0.0.0.0", "port": 0, **paths, **others})) == "0.0.0.0:1"
+    assert server.add_secure_port.called is bool(files)
+    assert server.add_insecure_port.called is not bool(files)
+
+
+def test_a_worker_has_no_connection_to_clients(server):
+    """It shares memory with them, and the front end passes on everything else."""
+    x = np.arange(float(1 << 20))
+    with sc.connect(server.address) as client, sc.connect(server.address, shared_memory=False) as plain:
+        for caller in (client, plain):
+            np.testing.assert_array_equal(caller.diff(x).array, np.ones(x.size - 1))
+        workers = [pid for worker in server.worker_pids() for pid in all_pids(worker)]
+        assert workers
+        assert raw.sockets(workers) == {"unix"}
+        assert "tcp" in raw.sockets([server.process.pid])

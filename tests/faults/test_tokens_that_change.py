@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,18 @@ import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.messages import open_channel
+from end_to_end.messages import chunk, header, open_channel
 from end_to_end.processes import wait_for
 from typer.testing import CliRunner
 
 import shardcall as sc
 from shardcall.cli.app import make_app
-from shardcall.v1 import server_info_service_pb2, server_info_service_pb2_grpc
+from shardcall.v1 import (
+    kernel_service_pb2,
+    kernel_service_pb2_grpc,
+    server_info_service_pb2,
+    server_info_service_pb2_grpc,
+)
 from shardcall_core.wire import token_file
 
 
@@ -102,6 +108,27 @@ def test_a_token_is_added_and_removed_without_a_restart(served):
             with pytest.raises(sc.AccessDeniedError, match="was removed"):
                 one.diff([1.0, 4.0])
     assert is_accepted(server, token_file.read(str(path))[0].token)
+
+
+def test_a_call_in_progress_is_answered_after_its_token_was_removed(served):
+    server, path = served.server, served.path
+    bob, entries, removed = token_file.Entry.make("bob", ["run"]), token_file.read(str(path)), threading.Event()
+    token_file.replace(str(path), [*entries, bob])
+    wait_for(lambda: is_accepted(server, bob.token))
+
+    def upload() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+        yield header([4, 100])
+        removed.wait(60)
+        yield chunk(0, 0, 3200)
+
+    (admin,) = token_file.read(token_file.admin_path(str(path)))
+    with open_channel(server.address, token=bob.token) as channel, sc.connect(server.address, token=admin.token) as one:
+        answers = kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(upload(), timeout=120)
+        wait_for(lambda: one.usage().calls == 1)
+        token_file.replace(str(path), entries)
+        wait_for(lambda: not is_accepted(server, bob.token))
+        removed.set()
+        assert [message.WhichOneof("message") for message in answers] == ["header", "chunk", "timing"]
 
 
 def test_a_principal_whose_token_is_new_has_its_arrays_still(served):

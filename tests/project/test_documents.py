@@ -11,6 +11,16 @@ from project.blocks import PAGES
 from rows import rows
 
 from shardcall.cli.app import make_app
+from shardcall_core.wire import forks
+from shardcall_server.frontend.access.floods import _BURST_BYTES, _BYTES_PER_S
+from shardcall_server.frontend.dispatch import kernel_runner
+from shardcall_server.frontend.dispatch.mesh_queue import _MAX_SLOW_PER_OWNER
+from shardcall_server.frontend.memory.resident_array_table import HANDLE_BYTES
+from shardcall_server.frontend.memory.segment_broker import TICKET_BYTES
+from shardcall_server.frontend.programs.compilation_queue import MAX_PER_CONNECTION, MAX_PER_OWNER
+from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS
+from shardcall_server.frontend.services.stream_memory import _UNCOUNTED_BYTES
+from shardcall_server.kernels.graphs.plan import MAX_VALUE_BYTES
 from shardcall_server.settings import ENVIRONMENT_PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +59,58 @@ def test_the_default_in_parentheses_after_an_option_is_the_settings(page: Path) 
     stated = re.findall(r"`--([a-z0-9-]+)` \(([\d.]+)(?: s)?\)", page.read_text())
     defaults = {name: Settings.model_fields[name.replace("-", "_")].default for name, _ in stated}
     assert [(name, float(value)) for name, value in stated] == [(name, defaults[name]) for name, _ in stated]
+
+
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def table_rows(page: Path) -> list[list[str]]:
+    """Returns the cells of the rows of all tables of a page, without those of headers."""
+    tables = re.findall(r"^\|[-|]+\|\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE)
+    return [[cell.strip() for cell in row.strip("|").split(" |")] for table in tables for row in table.splitlines()]
+
+
+def test_the_defaults_in_the_tables_of_the_limits_are_the_settings() -> None:
+    compared = {}
+    for _, setting, default, *_ in table_rows(ROOT / "docs/limits.md"):
+        name, value = re.match(r"`--([a-z-]+)`", setting), re.match(r"([\d,.]+)(?: (\wiB))?", default)
+        if name and value:
+            compared[name[1].replace("-", "_")] = float(value[1].replace(",", "")) * UNITS[value[2] or ""]
+    assert len(compared) >= 10
+    assert compared == {name: Settings.model_fields[name].default for name in compared}
+
+
+@rows(
+    ("page", "statement", "values"),
+    [
+        ("docs/limits.md", r"need not store \| \| (\d+) TiB", [MAX_VALUE_BYTES >> 40]),
+        ("docs/limits.md", r"for one connection \| \| (\d), (\d)", [MAX_PER_OWNER, MAX_PER_CONNECTION]),
+        ("docs/limits.md", r"longer than (\d+) ms, .*\| \| (\d)", [kernel_runner._SLOW_S * 1e3, _MAX_SLOW_PER_OWNER]),
+        ("docs/limits.md", r"if they are more than (\d+) KiB", [_UNCOUNTED_BYTES >> 10]),
+        ("docs/limits.md", r"(\d+) slots of each kind", [RESERVED_SLOTS]),
+        ("docs/limits.md", r"up to (\d+) s\. An array", [forks.MAX_FINISH_S]),
+        ("docs/limits.md", r"waits up to ([\d.]+) s for the calls", [forks._MAX_PAUSE_S]),
+        ("SECURITY.md", r"(\d+) KiB at once, or more than (\d+) KiB/s", [_BURST_BYTES >> 10, _BYTES_PER_S >> 10]),
+        ("SECURITY.md", r"(\d+) slots beyond the limit", [RESERVED_SLOTS]),
+        ("SECURITY.md", r"ticket of (\d+) random bytes", [TICKET_BYTES]),
+        ("SECURITY.md", r"Handles are (\d+) random bytes", [HANDLE_BYTES]),
+    ],
+)
+def test_the_numbers_of_the_pages_that_no_setting_has_are_in_the_code(
+    page: str, statement: str, values: list[float]
+) -> None:
+    stated = re.search(statement, (ROOT / page).read_text())
+    assert stated
+    assert [float(value) for value in stated.groups()] == values
+
+
+def test_the_commands_that_show_the_token_of_all_scopes_are_those_of_the_page() -> None:
+    folders = [ROOT / "client/shardcall/cli", ROOT / "server/shardcall_server/commands"]
+    sources = {file.stem: file.read_text() for folder in folders for file in folder.glob("*.py")}
+    showing = {name for name, text in sources.items() if re.search(r"admin=True|with Snapshots\(", text)}
+    stated = re.search(r"all scopes; `shardcall (.*) use it", (ROOT / "SECURITY.md").read_text())
+    assert stated
+    assert set(re.findall(r"\w+", stated[1].replace("and", ""))) == showing - {"snapshots"}
 
 
 def test_the_locks_and_threads_of_the_page_are_in_the_code() -> None:

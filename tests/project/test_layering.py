@@ -196,6 +196,17 @@ def test_one_module_decides_which_files_are_private() -> None:
     assert deciding == {"shardcall_core.wire.private_files"}
 
 
+def test_few_private_files_may_be_in_sticky_folders() -> None:
+    """As SECURITY.md lists them: TLS files, the socket's folder, the list of calls, the parent of a private folder."""
+    allowing = {module for module, file in MODULES.items() if "allow_sticky=True" in file.read_text()}
+    assert allowing == {
+        "shardcall_core.wire.private_files",
+        "shardcall_server.frontend.access.certificates",
+        "shardcall_server.frontend.access.ports",
+        "shardcall_server.frontend.programs.warm_up",
+    }
+
+
 def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
     chains = reached(below("shardcall_server.kernels"))
     assert not [chain for name, chain in chains.items() if name.startswith(("grpc", "google"))]

@@ -133,6 +133,30 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert [f"{file.name}#{anchor}" for file, anchor in targets if anchor and anchor not in anchors(file)] == []
 
 
+PROMISING = [ROOT / "SECURITY.md", ROOT / "docs/limits.md"]
+_TESTS = r"`(\w+/test_\w+)(?:::(\w+))?`"
+
+
+@rows("page", PROMISING)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(_TESTS, page.read_text())
+    files = {name: ROOT / "tests" / f"{name}.py" for name, _ in named}
+    assert len(files) > 10
+    assert [name for name, file in files.items() if not file.is_file()] == []
+    gone = [f"{name}::{test}" for name, test in named if test and f"def {test}(" not in files[name].read_text()]
+    assert gone == []
+
+
+@rows("page", PROMISING)
+def test_every_row_of_a_page_of_promises_names_its_tests(page: Path) -> None:
+    tables = re.findall(r"((?:^\|.*\n)+)", page.read_text(), re.MULTILINE)
+    assert tables
+    for header, _, *promises in (table.splitlines() for table in tables):
+        assert header.endswith("| tests |")
+        cells = {row: row.removesuffix("|").rpartition("|")[2] for row in promises}
+        assert [row for row, cell in cells.items() if not re.search(_TESTS, cell) and "not tested" not in cell] == []
+
+
 def test_the_index_lists_every_page() -> None:
     listed = set(re.findall(r"^\| \[[\w.]+\]\(([\w.]+)\)", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
     assert listed == {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}

@@ -115,6 +115,11 @@ def test_a_method_of_another_service_is_refused_with_the_services_there_are():
     assert "shardcall_worker" not in caught.value.message
 
 
+def test_without_authentication_every_method_is_open_to_whoever_connects():
+    for method in METHODS:
+        assert Gate(None).admit(method, ()) is None
+
+
 @rows("scope", Scope)
 def test_a_scope_is_asked_for_by_name(scope):
     others = frozenset(Scope) - {scope}

@@ -72,6 +72,11 @@ def test_an_answer_that_comes_before_sending_returns_is_kept():
     assert len(session.sent) == 2
 
 
+def test_a_program_counts_as_slow_before_its_first_execution():
+    programs = cache(Session(lambda message: prepared("k")))
+    assert programs.get_or_compile(call("auto")).result(0).program.is_slow
+
+
 def test_a_refusal_is_not_kept():
     session = Session(lambda message: failed(CallError(Reason.INVALID_PARAMETER, "no")))
     programs = cache(session)

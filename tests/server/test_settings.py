@@ -12,6 +12,7 @@ from rows import rows
 from shardcall_core.wire import variables
 from shardcall_server.commands.serve import serve
 from shardcall_server.frontend.serving import serve as run_server
+from shardcall_server.host_memory import memory_bytes
 from shardcall_server.setting_groups import GROUPS
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.settings_sources import load_settings
@@ -153,3 +154,17 @@ def test_another_system_than_linux_is_named(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     with pytest.raises(SettingsError, match=r"needs Linux.*this is Darwin.*the client runs on this one"):
         run_server(Settings())
+
+
+def test_limits_of_memory_that_are_not_set_are_parts_of_the_hosts():
+    settings, total = load_settings({}), memory_bytes()
+    assert settings.max_call_bytes == total // 4
+    assert settings.max_bytes_in_flight == total // 2
+    assert settings.max_bytes_per_client == total * 3 // 8
+
+
+@rows(("flags", "limits"), [({}, (48, 36, 64, 48)), ({"max_concurrent_calls": "8"}, (6, 4, 8, 6))])
+def test_limits_of_calls_that_are_not_set_are_three_quarters_of_what_is_above_them(flags, limits):
+    settings = load_settings(flags)
+    per_client = settings.calls_per_client, settings.calls_per_connection
+    assert (*per_client, settings.queued_calls, settings.queued_calls_per_client) == limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
@@ -38,6 +39,12 @@ def test_a_token_is_its_principals():
     assert tokens.find(BOB.token).scopes == {Scope.RUN, Scope.ADMIN}
     for other in ("", ALICE.token[:-1], ALICE.token + "x", ALICE.token.lower(), "\udcff", "alice"):
         assert tokens.find(other) is None
+
+
+def test_a_server_finds_tokens_by_their_digests_and_does_not_keep_them():
+    tokens = Tokens([ALICE])
+    assert hashlib.sha256(ALICE.token.encode()).digest() in tokens._principals
+    assert ALICE.token not in repr(vars(tokens))
 
 
 def test_tokens_that_are_replaced_are_unknown_at_once():

@@ -87,10 +87,12 @@ def _listen(
 
 def _refuse_unguarded(settings: Settings) -> None:
     """Refuses an address that other machines can reach without TLS and authentication."""
-    authenticates = settings.auth or settings.tls_client_ca
+    # Certificates do not distinguish hosts, which receive the operands of all clients, from clients.
+    authenticates = settings.auth or (settings.tls_client_ca and not settings.hosts)
     if is_loopback(settings.host) or settings.insecure_allow_remote or (settings.tls_cert and authenticates):
         return
     lacks = "authentication" if settings.tls_cert else "TLS" if authenticates else "TLS and authentication"
+    lacks += " of hosts" if settings.tls_client_ca else ""
     remedies = [] if settings.tls_cert else ["make certificates with `shardcall certificates`"]
     remedies += [] if authenticates else ["leave out --no-auth"]
     raise SettingsError(
