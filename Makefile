@@ -33,7 +33,7 @@ node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.
 node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-hosts functions protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-hosts bench-attacks functions protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -89,7 +89,7 @@ fuzz: $(venv) ## send the server thousands of wrong requests
 mutants: $(venv) ## change the source at random and count the changes that the tests notice (ARGS="--count 60 --seed 1")
 	@cd tests && ../$(run) -m mutants $(ARGS)
 
-soak: $(venv) ## load the server for half an hour, with faults, and watch its memory
+soak: $(venv) ## load the server for an hour, with faults and attacks, and watch its memory
 	@$(run) -m pytest -m soak $(full) $(ARGS)
 
 lint: $(venv) ## check format, lint and types of the Python, and lint the protos where npm is installed
@@ -128,6 +128,9 @@ bench-calls: $(venv) ## measure small calls, next to bare floors
 
 bench-heat: $(venv) ## measure the heat equation on the mesh, next to a jitted function and NumPy
 	@$(run) benchmarks/heat.py $(ARGS)
+
+bench-attacks: $(venv) ## measure calls of one client beside attacks of another
+	@$(run) benchmarks/attacks.py $(ARGS)
 
 bench-traced: $(venv) ## measure functions that run as one program, next to JAX in process
 	@$(run) benchmarks/traced.py $(ARGS)

@@ -159,7 +159,10 @@ class CallSettings(BaseModel):
         description="Seconds of a launch of a loop in a traced program; other calls run between two launches.",
     )
     max_compile_s: float = Field(
-        300.0, gt=0, le=604800, description="Maximum seconds of a compilation; then the mesh is restarted."
+        300.0,
+        gt=0,
+        le=604800,
+        description="Maximum seconds of a compilation; then it ends, or the mesh restarts if the worker compiles.",
     )
     deadline_grace_s: float = Field(
         5.0,

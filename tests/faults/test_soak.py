@@ -11,12 +11,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 from conftest import ServerProcess, running_server
+from end_to_end.messages import token_of
 from end_to_end.processes import holds_nothing, wait_for
 from faults.gauges import AllowedGrowth, Gauges, drift_report, growth
 
@@ -30,6 +33,9 @@ _KILL_EVERY_S = 60.0
 _MIN_S = 8.0  # in the short form 3.5 s; a worker that was killed sooner shows nothing
 _PATIENCE_S = 300.0
 _TESTS = Path(__file__).parents[1]
+_BENCHMARKS = _TESTS.parent / "benchmarks"
+_ATTACKS = ("large values", "new programs", "abandoned programs", "waiting operands", "long programs")
+_ATTACK_S = 30.0
 _FLAGS = ("--max-cached-programs", "48", "--lease-s", "5", "--trim-after-s", "1", "--log-level", "error")
 
 _LEAKS = """
@@ -135,6 +141,30 @@ def _load(address: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
             client.stdout.close()
 
 
+@contextmanager
+def _attacks(address: str) -> Iterator[None]:
+    """Attacks the server with the token of another principal, in one way after the other."""
+    never, environment = threading.Event(), {**os.environ, "SHARDCALL_TOKEN": token_of("guest")}
+
+    def attack() -> None:
+        for name in cycle(_ATTACKS):
+            command = [sys.executable, str(_BENCHMARKS / "attacks.py"), "--attack", name, address]
+            with subprocess.Popen(command, env=environment) as process:
+                has_ended = never.wait(_ATTACK_S)
+                assert process.poll() is None, f"the attack by {name} ended"
+                process.kill()
+            if has_ended:
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        attacking = pool.submit(attack)
+        try:
+            yield
+        finally:
+            never.set()
+        attacking.result(60)
+
+
 def _watch(
     server: ServerProcess,
     duration_s: float,
@@ -170,10 +200,14 @@ def _watch(
 
 
 def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
-    duration_s = 1800.0 if full else 6.0
+    duration_s = 3600.0 if full else 6.0
     kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [1.0]
     with running_server(*_FLAGS) as server:
-        watch = _watch(server, duration_s, kills, 0.5) if full else _watch(server, duration_s, kills, 0.1, 1, 3.5)
+        if full:
+            with _attacks(server.address):
+                watch = _watch(server, duration_s, kills, 0.5)
+        else:
+            watch = _watch(server, duration_s, kills, 0.1, 1, 3.5)
         longest = max(watch.workers.values(), key=len)
         figure(
             f"{duration_s:.0f} s, {watch.kills} kills: {', '.join(f'{n} {c}' for n, c in watch.counts.most_common())}"
