@@ -99,9 +99,13 @@ def kernel_case(
     return KernelCase(kernel, types, tuple(mesh.items()), *specs, strategy, tuple(sorted(parameters.items())))
 
 
+# A program has three mappings of memory or more, and Linux permits a process 65,530: beyond, LLVM ends it.
+_MAX_PROGRAMS = 1024
+
+
 @dataclass
 class Runner:
-    """Runs calls, compiling each once."""
+    """Runs calls, compiling each once, as long as it is among the last `_MAX_PROGRAMS`."""
 
     programs: dict[KernelCase, Program] = field(default_factory=dict)
     copier: ParallelCopier = field(default_factory=ParallelCopier)
@@ -109,6 +113,8 @@ class Runner:
     def program(self, case: KernelCase) -> Program:
         """Returns the compiled program of a call."""
         if case not in self.programs:
+            if len(self.programs) == _MAX_PROGRAMS:
+                del self.programs[next(iter(self.programs))]
             cause: BaseException | None = None
             try:
                 self.programs[case] = compile_program(case.resolve())
