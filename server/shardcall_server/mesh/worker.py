@@ -91,16 +91,20 @@ def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel]) -> Compiler:
     """Returns the compiler of this worker, whose processes start their devices while this one does."""
     store = _open_store(start)
     process = start.process
-    code = f"{code_digest(kernels.values())} {process.index}/{process.count}" if store else ""
+    code = f"{code_digest(kernels.values(), jax.config.values)} {process.index}/{process.count}" if store else ""
     may_use_gpu = start.platform not in ("", "cpu") or (not start.platform and gpu_platforms())
     if process.count > 1 or may_use_gpu or sys.platform != "linux":
         return LocalCompiler(store, code)
 
     def serve(jobs: socket.socket) -> None:
         restart_log_output()
-        start_backend(start)
-        serve_jobs(Connection(jobs.detach()), kernels, _platform(), start.max_compiler_bytes)
-        finish_log()
+        try:
+            start_backend(start)
+            serve_jobs(Connection(jobs.detach()), kernels, _platform(), start.max_compiler_bytes)
+        except Exception:  # noqa: BLE001  # such as of the devices; the program fails
+            structlog.get_logger().exception("a compiler process failed")
+        finally:
+            finish_log()
 
     return ForkedCompiler(store, code, ForkServer(serve), start.max_compile_seconds)
 
