@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +102,7 @@ def test_compilers_that_were_killed_are_replaced(server):
         h = client.put(X)
         (h + 1).get()
         for pid in compilers(server):
+            assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
             os.kill(pid, signal.SIGKILL)
         np.testing.assert_array_equal((h / 2).get(), X / 2)
         (worker,) = server.worker_pids()
