@@ -112,3 +112,12 @@ def test_compilers_that_were_killed_are_replaced(server):
             np.testing.assert_array_equal(np.floor_divide(h, divisor).get(), X // divisor)
         np.testing.assert_array_equal(np.sin(h).get().shape, X.shape)
         assert client.usage().mesh.restarts == 0
+
+
+def test_a_worker_with_threads_of_installed_kernels_compiles(server_factory, tmp_path, monkeypatch):
+    faulty_kernels.install(tmp_path, monkeypatch, with_thread=True)
+    server = server_factory("--cache-dir", "", devices=2)
+    with sc.connect(server.address) as client:
+        np.testing.assert_array_equal(client.call("negative", X).array, -X)
+    (worker,) = server.worker_pids()
+    assert children(worker) == []

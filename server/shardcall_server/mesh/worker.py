@@ -52,7 +52,9 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     configure_logging(log_level, is_text=is_text)
     link = Link(socket.socket(fileno=link_fd))
     batches = link.batches()
+    thread_count = _thread_count()
     kernels = load_kernels()
+    may_fork = _thread_count() <= thread_count  # a fork would not have the threads that an installed kernel has started
     send_heartbeat(link)  # from here on, the process is a spare
     batch = next(batches, [])
     if batch and (fd := batch[0][1]) is not None:  # the front end's own socket, passed on by an agent
@@ -62,7 +64,7 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     if not batch:
         return 0
     start = link_pb2.FrontEndMessage.FromString(batch[0][0]).start
-    compiler = _compiler(start, kernels)  # before this process has other threads
+    compiler = _compiler(start, kernels, may_fork=may_fork)  # before this process has other threads
     start_heartbeats(link, alone=start.process.count <= 1)
     try:
         start_backend(start)
@@ -87,13 +89,21 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     return 0
 
 
-def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel]) -> Compiler:
+def _thread_count() -> int:
+    """Returns the number of threads of this process, those of libraries too; 0 if unknown."""
+    return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 0
+
+
+def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel], *, may_fork: bool) -> Compiler:
     """Returns the compiler of this worker, whose processes start their devices while this one does."""
     store = _open_store(start)
     process = start.process
     code = f"{code_digest(kernels.values(), jax.config.values)} {process.index}/{process.count}" if store else ""
     may_use_gpu = start.platform not in ("", "cpu") or (not start.platform and gpu_platforms())
     if process.count > 1 or may_use_gpu or sys.platform != "linux":
+        return LocalCompiler(store, code)
+    if not may_fork:
+        structlog.get_logger().warning("an installed kernel starts threads when it is imported; the worker compiles")
         return LocalCompiler(store, code)
 
     def serve(jobs: socket.socket) -> None:
