@@ -139,6 +139,6 @@ def test_a_program_stays_if_its_compilation_is_ended_while_it_is_answered(link, 
     commands._planner.submit(link.goes_on.set).result(WAIT_S)
     text = link_pb2.GetCompiledText(key_digest=answer.prepared.plan.key_digest, max_bytes=100)
     commands.handle(link_pb2.FrontEndMessage(call_id=3, get_compiled_text=text), None)
-    assert next_answer(link, "prepared").call_id == 2
-    assert next_answer(link, "compiled_text").call_id == 3
+    answers = [link.answers.get(timeout=WAIT_S) for _ in range(2)]
+    assert {answer.call_id: answer.WhichOneof("answer") for answer in answers} == {2: "prepared", 3: "compiled_text"}
     commands.close()

@@ -168,9 +168,7 @@ class ForkedCompiler(Compiler):
                 process.was_ended = True
                 process.kill()
 
-    def _run(
-        self, job: CompilationJob, deadline: float, *, in_new: bool = False
-    ) -> link_pb2.CompilationOutcome | None:
+    def _run(self, job: CompilationJob, deadline: float, *, in_new: bool = False) -> link_pb2.CompilationOutcome | None:
         """Returns the outcome of a job; None if the process ended."""
         prepare_id, outcome = job.answer.call_id, None
         with self._lock:

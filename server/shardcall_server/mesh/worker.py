@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points, version
+from importlib.util import find_spec
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -99,8 +100,7 @@ def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel], *, may_fork:
     store = _open_store(start)
     process = start.process
     code = f"{code_digest(kernels.values(), jax.config.values)} {process.index}/{process.count}" if store else ""
-    may_use_gpu = start.platform not in ("", "cpu") or (not start.platform and gpu_platforms())
-    if process.count > 1 or may_use_gpu or sys.platform != "linux":
+    if process.count > 1 or not _is_on_cpus(start.platform) or sys.platform != "linux":
         return LocalCompiler(store, code)
     if not may_fork:
         structlog.get_logger().warning("an installed kernel starts threads when it is imported; the worker compiles")
@@ -117,6 +117,12 @@ def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel], *, may_fork:
             finish_log()
 
     return ForkedCompiler(store, code, ForkServer(serve), start.max_compile_seconds)
+
+
+def _is_on_cpus(platform: str) -> bool:
+    """Returns whether a platform, or without one what JAX selects, is certain to be CPUs."""
+    platform = platform or os.environ.get("JAX_PLATFORMS", "")
+    return platform == "cpu" or not (platform or gpu_platforms() or find_spec("libtpu"))
 
 
 def load_kernels() -> dict[str, Kernel]:
@@ -193,9 +199,11 @@ def _open_store(start: link_pb2.Start) -> ProgramStore | None:
 
 
 def _platform() -> Platform:
+    device = jax.devices()[0]
+    runtime = [] if device.platform == "cpu" else [" ".join(device.client.platform_version.split())]
     return Platform(
-        device_kind=jax.devices()[0].device_kind,
-        jax=f"{jax.__version__} / {version('jaxlib')}",
+        device_kind=device.device_kind,
+        jax=" / ".join([jax.__version__, version("jaxlib"), *runtime]),
         flags=os.environ.get("XLA_FLAGS", ""),
     )
 
