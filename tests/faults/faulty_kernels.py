@@ -86,15 +86,23 @@ def kernels():
 """
 
 
-def install(folder: Path, environment: pytest.MonkeyPatch) -> None:
+_THREAD = """
+import threading
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+
+def install(folder: Path, environment: pytest.MonkeyPatch, *, with_thread: bool = False) -> None:
     """Makes a folder of packages with the kernels, which servers that are started afterwards load.
 
     Running ``aborting`` and compiling ``crashing`` creates ``aborting began`` and ``crashing began`` there, waits for
     ``abort`` and ``crash``, and aborts. The worker itself compiles ``ordinary``, creates ``ordinary began`` and waits
-    for ``finish``. Compiling ``growing`` allocates 1 GiB.
+    for ``finish``. Compiling ``growing`` allocates 1 GiB. With a thread, importing them starts one.
     """
     environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])))
-    (folder / "faulty_kernels_of_tests.py").write_text(_SOURCE.format(folder=str(folder), max_s=_MAX_S))
+    source = _SOURCE.format(folder=str(folder), max_s=_MAX_S) + _THREAD * with_thread
+    (folder / "faulty_kernels_of_tests.py").write_text(source)
     metadata = folder / "faulty_kernels_of_tests-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-kernels-of-tests\nVersion: 1.0\n")

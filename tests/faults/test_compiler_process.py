@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +102,7 @@ def test_compilers_that_were_killed_are_replaced(server):
         h = client.put(X)
         (h + 1).get()
         for pid in compilers(server):
+            assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
             os.kill(pid, signal.SIGKILL)
         np.testing.assert_array_equal((h / 2).get(), X / 2)
         (worker,) = server.worker_pids()
@@ -110,3 +112,12 @@ def test_compilers_that_were_killed_are_replaced(server):
             np.testing.assert_array_equal(np.floor_divide(h, divisor).get(), X // divisor)
         np.testing.assert_array_equal(np.sin(h).get().shape, X.shape)
         assert client.usage().mesh.restarts == 0
+
+
+def test_a_worker_with_threads_of_installed_kernels_compiles(server_factory, tmp_path, monkeypatch):
+    faulty_kernels.install(tmp_path, monkeypatch, with_thread=True)
+    server = server_factory("--cache-dir", "", devices=2)
+    with sc.connect(server.address) as client:
+        np.testing.assert_array_equal(client.call("negative", X).array, -X)
+    (worker,) = server.worker_pids()
+    assert children(worker) == []

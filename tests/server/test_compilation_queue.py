@@ -146,3 +146,17 @@ def test_a_command_that_cannot_be_sent_leaves_the_limit_to_others():
     session.answer = session.begin
     begin(programs, ["a0"], "ann", "1")
     assert session.names[-1] == "a0"
+
+
+def test_a_program_stays_if_it_was_asked_for_again_before_its_ended_compilation_has_answered():
+    session = SlowSession()
+    programs = cache(session)
+    futures = begin(programs, ["a0", "b0"], "ann", "1")
+    programs.compiler.leave(futures["a0"])
+    ended = session.answers.pop("a0")
+    repeated = programs.get_or_compile(call("a0"), "ann", "2")
+    ended.set_result(prepared("a0").result())
+    session.finish("a0")
+    assert repeated.result(0).program.key == "a0"
+    assert session.evicted == []
+    assert session.names == ["a0", "b0", "a0"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -79,15 +80,35 @@ class Platform:
     flags: str
 
 
-def code_digest(kernels: Iterable[Kernel]) -> str:
-    """Returns SHA-256 of the source of kernels and of what our own import, as far as it decides their programs."""
-    names = {type(kernel).__module__.partition(".")[0] for kernel in kernels} - {"shardcall_server"}
-    names |= {"shardcall_core", "shardcall_server.kernels", "shardcall_server.compilation"}
-    sha = hashlib.sha256()
-    for name in sorted(names):
-        for path in _sources(name):
-            sha.update(hashlib.sha256(path.read_bytes()).digest())
+def code_digest(kernels: Iterable[Kernel], settings: Mapping[str, object]) -> str:
+    """Returns SHA-256 of what decides programs and is not in their keys.
+
+    It is the source of kernels and of what our own import, the modules that installed kernels import, and JAX's
+    settings.
+
+    Args:
+        kernels: all kernels, with those of installed packages.
+        settings: JAX's settings, which variables of the environment and installed kernels change.
+    """
+    installed = {type(kernel).__module__.partition(".")[0] for kernel in kernels} - {"shardcall_server"}
+    names = installed | {"shardcall_core", "shardcall_server.kernels", "shardcall_server.compilation"}
+    paths = [path for name in sorted(names) for path in _sources(name)]
+    if installed:
+        paths += _loaded_sources()
+    sha = hashlib.sha256(repr(sorted(settings.items())).encode())
+    for path in paths:
+        sha.update(hashlib.sha256(path.read_bytes()).digest())
     return sha.hexdigest()
+
+
+def _loaded_sources() -> list[Path]:
+    """Returns the files of all modules that this process has imported, except Python's own, in a fixed order."""
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    return [
+        Path(file)
+        for name, file in sorted(files.items())
+        if file and file.endswith(".py") and name.partition(".")[0] not in sys.stdlib_module_names
+    ]
 
 
 def _sources(name: str) -> list[Path]:

@@ -41,7 +41,7 @@ class BuildError(Exception):
 
 
 class CallsPythonError(Exception):
-    """A program calls Python functions of this process, so no other one can run it."""
+    """A program calls Python functions of this process, or JAX cannot serialize it, so no other process can run it."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -165,7 +165,10 @@ class CompiledParts:
         head = {"result_shapes": self.result_shapes, "fingerprint": self.fingerprint.hex(), "has_limit": self.has_limit}
         executable = b""
         if self.compiled is not None:
-            executable, in_tree, out_tree = serialize_executable.serialize(self.compiled)
+            try:
+                executable, in_tree, out_tree = serialize_executable.serialize(self.compiled)
+            except (NotImplementedError, ValueError) as error:  # such as for constants that are arguments (jax 0.10.1)
+                raise CallsPythonError from error
             head |= {"arguments": in_tree.num_leaves, "outputs": out_tree.num_leaves}
         return b"\n".join((json.dumps(head).encode(), executable))
 

@@ -342,6 +342,8 @@ class Commands:
         job, ended = self._unfinished_prepares.pop(prepare_id, (0, None))
         if ended is None or any(program is ended for _, program in list(self._unfinished_prepares.values())):
             return
+        if ended.done():  # its answers are being sent, and the front end may have entered the program in its table
+            return
         for digest in [digest for digest, program in self._programs.items() if program is ended]:
             del self._programs[digest]
         if not ended.cancel():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def serve_jobs(connection: Connection, kernels: Mapping[str, Kernel], platform: 
     """
     resolver = Resolver(kernels, platform, range(len(jax.devices())))
     _limit_memory(max_bytes)
+    with suppress(OSError):  # if the host runs out of memory, the kernel ends this process and not the worker
+        Path("/proc/self/oom_score_adj").write_text("1000")
     resident_bytes = _memory("RssAnon")
     while _memory("RssAnon") - resident_bytes < _MAX_RETAINED_BYTES:
         try:

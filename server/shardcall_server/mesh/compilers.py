@@ -142,7 +142,8 @@ class ForkedCompiler(Compiler):
         """Compiles in another process and loads the program from there; in this one if the program calls Python."""
         try:
             # A process that has compiled before may have ended for another reason than this program.
-            outcome = self._run(job) or self._run(job, in_new=True)
+            deadline = time.monotonic() + self._max_seconds
+            outcome = self._run(job, deadline) or self._run(job, deadline, in_new=True)
         except _ForkError:
             structlog.get_logger().exception("no compiler process could be forked; the worker compiles")
             job.report(in_compiler_process=False)
@@ -167,16 +168,17 @@ class ForkedCompiler(Compiler):
                 process.was_ended = True
                 process.kill()
 
-    def _run(self, job: CompilationJob, *, in_new: bool = False) -> link_pb2.CompilationOutcome | None:
+    def _run(self, job: CompilationJob, deadline: float, *, in_new: bool = False) -> link_pb2.CompilationOutcome | None:
         """Returns the outcome of a job; None if the process ended."""
         prepare_id, outcome = job.answer.call_id, None
         with self._lock:
+            self._discard_ended()
             # Processes that have compiled before are faster. A client that ends many would leave none to the others.
             in_new = in_new or not self._idle or time.monotonic() - self._ended.get(job.owner, -math.inf) < _ENDED_S
             process = self._running[prepare_id] = _CompilerProcess(self._fork_server) if in_new else self._idle.pop()
         try:
             job.report(in_compiler_process=True)
-            outcome = process.run(job.command, self._max_seconds)
+            outcome = process.run(job.command, max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             raise compile_limit_error(self._max_seconds) from None
         except (EOFError, OSError):
@@ -185,6 +187,12 @@ class ForkedCompiler(Compiler):
         finally:
             self._release(job, process, is_usable=outcome is not None)
         return outcome
+
+    def _discard_ended(self) -> None:
+        """Discards the idle processes that have ended, such as those that had grown."""
+        for process in [process for process in self._idle if process.has_ended]:
+            self._idle.remove(process)
+            process.close()
 
     def _release(self, job: CompilationJob, process: _CompilerProcess, *, is_usable: bool) -> None:
         with self._lock:
@@ -202,7 +210,7 @@ class _ForkError(Exception):
     """A process could not be forked."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _CompilerProcess:
     """A process that compiles.
 
@@ -232,6 +240,11 @@ class _CompilerProcess:
         if not self._connection.poll(max_seconds):
             raise TimeoutError
         return link_pb2.CompilationOutcome.FromString(self._connection.recv_bytes())
+
+    @property
+    def has_ended(self) -> bool:
+        """True once a process that compiles nothing has ended."""
+        return self._connection.poll()
 
     def kill(self) -> None:
         """Kills the process; `run` raises an error."""

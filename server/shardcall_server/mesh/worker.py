@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points, version
+from importlib.util import find_spec
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -52,7 +53,9 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     configure_logging(log_level, is_text=is_text)
     link = Link(socket.socket(fileno=link_fd))
     batches = link.batches()
+    thread_count = _thread_count()
     kernels = load_kernels()
+    may_fork = _thread_count() <= thread_count  # a fork would not have the threads that an installed kernel has started
     send_heartbeat(link)  # from here on, the process is a spare
     batch = next(batches, [])
     if batch and (fd := batch[0][1]) is not None:  # the front end's own socket, passed on by an agent
@@ -62,7 +65,7 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     if not batch:
         return 0
     start = link_pb2.FrontEndMessage.FromString(batch[0][0]).start
-    compiler = _compiler(start, kernels)  # before this process has other threads
+    compiler = _compiler(start, kernels, may_fork=may_fork)  # before this process has other threads
     start_heartbeats(link, alone=start.process.count <= 1)
     try:
         start_backend(start)
@@ -87,22 +90,39 @@ def run(link_fd: int, log_level: str, *, is_text: bool = False) -> int:
     return 0
 
 
-def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel]) -> Compiler:
+def _thread_count() -> int:
+    """Returns the number of threads of this process, those of libraries too; 0 if unknown."""
+    return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 0
+
+
+def _compiler(start: link_pb2.Start, kernels: Mapping[str, Kernel], *, may_fork: bool) -> Compiler:
     """Returns the compiler of this worker, whose processes start their devices while this one does."""
     store = _open_store(start)
     process = start.process
-    code = f"{code_digest(kernels.values())} {process.index}/{process.count}" if store else ""
-    may_use_gpu = start.platform not in ("", "cpu") or (not start.platform and gpu_platforms())
-    if process.count > 1 or may_use_gpu or sys.platform != "linux":
+    code = f"{code_digest(kernels.values(), jax.config.values)} {process.index}/{process.count}" if store else ""
+    if process.count > 1 or not _is_on_cpus(start.platform) or sys.platform != "linux":
+        return LocalCompiler(store, code)
+    if not may_fork:
+        structlog.get_logger().warning("an installed kernel starts threads when it is imported; the worker compiles")
         return LocalCompiler(store, code)
 
     def serve(jobs: socket.socket) -> None:
         restart_log_output()
-        start_backend(start)
-        serve_jobs(Connection(jobs.detach()), kernels, _platform(), start.max_compiler_bytes)
-        finish_log()
+        try:
+            start_backend(start)
+            serve_jobs(Connection(jobs.detach()), kernels, _platform(), start.max_compiler_bytes)
+        except Exception:  # noqa: BLE001  # such as of the devices; the program fails
+            structlog.get_logger().exception("a compiler process failed")
+        finally:
+            finish_log()
 
     return ForkedCompiler(store, code, ForkServer(serve), start.max_compile_seconds)
+
+
+def _is_on_cpus(platform: str) -> bool:
+    """Returns whether a platform, or without one what JAX selects, is certain to be CPUs."""
+    platform = platform or os.environ.get("JAX_PLATFORMS", "")
+    return platform == "cpu" or not (platform or gpu_platforms() or find_spec("libtpu"))
 
 
 def load_kernels() -> dict[str, Kernel]:
@@ -179,9 +199,11 @@ def _open_store(start: link_pb2.Start) -> ProgramStore | None:
 
 
 def _platform() -> Platform:
+    device = jax.devices()[0]
+    runtime = [] if device.platform == "cpu" else [" ".join(device.client.platform_version.split())]
     return Platform(
-        device_kind=jax.devices()[0].device_kind,
-        jax=f"{jax.__version__} / {version('jaxlib')}",
+        device_kind=device.device_kind,
+        jax=" / ".join([jax.__version__, version("jaxlib"), *runtime]),
         flags=os.environ.get("XLA_FLAGS", ""),
     )
 

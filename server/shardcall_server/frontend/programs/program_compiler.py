@@ -302,7 +302,7 @@ class ProgramCompiler:
             self._send(compilation)
             return None
         if compilation.was_ended:
-            if message is not None and message.HasField("prepared"):
+            if message is not None and message.HasField("prepared") and not self._is_repeated(compilation):
                 self._evict_unknown(ProgramKey(message.prepared.plan.key_digest))
             raise CallError(Reason.CANCELLED, "nobody waits for the program")
         if message is None:
@@ -347,6 +347,12 @@ class ProgramCompiler:
     def _on_evict(self, program: CachedProgram) -> None:
         self._counts.evicted += 1
         self._evict(program.key)
+
+    def _is_repeated(self, ended: Compilation) -> bool:
+        """Returns whether a later command for the same program, which keeps it, has been sent."""
+        return any(
+            other.prepare_id and not other.was_ended and other.command == ended.command for other in self._compilations
+        )
 
     def _evict_unknown(self, key: ProgramKey) -> None:
         """Evicts a program that the worker had prepared before it was to end the compilation."""

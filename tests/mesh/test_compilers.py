@@ -1,0 +1,144 @@
+"""Compilers against processes that end, take too long, or cannot serialize a program."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+
+import pytest
+from mesh.test_commands import WAIT_S, HeldLink
+
+from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import MeshAxes
+from shardcall_server.compilation.keys import Platform
+from shardcall_server.compilation.program_store import ProgramStore
+from shardcall_server.link.wire import encode_mesh
+from shardcall_server.mesh import compilers
+from shardcall_server.mesh.command_answer import CommandAnswer
+from shardcall_server.mesh.commands import Commands
+from shardcall_server.mesh.compilers import CompilationJob, ForkedCompiler, LocalCompiler
+from shardcall_server.mesh.worker import load_kernels
+from shardcall_worker.v1 import link_pb2
+
+OPERAND = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT32, shape=[4])
+REFUSAL = link_pb2.CompilationOutcome(failure=link_pb2.Failure(reason=Reason.COMPILE_FAILED.value, message="no"))
+
+
+class ForkServer:
+    """Has the test take the part of the processes."""
+
+    def __init__(self) -> None:
+        self.processes: list[Connection] = []
+
+    def fork(self) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair()
+        self.processes.append(Connection(theirs.detach()))
+        return len(self.processes), ours
+
+    def kill(self, pid: int) -> None:
+        self.processes[pid - 1].close()
+
+
+def compile_with(compiler: ForkedCompiler, link: HeldLink) -> CallError:
+    """Compiles, which must fail; returns the error."""
+    resolved = SimpleNamespace(kernel=SimpleNamespace(name="negative"), strategy=SimpleNamespace(name="gspmd"))
+    job = CompilationJob(resolved, link_pb2.Prepare(), CommandAnswer(link, 1), "ann")  # type: ignore[arg-type]
+    with pytest.raises(CallError) as caught:
+        compiler.compile(job)
+    return caught.value
+
+
+@pytest.fixture
+def link() -> HeldLink:
+    link = HeldLink()
+    link.goes_on.set()
+    return link
+
+
+def test_a_program_that_ends_its_process_late_has_the_rest_of_the_time_in_another(link):
+    forks = ForkServer()
+    compiler = ForkedCompiler(None, "", forks, 1.0)  # type: ignore[arg-type]
+    threading.Timer(0.7, forks.kill, [1]).start()
+    began = time.monotonic()
+    assert compile_with(compiler, link).reason == Reason.COMPILE_LIMIT
+    assert time.monotonic() - began < 1.5
+    assert len(forks.processes) == 2
+
+
+def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
+    forks = ForkServer()
+    compiler = ForkedCompiler(None, "", forks, WAIT_S)  # type: ignore[arg-type]
+    forks.kill(1)
+    fork = forks.fork
+
+    def refuse(jobs):
+        for _ in range(2):
+            jobs.recv_bytes()
+            jobs.send_bytes(REFUSAL.SerializeToString())
+
+    def fork_and_refuse():
+        forked = fork()
+        threading.Thread(target=refuse, args=[forks.processes[-1]], daemon=True).start()
+        return forked
+
+    forks.fork = fork_and_refuse  # type: ignore[method-assign]
+    for _ in range(2):
+        assert compile_with(compiler, link).message == "no"
+    assert len(forks.processes) == 2
+
+
+def prepare(commands: Commands, *call_ids: int) -> None:
+    call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=encode_mesh(MeshAxes((("x", 1),))))
+    for call_id in call_ids:
+        command = link_pb2.Prepare(call=call, operands=[OPERAND])
+        commands.handle(link_pb2.FrontEndMessage(call_id=call_id, prepare=command), None)
+
+
+def next_answer(link: HeldLink, name: str) -> link_pb2.WorkerMessage:
+    while (message := link.answers.get(timeout=WAIT_S)).WhichOneof("answer") != name:
+        assert message.HasField("compiling"), message
+    return message
+
+
+def test_a_program_that_cannot_be_serialized_is_not_kept_on_disk(link, tmp_path, monkeypatch):
+    def refuse(compiled):
+        raise NotImplementedError
+
+    monkeypatch.setattr("jax.experimental.serialize_executable.serialize", refuse)
+    store = ProgramStore(tmp_path / "programs", 1 << 20)
+    commands = Commands(link, load_kernels(), Platform("cpu", "0", ""), LocalCompiler(store, ""))  # type: ignore[arg-type]
+    prepare(commands, 1)
+    assert next_answer(link, "prepared").call_id == 1
+    commands.close()
+    assert not list((tmp_path / "programs").iterdir())
+
+
+def test_a_program_stays_if_its_compilation_is_ended_while_it_is_answered(link, monkeypatch):
+    compiler, may_end = LocalCompiler(None, ""), threading.Event()
+    compiler.can_end = True
+    compile_parts = compilers.compile_parts
+
+    def compile_later(*arguments, **how):
+        assert may_end.wait(WAIT_S)
+        return compile_parts(*arguments, **how)
+
+    monkeypatch.setattr(compilers, "compile_parts", compile_later)
+    commands = Commands(link, load_kernels(), Platform("cpu", "0", ""), compiler)  # type: ignore[arg-type]
+    prepare(commands, 1, 2)
+    assert link.answers.get(timeout=WAIT_S).HasField("compiling")
+    commands._planner.submit(link.goes_on.clear).result(WAIT_S)
+    may_end.set()
+    answer = next_answer(link, "prepared")  # which is being sent; the other one follows
+    assert answer.call_id == 1
+    end = link_pb2.EndCompilation(prepare_call_id=2)
+    commands.handle(link_pb2.FrontEndMessage(end_compilation=end), None)
+    commands._planner.submit(link.goes_on.set).result(WAIT_S)
+    text = link_pb2.GetCompiledText(key_digest=answer.prepared.plan.key_digest, max_bytes=100)
+    commands.handle(link_pb2.FrontEndMessage(call_id=3, get_compiled_text=text), None)
+    answers = [link.answers.get(timeout=WAIT_S) for _ in range(2)]
+    assert {answer.call_id: answer.WhichOneof("answer") for answer in answers} == {2: "prepared", 3: "compiled_text"}
+    commands.close()
