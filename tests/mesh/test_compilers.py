@@ -59,14 +59,25 @@ def link() -> HeldLink:
     return link
 
 
-def test_a_program_that_ends_its_process_late_has_the_rest_of_the_time_in_another(link):
-    forks = ForkServer()
-    compiler = ForkedCompiler(None, "", forks, 1.0)  # type: ignore[arg-type]
-    threading.Timer(0.7, forks.kill, [1]).start()
-    began = time.monotonic()
-    assert compile_with(compiler, link).reason == Reason.COMPILE_LIMIT
-    assert time.monotonic() - began < 1.5
-    assert len(forks.processes) == 2
+def test_a_program_that_ends_its_process_late_has_the_rest_of_the_time_in_another(link, monkeypatch):
+    limits = []
+
+    def end_late(process, command, max_seconds):
+        limits.append(max_seconds)
+        time.sleep(0.01)
+        raise EOFError
+
+    monkeypatch.setattr(compilers._CompilerProcess, "run", end_late)
+    compiler = ForkedCompiler(None, "", ForkServer(), WAIT_S)  # type: ignore[arg-type]
+    assert compile_with(compiler, link).reason == Reason.COMPILE_FAILED
+    first, second = limits
+    assert second < first
+
+
+def test_a_compilation_that_is_ended_before_it_has_a_process_does_not_begin(link):
+    compiler = ForkedCompiler(None, "", ForkServer(), WAIT_S)  # type: ignore[arg-type]
+    compiler.end(1)
+    assert compile_with(compiler, link).reason == Reason.CANCELLED
 
 
 def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):

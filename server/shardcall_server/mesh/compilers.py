@@ -137,6 +137,7 @@ class ForkedCompiler(Compiler):
         self._ended: dict[str, float] = {}  # when a compilation of a client last ended its process
         self._idle = [_CompilerProcess(fork_server)]  # it starts its devices while this process does
         self._running: dict[int, _CompilerProcess] = {}
+        self._cancelled: set[int] = set()  # that `end` named before they had a process
 
     def compile(self, job: CompilationJob) -> tuple[CompiledParts, bytes | None]:
         """Compiles in another process and loads the program from there; in this one if the program calls Python."""
@@ -148,6 +149,8 @@ class ForkedCompiler(Compiler):
             structlog.get_logger().exception("no compiler process could be forked; the worker compiles")
             job.report(in_compiler_process=False)
             return self._local.compile(job)
+        finally:
+            self._cancelled.discard(job.answer.call_id)
         if outcome is None:
             raise compiler_ended(job.resolved)
         match outcome.WhichOneof("outcome"):
@@ -164,7 +167,9 @@ class ForkedCompiler(Compiler):
         """Kills the process that compiles the program."""
         with self._lock:
             process = self._running.get(prepare_id)
-            if process is not None:
+            if process is None:  # not begun yet
+                self._cancelled.add(prepare_id)
+            else:
                 process.was_ended = True
                 process.kill()
 
@@ -172,6 +177,8 @@ class ForkedCompiler(Compiler):
         """Returns the outcome of a job; None if the process ended."""
         prepare_id, outcome = job.answer.call_id, None
         with self._lock:
+            if prepare_id in self._cancelled:
+                raise CallError(Reason.CANCELLED, "nobody waits for the program")
             self._discard_ended()
             # Processes that have compiled before are faster. A client that ends many would leave none to the others.
             in_new = in_new or not self._idle or time.monotonic() - self._ended.get(job.owner, -math.inf) < _ENDED_S
