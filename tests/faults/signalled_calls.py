@@ -29,7 +29,13 @@ class _Raised(Exception):
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
+    _handled.append(number)
+    if number == signal.SIGINT:
+        signal.default_int_handler(number, frame)
     raise TimeoutError if number == signal.SIGALRM else _Raised
+
+
+_handled: list[int] = []
 
 
 class _Sender:
@@ -37,7 +43,7 @@ class _Sender:
 
     def __init__(self) -> None:
         self._orders: SimpleQueue[tuple[int, float]] = SimpleQueue()
-        self._count = self._sent = 0
+        self._count = 0
         threading.Thread(target=self._run, daemon=True).start()
 
     def send(self, number: int, delay_s: float) -> None:
@@ -46,8 +52,8 @@ class _Sender:
         self._orders.put((number, delay_s))
 
     def wait(self) -> None:
-        """Waits until the last signal is sent."""
-        while self._sent < self._count:
+        """Waits until the handler of the last signal has run: a signal that was sent may not have arrived."""
+        while len(_handled) < self._count:
             time.sleep(1e-4)
 
     def _run(self) -> None:
@@ -55,7 +61,6 @@ class _Sender:
             number, delay_s = self._orders.get()
             time.sleep(delay_s)
             os.kill(os.getpid(), number)
-            self._sent += 1
 
 
 def main(address: str, count: int, seed: int) -> None:
@@ -91,7 +96,7 @@ def main(address: str, count: int, seed: int) -> None:
             began_at = time.monotonic()
             job()
             durations_s[job] = time.monotonic() - began_at
-        for number in SIGNALS[1:]:
+        for number in SIGNALS:
             signal.signal(number, _raise)
         for i in range(count):
             faulthandler.dump_traceback_later(HANG_S, exit=True)
@@ -103,7 +108,6 @@ def main(address: str, count: int, seed: int) -> None:
                 sender.wait()
             except (KeyboardInterrupt, TimeoutError, _Raised):
                 raised += 1
-            sender.wait()
             for other in jobs if i % 10 == 0 else (call_small, read):
                 other()
         faulthandler.cancel_dump_traceback_later()
