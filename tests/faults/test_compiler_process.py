@@ -1,4 +1,4 @@
-"""What goes wrong in a compiler costs the program that it compiles, and nothing else."""
+"""Crashes and limits of compiler processes, which affect the program that is compiled alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not in a program's key decides about programs on disk by its digest."""
+"""The digest of code and settings that are not in the keys of programs on disk."""
 
 from __future__ import annotations
 

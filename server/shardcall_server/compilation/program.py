@@ -30,7 +30,7 @@ SMALL_BYTES = 64 << 10
 """The size of arrays up to which JAX's overhead takes longer than copying them."""
 
 _LAPACK = b"lapack_"
-"""How the names of LAPACK's routines begin in serialized programs."""
+"""The prefix of the names of LAPACK's routines in serialized programs."""
 
 _CALLBACK = re.compile(r"@xla_\w*python\w*callback")
 """A call of Python in a lowered program."""

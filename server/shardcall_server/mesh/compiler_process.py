@@ -1,4 +1,4 @@
-"""A process that compiles: what goes wrong in a compiler costs one program, and nothing else."""
+"""A process that compiles one program at a time for a worker, which a crash of the compiler does not affect."""
 
 from __future__ import annotations
 
