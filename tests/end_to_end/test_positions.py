@@ -34,6 +34,7 @@ LONG = {
         lambda x: np.histogramdd((x, x[::-1]), bins=4, density=True, weights=np.abs(x)),
         X[:, 0],
     ),
+    "histogramdd of numbers": (lambda x: np.histogramdd([x[0], x[1]], bins=3, range=[(-4, 4)]), X[:, 0]),
     "histogramdd of one axis": (lambda x: np.histogramdd(x, 4, range=[(-1, 1)]), X[:, 0]),
     "histogramdd of float32 in a range": (lambda x: np.histogramdd(x, 4, range=[(-1, 1)]), X[:, 0].astype("f")),
     "histogramdd of nothing": (lambda x: np.histogramdd(x, 4), X[:0].astype("f")),

@@ -261,6 +261,8 @@ def histogramdd(
     is_table = hasattr(sample, "shape") and type_of(sample).ndim == 2
     points = sample.T if is_table else [sample] if hasattr(sample, "shape") else sample
     axes = [points[i] for i in builtins.range(len(points))]
+    if axes and not any(type_of(axis).ndim for axis in axes):  # numbers are the points of one axis
+        axes = [xp.stack(axes)]
     count = len(axes)
     of_axes = [bins] * count if not hasattr(bins, "__len__") else [*bins]
     ranges = [None] * count if range is None else [*range]
