@@ -62,7 +62,6 @@ if TYPE_CHECKING:
         ShardingError,
         TracingError,
         UnknownParameterError,
-        ViewWarning,
     )
     from shardcall_core.types.kernels import KernelDescription, KernelTable
     from shardcall_core.types.mesh import Mesh
@@ -126,7 +125,6 @@ _HOMES = {
     "TracingError": "shardcall_core.types.errors",
     "UnknownParameterError": "shardcall_core.types.errors",
     "Usage": "shardcall_core.types.usage",
-    "ViewWarning": "shardcall_core.types.errors",
     "connect": "shardcall.connection",
     "local": "shardcall.local_server",
 }
@@ -184,7 +182,6 @@ __all__ = [
     "TracingError",
     "UnknownParameterError",
     "Usage",
-    "ViewWarning",
     "__version__",
     "connect",
     "local",

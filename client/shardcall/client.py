@@ -784,6 +784,10 @@ class Client(KernelMethods[Result[Any]]):
     def _copied(self, array: RemoteArray, /) -> None:
         self._implicit_gets.add(array)
 
+    def _present(self, array: RemoteArray, /) -> RemoteArray:
+        trace = self._tracer.active.trace
+        return array if trace is None or array._is_traced else trace.stand_in(array)
+
     def _deadline(self, timeout: float | None) -> Deadline:
         return deadline_after(timeout, self._info.limits.max_call_seconds)
 

@@ -121,17 +121,19 @@ def a_child_sends_the_calls_of_a_failed_program():
 
 
 class Version:
-    """Stands for a remote array's version."""
+    """Stands for a remote array's version; itself its base."""
 
-    object = None
+    def __init__(self, array):
+        self.version = self
+        self.base = lambda: self
+        self.array = lambda: array
 
 
 class OnMesh:
     """Stands for a remote array."""
 
     def __init__(self):
-        self._version = Version()
-        self._version.object = lambda: self
+        self._version = Version(self)
 
 
 def a_child_has_another_lease_and_deletes_nothing_of_its_parents():

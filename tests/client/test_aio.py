@@ -38,6 +38,7 @@ COMPUTING = {
     *("jvp", "vjp"),
     *("at", "sort"),
     "bucket",
+    *("base", "flags", "flat", "strides", "view"),
     *(name for cls in (ArrayProtocols, ArrayOperators, NumPyMethods) for name in vars(cls) if not name.startswith("_")),
 }  # which cannot be awaited
 

@@ -34,7 +34,7 @@ def test_a_copy_keeps_its_array_when_the_object_stands_for_another(client, memor
     kept = copy.copy(array)
     handle = array.handle
     assert client.describe(handle) is array
-    array._become(client.put([2.0])._version)
+    array._write(client.put([2.0])._version)
     assert (array.get(), kept.get()) == ([2.0], [1.0])
     assert (client.describe(array.handle), client.describe(handle).get()) == (array, [1.0])
     gc.collect()
@@ -46,7 +46,7 @@ def test_a_copy_keeps_its_array_when_the_object_stands_for_another(client, memor
     assert array.get() == [2.0]
 
 
-@pytest.mark.parametrize("share", [copy.copy, copy.deepcopy, lambda array: array[...], lambda array: array[:, 0:2]])
+@pytest.mark.parametrize("share", [copy.copy, copy.deepcopy])
 @pytest.mark.parametrize("swapped", [False, True])
 def test_deleting_an_object_leaves_those_that_share_its_array(client, memory, share, swapped):
     array = client.put([[1.0, 2.0]])
@@ -64,13 +64,27 @@ def test_deleting_an_object_leaves_those_that_share_its_array(client, memory, sh
     assert not memory.stored
 
 
+@pytest.mark.parametrize("view", [lambda array: array[...], lambda array: array[:, 0:2], lambda array: array.view()])
+def test_deleting_an_array_deletes_its_views_and_deleting_a_view_leaves_the_array(client, memory, view):
+    array = client.put([[1.0, 2.0]])
+    part, other = view(array), view(array)
+    assert client.delete(part) == 0
+    assert (part.lost, other.lost, array.lost) == (True, False, False)
+    assert other.get().tolist() == array.get().tolist() == [[1, 2]]
+    array.delete()
+    assert other.lost
+    with pytest.raises(shardcall.ArrayLostError, match="which was deleted"):
+        other.get()
+    assert not memory.stored
+
+
 def test_deleting_a_handle_or_all_that_share_an_array_deletes_it(client, memory):
     array = client.put([1.0])
     copies = [copy.copy(array) for _ in range(3)]
     assert client.delete(array, *copies) == 1
     assert all(item.lost for item in (array, *copies))
     array = client.put([1.0])
-    other, dropped = array[:], array[:]
+    other, dropped = copy.copy(array), copy.copy(array)
     del dropped
     assert client.delete(array.handle) == 1
     assert array.lost

@@ -8,12 +8,13 @@ from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 
+from shardcall._src.calls.view_types import view_step
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
-from shardcall._src.device_arrays.views import ARRAYS, VIEWS, finish_write, view_of
+from shardcall._src.device_arrays.views import ARRAYS, VIEWS
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_caller import SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
@@ -64,16 +65,20 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
             return call_bucketed(self, name, operands, arguments)
         if arguments.get("axis", 0) is None and is_flattened(name, operands, arguments):
             return call_flattened(self, name, operands, arguments)
-        finish_write()
-        result = self._client.submit(name, *operands, **arguments)
-        if name in VIEWS:
-            x = find_remote_array(operands[0])
-            contiguous = None if x is None or x._is_scalar else view_of(name, x, operands[1:], arguments)
-            if contiguous is not None:
-                result._become_view(x, is_contiguous=contiguous)
-        elif name in ARRAYS:
+        if name in VIEWS and (x := find_remote_array(operands[0])) is not None and not x._is_scalar:
+            if name == "real" and x.dtype.kind != "c" and not arguments:
+                return x
+            step = view_step(name, x, operands[1:], arguments)
+            if step is not None:
+                return x._view(step)
+        result = self.compute(name, *operands, **arguments)
+        if name in ARRAYS:
             result._is_ndarray = True
         return result
+
+    def compute(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
+        """Submits a call as `call`; the result is an array of its own where NumPy has a view."""
+        return self._client.submit(name, *operands, **arguments)
 
 
 def namespace_of(xp: NamespaceBase, a: OperandLike) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.views import index_step
 from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.index_keys import (
     as_values,
@@ -23,6 +24,7 @@ from shardcall.namespace.index_keys import (
 )
 from shardcall.namespace.searching import chosen, nonzero
 from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
+from shardcall_core.types.arrays import Array
 
 _OPERATIONS = {
     **{name: name for name in ("add", "multiply", "divide", "power")},
@@ -47,7 +49,10 @@ def getitem(xp: NamespaceBase, x: RemoteArray, key: Any) -> Any:
     """
     items = read_items(key)
     if all(map(is_basic, items)):
-        return _sliced(xp, x, basic_index(x.shape, tuple(items)))
+        basic = basic_index(x.shape, tuple(items))
+        if (shape := basic.shape) or any(item is Ellipsis for item in items):
+            return x._view(index_step(basic, Array(shape, x.dtype)))
+        return _sliced(xp, x, basic)
     items = checked_items(x.shape, items)
     if (mask := only_mask(items)) is not None:
         return _masked(xp, x, mask)
@@ -143,10 +148,9 @@ def _taken(xp: NamespaceBase, x: RemoteArray, index: ArrayIndex) -> Any:
 
 
 def _update_slices(xp: NamespaceBase, x: RemoteArray, index: BasicIndex, values: Any, mode: str) -> Any:
-    kept = iter([size for axis, size in enumerate(index.sizes) if axis not in index.dropped])
-    ndim = x.ndim - len(index.dropped) + len(index.inserted)
-    shape = without_leading(values, ndim)
-    check_broadcast(shape, [1 if i in index.inserted else next(kept) for i in range(ndim)])
+    target = index.shape
+    shape = without_leading(values, len(target))
+    check_broadcast(shape, target)
     if 0 in index.sizes:
         return x
     values = _reshaped(xp, values, shape)

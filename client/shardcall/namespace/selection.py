@@ -108,6 +108,11 @@ def put_along_axis(
         raise TypeError("arr is of this process; call numpy.put_along_axis, with indices of this process")
     if axis is None and type_of(indices).ndim != 1:
         raise ValueError(f"indices is of shape {type_of(indices).shape} and axis=None; give a single dimension")
+    with array._writing():
+        _put_along_axis(xp, array, indices, values, axis)
+
+
+def _put_along_axis(xp: NamespaceBase, array: Any, indices: OperandLike, values: OperandLike, axis: Any) -> None:
     x, along = _flat_without(xp, array, axis)
     check_indices(indices)
     size, here = x.shape[along], indices

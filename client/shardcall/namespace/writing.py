@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.device_arrays.change_targets import target_of
+from shardcall._src.device_arrays.change_targets import writing
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.namespace.base import NamespaceBase, array_of, converted, is_number, namespace_of, type_of, weak_type
@@ -31,29 +31,28 @@ def copyto(
         where: of bool, the elements to copy to; it broadcasts to the array.
 
     Raises:
-        TypeError: for a conversion that ``casting`` does not allow, a mask of another element type, and an array that
-            is a view in NumPy.
+        TypeError: for a conversion that ``casting`` does not allow, a mask of another element type.
         ValueError: for values and masks that do not broadcast to the array.
     """
-    target = target_of(dst, "numpy.copyto")
-    _check_casting(src, target.dtype, casting)
-    if src is dst and target.ndim:
-        return
-    src = array_of(src) if type(src) in (float, complex) else src  # which is cast as an array is
-    if where is True:
-        target._assign(setitem(xp, target, ..., src))
-        return
-    mask = array_of(where)
-    if isinstance(where, np.ndarray | np.generic) or mask is where:
-        _check_mask(mask.dtype)
-    mask = mask if mask.dtype == np.bool_ else mask.astype(np.bool_)
-    if np.broadcast_shapes(mask.shape, target.shape) != target.shape:
-        raise ValueError(f"could not broadcast where mask from shape {mask.shape} into shape {target.shape}")
-    values = _in_type(xp, src, target.dtype)
-    shape = without_leading(values, target.ndim)
-    check_broadcast(shape, target.shape)
-    values = namespace_of(xp, values).reshape(values, shape)
-    target._assign(setitem(xp, target, ..., xp.where(mask, values, target)))
+    with writing(dst, "numpy.copyto") as target:
+        _check_casting(src, target.dtype, casting)
+        if src is dst and target.ndim:
+            return
+        src = array_of(src) if type(src) in (float, complex) else src  # which is cast as an array is
+        if where is True:
+            target._assign(setitem(xp, target, ..., src))
+            return
+        mask = array_of(where)
+        if isinstance(where, np.ndarray | np.generic) or mask is where:
+            _check_mask(mask.dtype)
+        mask = mask if mask.dtype == np.bool_ else mask.astype(np.bool_)
+        if np.broadcast_shapes(mask.shape, target.shape) != target.shape:
+            raise ValueError(f"could not broadcast where mask from shape {mask.shape} into shape {target.shape}")
+        values = _in_type(xp, src, target.dtype)
+        shape = without_leading(values, target.ndim)
+        check_broadcast(shape, target.shape)
+        values = namespace_of(xp, values).reshape(values, shape)
+        target._assign(setitem(xp, target, ..., xp.where(mask, values, target)))
 
 
 def put(xp: NamespaceBase, a: OperandLike, ind: OperandLike, v: OperandLike, mode: str = "raise") -> None:
@@ -67,25 +66,24 @@ def put(xp: NamespaceBase, a: OperandLike, ind: OperandLike, v: OperandLike, mod
 
     Raises:
         IndexError: for indices of this process that there are not; for those on the mesh when the array is read.
-        TypeError: for complex numbers of Python where the array has none, indices that are no integers, and an array
-            that is a view in NumPy.
+        TypeError: for complex numbers of Python where the array has none, indices that are no integers.
         ValueError: for another mode.
     """
-    target = target_of(a, "numpy.put")
-    new = _in_type(xp, v, target.dtype)
-    indices, values = _indices(xp, ind), namespace_of(xp, new).reshape(new, -1)
-    count, size = math.prod(type_of(indices).shape), target.size
-    check_mode(mode)
-    if count and not size:
-        raise IndexError(f"a is of shape {target.shape}, without elements; replace none of them")
-    if not count or not math.prod(values.shape):
-        return
-    indices = within(xp, indices, size, mode)
-    new = _repeated(xp, values, count)
-    if target.ndim:
-        target._assign(setitem(xp, target, _coordinates(xp, indices, target.shape), new))
-    else:
-        target._assign(xp.reshape(setitem(xp, xp.reshape(target, -1), indices, new), ()))
+    with writing(a, "numpy.put") as target:
+        new = _in_type(xp, v, target.dtype)
+        indices, values = _indices(xp, ind), namespace_of(xp, new).reshape(new, -1)
+        count, size = math.prod(type_of(indices).shape), target.size
+        check_mode(mode)
+        if count and not size:
+            raise IndexError(f"a is of shape {target.shape}, without elements; replace none of them")
+        if not count or not math.prod(values.shape):
+            return
+        indices = within(xp, indices, size, mode)
+        new = _repeated(xp, values, count)
+        if target.ndim:
+            target._assign(setitem(xp, target, _coordinates(xp, indices, target.shape), new))
+        else:
+            target._assign(xp.reshape(setitem(xp, xp.reshape(target, -1), indices, new), ()))
 
 
 def place(xp: NamespaceBase, arr: OperandLike, mask: OperandLike, vals: OperandLike) -> None:
@@ -98,20 +96,20 @@ def place(xp: NamespaceBase, arr: OperandLike, mask: OperandLike, vals: OperandL
 
     Raises:
         ValueError: for a mask of another size, and no values for an element.
-        TypeError: for values that the element type does not hold, and an array that is a view in NumPy.
+        TypeError: for values that the element type does not hold.
     """
-    target = target_of(arr, "numpy.place")
-    mask, values = _mask_of_size(xp, mask, target.shape), _flat_values(xp, vals, target.dtype)
-    count = math.prod(values.shape)
-    if not count:
-        if bool(namespace_of(xp, mask).any(mask)):
-            raise ValueError("vals has no values, and mask is true for an element; give one or more")
-        return
-    if count > 1:
-        of_mask = namespace_of(xp, mask)
-        ranks = of_mask.subtract(of_mask.cumsum(mask, 0, np.int64), 1)
-        values = xp.take(values, of_mask.remainder(ranks, count))
-    _replace_where(xp, target, mask, values)
+    with writing(arr, "numpy.place") as target:
+        mask, values = _mask_of_size(xp, mask, target.shape), _flat_values(xp, vals, target.dtype)
+        count = math.prod(values.shape)
+        if not count:
+            if bool(namespace_of(xp, mask).any(mask)):
+                raise ValueError("vals has no values, and mask is true for an element; give one or more")
+            return
+        if count > 1:
+            of_mask = namespace_of(xp, mask)
+            ranks = of_mask.subtract(of_mask.cumsum(mask, 0, np.int64), 1)
+            values = xp.take(values, of_mask.remainder(ranks, count))
+        _replace_where(xp, target, mask, values)
 
 
 def putmask(xp: NamespaceBase, a: OperandLike, mask: OperandLike, values: OperandLike) -> None:
@@ -124,12 +122,12 @@ def putmask(xp: NamespaceBase, a: OperandLike, mask: OperandLike, values: Operan
 
     Raises:
         ValueError: for a mask of another size.
-        TypeError: for values that the element type does not hold, and an array that is a view in NumPy.
+        TypeError: for values that the element type does not hold.
     """
-    target = target_of(a, "numpy.putmask")
-    mask, new = _mask_of_size(xp, mask, target.shape), _flat_values(xp, values, target.dtype)
-    if math.prod(new.shape):
-        _replace_where(xp, target, mask, _repeated(xp, new, target.size))
+    with writing(a, "numpy.putmask") as target:
+        mask, new = _mask_of_size(xp, mask, target.shape), _flat_values(xp, values, target.dtype)
+        if math.prod(new.shape):
+            _replace_where(xp, target, mask, _repeated(xp, new, target.size))
 
 
 def fill_diagonal(xp: NamespaceBase, a: OperandLike, val: OperandLike, wrap: bool = False) -> None:
@@ -142,21 +140,20 @@ def fill_diagonal(xp: NamespaceBase, a: OperandLike, val: OperandLike, wrap: boo
 
     Raises:
         ValueError: for an array of fewer axes, and more axes of several sizes.
-        TypeError: for an array that is a view in NumPy.
     """
-    target = target_of(a, "numpy.fill_diagonal")
-    shape = target.shape
-    if len(shape) < 2:
-        raise ValueError(f"a is of shape {shape}; fill_diagonal takes two axes or more")
-    if len(shape) > 2 and len(set(shape)) > 1:
-        raise ValueError(f"a is of shape {shape}; give axes of one size, or two axes")
-    values = namespace_of(xp, new := as_values(val, target.dtype)).reshape(new, -1)
-    flat = target.size if wrap or len(shape) > 2 else min(shape[1] ** 2, target.size)
-    step = 1 + sum(math.prod(shape[i:]) for i in range(1, len(shape)))
-    positions = np.arange(0, flat, step)
-    if len(positions) and math.prod(values.shape):
-        key = np.unravel_index(positions, shape)
-        target._assign(setitem(xp, target, key, _repeated(xp, values, len(positions))))
+    with writing(a, "numpy.fill_diagonal") as target:
+        shape = target.shape
+        if len(shape) < 2:
+            raise ValueError(f"a is of shape {shape}; fill_diagonal takes two axes or more")
+        if len(shape) > 2 and len(set(shape)) > 1:
+            raise ValueError(f"a is of shape {shape}; give axes of one size, or two axes")
+        values = namespace_of(xp, new := as_values(val, target.dtype)).reshape(new, -1)
+        flat = target.size if wrap or len(shape) > 2 else min(shape[1] ** 2, target.size)
+        step = 1 + sum(math.prod(shape[i:]) for i in range(1, len(shape)))
+        positions = np.arange(0, flat, step)
+        if len(positions) and math.prod(values.shape):
+            key = np.unravel_index(positions, shape)
+            target._assign(setitem(xp, target, key, _repeated(xp, values, len(positions))))
 
 
 def check_mode(mode: Any) -> None:

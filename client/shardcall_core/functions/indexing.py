@@ -35,6 +35,14 @@ class BasicIndex(NamedTuple):
         """All but the starts."""
         return {"sizes": self.sizes, "steps": self.steps, "dropped": self.dropped, "inserted": self.inserted}
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the elements at the index."""
+        kept = [size for axis, size in enumerate(self.sizes) if axis not in self.dropped]
+        for axis in self.inserted:
+            kept.insert(axis, 1)
+        return tuple(kept)
+
 
 class ArrayIndex(NamedTuple):
     """An index with arrays, as a basic index and what arrays then index.

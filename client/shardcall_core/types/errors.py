@@ -278,12 +278,6 @@ class ProtocolError(InternalServerError):
     """An answer that violates the protocol."""
 
 
-class ViewWarning(UserWarning):
-    """A write to a part of an array on the mesh, which NumPy would make to the array that the part came from, too."""
-
-    __module__ = "shardcall"
-
-
 def with_message(error: ShardcallError, message: str) -> ShardcallError:
     """Returns an error like another, with its class and details, and another message."""
     return type(error)(

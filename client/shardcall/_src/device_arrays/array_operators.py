@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from shardcall._src.device_arrays.missing_attributes import missing_attribute
-from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
 from shardcall_core.types.tracebacks import shortened
 
@@ -177,11 +176,6 @@ class ArrayOperators(NumPyMethods):
         if self.size != 1:
             raise TypeError(f"an array of shape {self.shape} cannot be converted to {target}: it has not one element")
         return self.get().item()
-
-    @property
-    def flags(self) -> ArrayFlags:
-        """The flags of a writeable array of NumPy in row-major order; they cannot be set."""
-        return ArrayFlags(self.shape)
 
     @property
     @shortened

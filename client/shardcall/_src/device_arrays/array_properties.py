@@ -19,7 +19,9 @@ from shardcall_core.types.tracebacks import shortened
 class PlacedArray(Protocol):
     """An array on the mesh, a `RemoteArray`."""
 
-    _version: ArrayVersion
+    @property
+    def _version(self) -> ArrayVersion:
+        """The present values."""
 
     def _settled(self) -> MeshPlacement:
         """Returns the placement, after the call that makes the array."""

@@ -6,6 +6,7 @@ import contextlib
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
@@ -35,10 +36,10 @@ def _augmented(name: str) -> BinaryMethod:
     def method(self: ArrayProtocols, other: Any, /) -> Any:
         if not can_be_operand(other):
             return NotImplemented
-        result = getattr(self._functions, name)(self, other)
         if self._is_scalar:
-            return result
-        self._assign(_as_result(name, result, self), is_operator=True)
+            return getattr(self._functions, name)(self, other)
+        with self._writing():
+            self._assign(_as_result(name, getattr(self._functions, name)(self, other), self))
         return self
 
     return method
@@ -73,6 +74,7 @@ class ArrayProtocols(ArrayOperators):
     if TYPE_CHECKING:
 
         def __len__(self) -> int: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
         def __copy__(self) -> Any: ...
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray: ...
         def _described(self) -> PlacedArray: ...
@@ -89,13 +91,15 @@ class ArrayProtocols(ArrayOperators):
         return repr(self)
 
     @abstractmethod
-    def _assign(self, result: Any, value: Any = None, *, is_operator: bool = False) -> None:
-        """Makes the object stand for an array that was computed from it.
+    def _writing(self) -> AbstractContextManager[None]:
+        """Keeps other threads from writing to the array, from the reading of its values to `_assign`."""
+
+    @abstractmethod
+    def _assign(self, result: Any) -> None:
+        """Writes an array that was computed from this one to it.
 
         Args:
-            result: the array.
-            value: the values that were assigned to elements.
-            is_operator: True for an augmented assignment, such as ``+=``.
+            result: the array, of the same type.
         """
 
     @property
@@ -112,16 +116,15 @@ class ArrayProtocols(ArrayOperators):
         return IndexedArray(self._functions, self.__copy__())
 
     def fill(self, value: Any, /) -> None:
-        """Makes this object stand for an array with one value everywhere, as ``numpy.ndarray.fill``.
+        """Writes one value to all elements, as ``numpy.ndarray.fill``.
 
         Raises:
             ValueError: for an array of values.
-            TypeError: for an array that is a view in NumPy.
         """
         target_of(self, "fill")
         if shape := np.shape(value):
             raise ValueError(f"value is of shape {shape}; give one number, or assign array[...] = values")
-        self._assign(self._functions.setitem(self, ..., value))
+        self.__setitem__(..., value)
 
     def put(self, indices: Any, values: Any, /, mode: str = "raise") -> None:
         """Replaces elements at indices of the flattened array, as `xp.put`."""
@@ -130,18 +133,19 @@ class ArrayProtocols(ArrayOperators):
     def sort(
         self, axis: SupportsIndex = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
     ) -> None:
-        """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.sort``."""
-        self._assign(np.sort(self, operator.index(axis), kind, order, stable=stable))
+        """Sorts the elements along an axis, as ``numpy.ndarray.sort``."""
+        with self._writing():
+            self._assign(np.sort(self, operator.index(axis), kind, order, stable=stable))
 
     def partition(self, kth: Any, /, axis: SupportsIndex = -1, kind: Any = "introselect", order: Any = None) -> None:
-        """Makes this object stand for the array with an axis sorted, as ``numpy.ndarray.partition`` allows.
+        """Sorts the elements along an axis, as ``numpy.ndarray.partition`` allows.
 
         Raises:
             ValueError: for an index kth that there is not.
-            TypeError: for an array that is a view in NumPy.
         """
         target_of(self, "partition")
-        self._assign(np.partition(self, kth, operator.index(axis), kind, order))
+        with self._writing():
+            self._assign(np.partition(self, kth, operator.index(axis), kind, order))
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the rows, or the elements of an array of one axis, which are copied in one round trip."""

@@ -1,8 +1,9 @@
-"""Versions of arrays on the mesh; an assignment to elements replaces the version of an object."""
+"""Bases of arrays on the mesh, and the versions of their values, which a write replaces."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -70,6 +71,9 @@ class Owner(Protocol):
     def _copied(self, array: Any, /) -> None:
         """Counts a copy that NumPy requested; raises TypeError if they are not allowed."""
 
+    def _present(self, array: Any, /) -> Any:
+        """Returns what an array is in the function that is traced; the array where none is."""
+
     @property
     def xp(self) -> Any:
         """The functions of arrays."""
@@ -77,10 +81,10 @@ class Owner(Protocol):
 
 @dataclass(eq=False)
 class ArrayVersion:
-    """An array on the mesh as a `RemoteArray` stands for it until an assignment to elements.
+    """An array on the mesh: the values of a base until a write, or those of a view of it.
 
-    The array stays on the mesh while a version of it does: while an object of the caller stands for it, or a call
-    that is being sent has it as an operand.
+    The array stays on the mesh while a version of it does: while an object of the caller has it, or a call that is
+    being sent has it as an operand.
 
     Attributes:
         owner: the client.
@@ -91,7 +95,7 @@ class ArrayVersion:
         pending: the result of that call, until then.
         committed: as `RemoteArray.committed`.
         lost: the reason that the array is gone, as the end of a sentence; empty while it is there.
-        object: the caller's `RemoteArray` that stands for it, which may stand for another version by now.
+        base: the base whose values it is, which may have others by now; None for those of a view.
     """
 
     owner: Owner
@@ -102,7 +106,7 @@ class ArrayVersion:
     pending: PendingResult | None = None
     committed: bool = True
     lost: str = ""
-    object: weakref.ref[Any] | None = field(default=None, init=False)
+    base: weakref.ref[ArrayBase] | None = field(default=None, init=False)
     _sharers: dict[int, weakref.ref[Any]] = field(default_factory=dict, init=False)
 
     def add_sharers(self, *objects: Any) -> None:
@@ -114,3 +118,61 @@ class ArrayVersion:
     def list_sharers(self) -> list[Any]:
         """Returns the objects that were added and still exist; they may stand for other versions by now."""
         return [sharer for reference in [*self._sharers.values()] if (sharer := reference()) is not None]
+
+
+class ArrayBase:
+    """What holds the values of an array and of its views; a write replaces them.
+
+    Attributes:
+        version: the values.
+        type: the shape and the element type, which no write changes.
+        array: the object that is no view; the caller may have dropped it.
+        layout: as of `views.layout_of`; None before it is needed.
+    """
+
+    __slots__ = ("__weakref__", "_values", "_views", "array", "layout", "type", "version")
+
+    def __init__(self, version: ArrayVersion, array: Any = None) -> None:
+        self.type = version.type
+        self.array: weakref.ref[Any] | None = None if array is None else weakref.ref(array)
+        self.layout: NDArray | None = None
+        self._views: dict[int, weakref.ref[Any]] = {}
+        self.version = version
+        self._values: tuple[ArrayVersion, dict[Hashable, weakref.ref[ArrayVersion]]] = version, {}
+
+    def replace(self, version: ArrayVersion) -> None:
+        """Gives the array other values."""
+        self.version = version
+        self._values = version, {}
+        version.base = weakref.ref(self)
+
+    def add_view(self, view: Any) -> None:
+        """Adds an object that is a view."""
+        views = self._views
+        views[id(view)] = weakref.ref(view, partial(_forget, views, id(view)))
+
+    def is_only_of(self, view: Any) -> bool:
+        """Returns True if no other object of the caller has the array or a view of it."""
+        return (self.array is None or self.array() is None) and [*self._views] == [id(view)]
+
+    def value(self, version: ArrayVersion, steps: Hashable) -> ArrayVersion | None:
+        """Returns the values of a view; None if they were not computed, or nobody has kept them.
+
+        Args:
+            version: the values of the array that they are computed from.
+            steps: the steps to the view.
+        """
+        computed_from, values = self._values
+        reference = values.get(steps) if computed_from is version else None
+        return None if reference is None else reference()
+
+    def add_value(self, version: ArrayVersion, steps: Hashable, value: ArrayVersion) -> None:
+        """Stores the values of a view while somebody keeps them; arguments are those of `value`."""
+        computed_from, values = self._values
+        if computed_from is version:
+            values[steps] = weakref.ref(value, partial(_forget, values, steps))
+
+
+def _forget(items: dict[Any, Any], key: Any, reference: object) -> None:
+    if items.get(key) is reference:
+        del items[key]

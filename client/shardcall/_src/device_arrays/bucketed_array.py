@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,9 +12,10 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
-from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, check_same_trace
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.errors import TracingError
 
 _SIZES_PER_DOUBLING = 8
 
@@ -124,16 +126,24 @@ class BucketedArray(ArrayProperties, ArrayProtocols):
         return None if values is None else values[self._valid]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._assign(self._functions.setitem(self, key, value), value)
+        with self._writing():
+            self._assign(self._functions.setitem(self, key, value))
 
     def flatten(self, order: str = "C") -> Any:
         """Returns the elements in one axis, in row-major order, as a copy."""
         return self.ravel(order).copy()
 
-    def _assign(self, result: Any, value: Any = None, *, is_operator: bool = False) -> None:
-        check_same_trace(self.padded, result.padded if isinstance(result, BucketedArray) else result)
+    def _writing(self) -> AbstractContextManager[None]:
+        return self.padded._writing()
+
+    def _assign(self, result: Any) -> None:
         if not isinstance(result, BucketedArray):
             result = self.of(result, self.bucket.axis)
+        if result.padded._is_traced and not self.padded._is_traced:
+            raise TracingError(
+                "a traced function changes an array of a bucket that is not its own; begin with a copy, a = a.copy(), "
+                "and return it"
+            )
         self.padded = result.padded
 
     def __repr__(self) -> str:

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+
+@contextmanager
+def writing(array: Any, what: str) -> Iterator[Any]:
+    """Returns an array on the mesh that a function is to change, to which no other thread writes in the block.
+
+    Args:
+        array: the argument.
+        what: the name of the function, such as ``"numpy.put"``.
+
+    Raises:
+        TypeError: as of `target_of`.
+        ValueError: for a view that NumPy does not write to.
+    """
+    target = target_of(array, what)
+    with target._writing():
+        yield target
 
 
 def target_of(array: Any, what: str) -> Any:
@@ -13,7 +32,7 @@ def target_of(array: Any, what: str) -> Any:
         what: the name of the function, such as ``"numpy.put"``.
 
     Raises:
-        TypeError: for what is no array on the mesh, what NumPy returns as a scalar, and what is a view in NumPy.
+        TypeError: for what is no array on the mesh and what NumPy returns as a scalar.
     """
     if not hasattr(type(array), "_assign"):
         raise TypeError(
@@ -21,9 +40,4 @@ def target_of(array: Any, what: str) -> Any:
         )
     if array._is_scalar:
         raise TypeError(f"{what} changes an array, and got a number, which NumPy does not change; assign a new one")
-    if getattr(array, "_base", None) is not None:
-        raise TypeError(
-            f"{what} does not write to a part of an array, which is a copy on the mesh and a view in NumPy; write to "
-            "the array itself, or array[key] = values"
-        )
     return array

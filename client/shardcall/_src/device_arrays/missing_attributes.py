@@ -8,27 +8,19 @@ _FROM_VALUES = "the values are on the mesh: use get().{}, on a copy of them in t
 _INSTEAD: Mapping[str, str] = {
     **{
         name: _FROM_VALUES.format(name)
-        for name in (
-            *("base", "byteswap", "ctypes", "data", "dump", "dumps", "getfield", "strides", "tobytes"),
-            *("tofile", "view"),
-        )
+        for name in (*("byteswap", "ctypes", "data", "dump", "dumps", "getfield", "tobytes", "tofile"),)
     },
-    "flat": "read get().flat, a copy in this process; write array[numpy.unravel_index(i, array.shape)] = value",
     "itemset": "assign to the element, array[index] = value",
     "newbyteorder": "the elements have the byte order of the server",
     "ptp": "use max() - min()",
     "resize": "use reshape, or array = xp.resize(array, shape) for another number of elements",
     "setfield": "assign to elements, array[key] = values",
-    "setflags": "arrays on the mesh have no flags, and assignments make new arrays",
+    "setflags": "the flags of arrays on the mesh cannot be set",
 }
 
 
 _ASSIGNED: Mapping[str, str] = {
     "dtype": "write array = array.astype(dtype)",
-    "flat": "assign to all elements, array[...] = value",
-    "imag": "write array[...] = array.real + 1j * value",
-    "real": "write array[...] = value + 1j * array.imag",
-    "shape": "write array = array.reshape(shape)",
 }
 
 

@@ -8,28 +8,40 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
+from shardcall._src.device_arrays.views import layout_of
+from shardcall_core.types.arrays import NDArray
 
 
 class ArrayFlags:
-    """The flags of an array on the mesh: those of a writeable array of NumPy in row-major order; read-only."""
+    """The flags that an array on the mesh would have in NumPy; read-only.
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        # The flags depend only on which sizes are 0 and 1.
-        self._flags = np.empty([min(size, 2) for size in shape], np.int8).flags
+    Args:
+        layout: its memory layout, as `views.layout_of`.
+        is_view: whether it is a view.
+        is_writeable: whether it may be written to.
+    """
+
+    def __init__(self, layout: NDArray, *, is_view: bool, is_writeable: bool) -> None:
+        self._flags = layout.flags
+        self._others = {"OWNDATA": not is_view, "WRITEABLE": is_writeable, "ALIGNED": True, "WRITEBACKIFCOPY": False}
 
     def __getattr__(self, name: str) -> bool:
+        if name.upper() in self._others and name.islower():
+            return self._others[name.upper()]
         return bool(getattr(self._flags, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != "_flags":
+        if not name.startswith("_"):
             raise AttributeError(f"{name} of an array on the mesh cannot be set", name=name, obj=self)
         super().__setattr__(name, value)
 
     def __getitem__(self, name: str) -> bool:
-        return self._flags[name]  # type: ignore[index]  # which takes names alone
+        long = {"O": "OWNDATA", "W": "WRITEABLE", "A": "ALIGNED", "X": "WRITEBACKIFCOPY"}.get(name, name)
+        return self._others[long] if long in self._others else self._flags[name]  # type: ignore[index]  # takes names
 
     def __repr__(self) -> str:
-        return repr(self._flags)
+        names = ("C_CONTIGUOUS", "F_CONTIGUOUS", *self._others)
+        return "\n".join(f"  {name} : {self[name]}" for name in names)
 
 
 def _typed(item: Any) -> Any:
@@ -45,9 +57,15 @@ def _by_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda a, *args, **kwargs: function(np.asarray(a), *args, **kwargs)
 
 
-def _share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
-    del max_work
-    return a is b and np.size(a) > 0
+def _sharing(function: Callable[..., bool]) -> Callable[..., bool]:
+    def share(a: Any, b: Any, /, max_work: Any = None) -> bool:
+        arrays = [getattr(item, "__remote_array__", lambda item=item: item)() for item in (a, b)]
+        stores = [getattr(item, "_store", None) for item in arrays]
+        if stores[0] is None or stores[0] is not stores[1]:
+            return False
+        return function(*map(layout_of, arrays), **({} if max_work is None else {"max_work": max_work}))
+
+    return share
 
 
 def _min_scalar_type(a: Any, /) -> np.dtype[Any]:
@@ -79,8 +97,8 @@ DESCRIBING: Mapping[Callable[..., Any], Callable[..., Any]] = {
         )
     },
     **{function: _by_values(function) for function in (np.array2string, np.array_repr, np.array_str)},
-    np.may_share_memory: _share_memory,
-    np.shares_memory: _share_memory,
+    np.may_share_memory: _sharing(np.may_share_memory),
+    np.shares_memory: _sharing(np.shares_memory),
     np.min_scalar_type: _min_scalar_type,
     np.broadcast_arrays: _broadcast_arrays,
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, Self
 
@@ -14,15 +15,19 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
-from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, ServerIdentity
+from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, PendingResult, ServerIdentity
+from shardcall._src.device_arrays.flat_elements import FlatElements
 from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute
-from shardcall._src.device_arrays.views import finish_write, is_contiguous, is_view, note_lost_write
+from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
+from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
+from shardcall._src.device_arrays.write_locks import write_lock
 from shardcall._src.display.drawing import element
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
+from shardcall_core.functions.indexing import basic_index, is_basic
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import MeshPlacement
-from shardcall_core.types.arrays import NDArray
-from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError, TracingError
+from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
 from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import shortened
 
@@ -43,42 +48,89 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     Made by `Client.put`, `Client.submit` and by calls with ``keep=True``. It stays until `delete`, the end of a
     ``with`` block, or `Client.close`; the client deletes the array of a dropped object soon afterwards. Properties need
-    no round trip; ``numpy.asarray`` and `get` copy the values. ``array[key] = y`` makes the object stand for a new
-    array, with another handle. A copy (`copy.copy`, `copy.deepcopy`) is another object of the same array, which keeps
-    its values after such an assignment; pickling is refused.
+    no round trip; ``numpy.asarray`` and `get` copy the values. Slices, transposes and the like are views as in NumPy: a
+    write to one is seen in all, and it gives the array on the server another handle. A copy (`copy.copy`,
+    `copy.deepcopy`) has values of its own; pickling is refused.
     """
 
     _is_traced = False
     _is_ndarray = False  # where NumPy's result without axes is an array and no scalar
-    _is_contiguous = True  # of a view: whether reshape makes another view of it in NumPy
-    _bases: tuple[weakref.ref[RemoteArray], ...] = ()  # the arrays that it is a view of, the nearest first
+    _steps: tuple[ViewStep, ...] = ()  # from the base to the view that it is
+    _computed: tuple[ArrayVersion, ArrayVersion] | None = None  # of a view: the base's values, and its own
 
     def __init__(self, version: ArrayVersion) -> None:
         self._owner = version.owner  # keeps the client, and a server of `local`, open
         self._entered_by = 0
-        self._become(version)
+        self._store = ArrayBase(version, self)
+        version.base = weakref.ref(self._store)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_"):
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        elif not self._set(name, value):
             raise unchangeable_attribute(self, name)
-        object.__setattr__(self, name, value)
 
     @classmethod
     def _of(cls, version: ArrayVersion) -> Self:
-        """Returns another object of a version."""
+        """Returns an array with the values of another one, and a base of its own."""
         array = cls.__new__(cls)
-        array._owner, array._version, array._entered_by = version.owner, version, 0
+        array._owner, array._entered_by, array._store = version.owner, 0, ArrayBase(version, array)
         return array
 
-    def _become(self, version: ArrayVersion) -> None:
-        """Makes the object stand for another version, and the version's handle for the object."""
-        self._version = version
-        version.object = weakref.ref(self)
+    @property
+    def _version(self) -> ArrayVersion:
+        """The present values; those of a view are computed if they were not."""
+        return self._view_version() if self._steps else self._store.version
+
+    def _view_version(self) -> ArrayVersion:
+        base, steps = self._store, self._steps
+        version, computed = base.version, self._computed
+        check_there(self, "the array")
+        if computed is not None and computed[0] is version:
+            value = computed[1]
+        else:
+            value = self._computed_from(version, steps)
+            self._computed = version, value
+        if base.is_only_of(self):  # nobody else sees a write, and the base need not be kept
+            self._store, self._steps, self._computed = ArrayBase(value, self), (), None
+            value.base = weakref.ref(self._store)
+        return value
+
+    def _computed_from(self, version: ArrayVersion, steps: tuple[ViewStep, ...]) -> ArrayVersion:
+        """Returns the values of a view of the base.
+
+        Args:
+            version: those of the base.
+            steps: the steps to the view.
+        """
+        if not steps:
+            return version
+        base = self._store
+        if (value := base.value(version, steps)) is None:
+            before = self._of(self._computed_from(version, steps[:-1]))
+            result = find_remote_array(steps[-1].forward(self._functions, before))
+            assert result is not None
+            value = result._version
+            base.add_value(version, steps, value)
+        return value
+
+    def _view(self, step: ViewStep) -> Self:
+        """Returns a view of this array.
+
+        Args:
+            step: the step to it.
+        """
+        view = type(self).__new__(type(self))
+        view._owner, view._entered_by, view._store = self._owner, 0, self._store
+        view._steps = with_step(self._steps, step)
+        self._store.add_view(view)
+        return view
 
     def __copy__(self) -> Self:
-        version = self._version
-        copied = self._of(version)
-        version.add_sharers(self, copied)
+        present = self._owner._present(self)
+        version = present._version
+        copied: Self = present._of(version)
+        version.add_sharers(present, copied)
         return copied
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -113,7 +165,6 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        finish_write()
         return self._owner.get(self, timeout=timeout)
 
     def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
@@ -127,7 +178,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         Raises:
             ShardcallError: of the class that fits.
         """
-        if not self._version.lost:
+        if not self._why_lost:
             self._owner.delete(self, timeout=timeout)
 
     def __enter__(self) -> Self:
@@ -146,12 +197,6 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         self._owner._copied(self)
         return np.asarray(self.get(), dtype=dtype)
 
-    def __getitem__(self, key: Any) -> Any:
-        part = self._functions.getitem(self, key)
-        if isinstance(part, RemoteArray) and part.size and is_view(key, part.ndim):
-            part._become_view(self, is_contiguous=self._is_contiguous and is_contiguous(key, self.shape))
-        return part
-
     def _get_implicitly(self) -> NDArray | None:
         try:
             self._owner._copied(self)
@@ -160,45 +205,139 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         return self.get()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        finish_write(self, value)
-        self._assign(self._owner.xp.setitem(self, key, value), value)
+        with self._writing():
+            if not self._is_part(key, value):  # which ``array[key] += b`` has changed
+                self._assign(self._owner.xp.setitem(self, key, value))
 
-    def _assign(self, result: Any, value: Any = None, *, is_operator: bool = False) -> None:
+    def _is_part(self, key: Any, value: Any) -> bool:
+        """Returns whether a value is the view of this array at an index."""
+        if not isinstance(value, RemoteArray) or value._store is not self._store or not value._steps:
+            return False
+        items = key if isinstance(key, tuple) else (key,)
+        if not all(map(is_basic, items)):
+            return False
+        part = self[key]
+        return isinstance(part, RemoteArray) and part._store is self._store and part._steps == value._steps
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keeps other threads from writing to the array, from the reading of its values to `_assign`.
+
+        Raises:
+            ValueError: for a view that NumPy does not write to.
+        """
+        if any(step.is_read_only for step in self._steps):
+            raise ValueError("assignment destination is read-only")
+        with write_lock(self._store):
+            yield
+
+    def _assign(self, result: Any) -> None:
         new = find_remote_array(result)
         assert new is not None
-        check_same_trace(self, new)
-        if (base := self._base) is not None:
-            self._report_lost_write(base, is_operator=is_operator)
-        self._become(new._version)
+        if new._is_traced and not self._is_traced:
+            self._owner._present(self)._assign(new)
+        else:
+            self._write(new._version)
+
+    def _write(self, version: ArrayVersion) -> None:
+        """Replaces the values of the array, and so those of its base and all other views of that."""
+        base, steps, functions = self._store, self._steps, self._functions
+        if version.type != self.type:
+            raise AssertionError(f"{version.type} is written to {self.type}")
+        new = version
+        for i in reversed(range(len(steps))):
+            before = self._of(self._computed_from(base.version, steps[:i]))
+            result = find_remote_array(steps[i].backward(functions, before, self._of(new)))
+            assert result is not None
+            new = result._version
+        base.replace(new)
+        if steps:
+            self._computed = new, version
+            base.add_value(new, steps, version)
 
     @property
-    def _base(self) -> RemoteArray | None:
-        """The array that the object is a view of in NumPy; None if it is none, and after that array was dropped."""
-        return next((base for reference in self._bases if (base := reference()) is not None), None)
+    def type(self) -> Array:
+        """The shape and element type."""
+        return self._steps[-1].type if self._steps else self._store.type
 
-    def _become_view(self, base: RemoteArray, *, is_contiguous: bool) -> None:
-        """Notes that the object is a view of another array in NumPy.
+    @property
+    def committed(self) -> bool:
+        """True if it was put, created with a mesh or a spec, or computed from such an array, as in JAX.
 
-        Args:
-            base: the array.
-            is_contiguous: whether its elements follow each other in the memory of the array.
+        An array that is not committed moves to the devices of one that is, if a call takes both.
         """
-        self._bases = (weakref.ref(base), *base._bases)
-        self._is_contiguous = is_contiguous
+        return self._store.version.committed
 
-    def _report_lost_write(self, base: RemoteArray, *, is_operator: bool) -> None:
-        """Warns of a write that NumPy would make to another array, too."""
-        note_lost_write(self, base, is_operator=is_operator)
+    @property
+    def lost(self) -> bool:
+        """True if this client has deleted it or was closed; the server may lose it otherwise."""
+        return bool(self._why_lost)
+
+    @property
+    def _why_lost(self) -> str:
+        """The reason that the array is gone, as `ArrayVersion.lost`."""
+        return self._store.version.lost
+
+    @property
+    def base(self) -> RemoteArray | None:
+        """The array that this one is a view of; None if it is none, and where nobody else has that array."""
+        if not self._steps or self._store.is_only_of(self):
+            return None
+        array = base_array(self._store, type(self))
+        return None if array is self else array
+
+    @property
+    def flags(self) -> ArrayFlags:
+        """The flags that the array would have in NumPy; they cannot be set."""
+        is_writeable = not any(step.is_read_only for step in self._steps)
+        return ArrayFlags(layout_of(self), is_view=self.base is not None, is_writeable=is_writeable)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The bytes between elements along each axis that the array would have in NumPy."""
+        return layout_of(self).strides
+
+    @property
+    def flat(self) -> FlatElements:
+        """The elements in row-major order, as ``numpy.ndarray.flat``; a write to them changes the array."""
+        return FlatElements(self)
+
+    def view(self, dtype: npt.DTypeLike | None = None) -> Self:
+        """Returns another object of the array's memory, as ``numpy.ndarray.view`` without another element type.
+
+        Raises:
+            TypeError: for another element type.
+        """
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            raise TypeError(
+                f"view({np.dtype(dtype).name}) of an array of {self.dtype.name} on the mesh; use astype for a "
+                "conversion, or get().view(…) on a copy in this process"
+            )
+        step = index_step(basic_index(self.shape, ...), self.type)
+        return self._view(step)
+
+    def _set(self, name: str, value: Any) -> bool:
+        """Sets an attribute as NumPy does; returns False for those that cannot be set."""
+        if name == "shape":
+            shaped = self._functions.reshape(self, value)
+            if shaped._store is not self._store:
+                raise AttributeError("incompatible shape for in-place modification; use reshape() for a copy")
+            self._steps, self._computed = shaped._steps, None
+        elif name == "flat":
+            self.flat[:] = value
+        elif name == "real" or (name == "imag" and self.dtype.kind == "c"):
+            getattr(self, name)[...] = value
+        else:
+            return False
+        return True
 
     @property
     def _is_scalar(self) -> bool:
-        return not self.ndim and not self._is_ndarray and self._base is None
+        return not self.ndim and not self._is_ndarray and (not self._steps or self._store.is_only_of(self))
 
     def flatten(self, order: str = "C") -> Self:
         """Returns the elements in one axis, in row-major order, as a copy."""
-        flat = self.ravel(order)
-        flat._bases = ()
-        return flat
+        return self.ravel(order).__copy__()
 
     @property
     def _functions(self) -> Any:
@@ -212,16 +351,17 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         return "failed" if pending.is_failed else "pending"
 
     def __repr__(self) -> str:
-        gone = f", {self._version.lost}" if self._version.lost else ""
+        if self._why_lost:
+            return f"<RemoteArray {self.type}, {self._why_lost}>"
         if state := self._state():
-            return f"<RemoteArray {self.type}, {state}{gone}>"
-        return f"<RemoteArray {self.type} {self.spec} on {self.mesh.short}, {human(self.device_bytes)}{gone}>"
+            return f"<RemoteArray {self.type}, {state}>"
+        return f"<RemoteArray {self.type} {self.spec} on {self.mesh.short}, {human(self.device_bytes)}>"
 
     def _repr_html_(self) -> str:
         """Returns a display for a notebook, without a round trip: the blocks and the devices that hold them."""
         state = self._state()
         rows = {"values": f"{human(self.nbytes)}; see .get()"}
-        if gone := self._version.lost or state:
+        if gone := self._why_lost or state:
             rows = {"state": gone, **rows}
         if state:
             return page.page(f"RemoteArray {self.type}", page.facts(rows))
@@ -230,19 +370,6 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         rows["committed"] = "yes" if self.committed else "no: it moves to the devices of another operand"
         picture = page.scrolled(element(self.visualize()))
         return page.page(f"RemoteArray {self.type}", page.facts(rows), page.beside(picture))
-
-
-def check_same_trace(array: RemoteArray, result: RemoteArray) -> None:
-    """Checks that an array is changed to one of the same trace, or of none.
-
-    Raises:
-        TracingError: if a traced function changes an array that is not of its trace.
-    """
-    if result._is_traced and not array._is_traced:
-        raise TracingError(
-            "a traced function changes an array that is not its own, which would keep its elements; begin with a "
-            "copy, a = a.copy(), and return it"
-        )
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
@@ -261,13 +388,28 @@ def snapshot(array: RemoteArray) -> RemoteArray:
 
 
 def find_object(version: ArrayVersion) -> RemoteArray:
-    """Returns the object that stands for a version, a new one if the caller has none."""
-    array: RemoteArray | None = None if version.object is None else version.object()
-    if array is not None and array._version is version:
+    """Returns the caller's array that has a version as its values, a new one if there is none."""
+    base = None if version.base is None else version.base()
+    if base is None or base.version is not version:
+        array = RemoteArray._of(version)
+        version.base = weakref.ref(array._store)
+        version.add_sharers(array)
         return array
-    array = RemoteArray._of(version)
-    version.object = weakref.ref(array)
-    version.add_sharers(array)
+    return base_array(base, RemoteArray)
+
+
+def base_array(base: ArrayBase, array_class: type[RemoteArray]) -> RemoteArray:
+    """Returns the array that a base is of, a new object if the caller has none.
+
+    Args:
+        base: the base.
+        array_class: the class of a new object.
+    """
+    array: RemoteArray | None = None if base.array is None else base.array()
+    if array is None:
+        array = array_class.__new__(array_class)
+        array._owner, array._entered_by, array._store = base.version.owner, 0, base
+        base.array = weakref.ref(array)
     return array
 
 
@@ -311,16 +453,20 @@ def pending_result(array: RemoteArray) -> PendingResult | None:
 
 
 def give_up_shared(array: RemoteArray, why: str) -> bool:
-    """Makes an object stand for a lost array and returns True, if other objects of the caller share its array.
+    """Makes an array a lost one and returns True, if others of the caller have its values or it is a view of one.
 
     Args:
         why: the reason that errors of later uses give, as of `mark_lost`.
     """
+    if array._steps:
+        version = ArrayVersion(array._owner, array._store.version.server, b"", array.type, lost=why)
+        array._store, array._steps, array._computed = ArrayBase(version, array), (), None
+        return True
     version = array._version
     others = [sharer for sharer in version.list_sharers() if sharer is not array]
-    if not any(sharer._version is version for sharer in others):
+    if not any(sharer._store.version is version for sharer in others if not sharer._steps):
         return False
-    array._become(replace(version, lost=why))
+    array._store.replace(replace(version, lost=why))
     return True
 
 
@@ -350,7 +496,7 @@ def check_there(array: RemoteArray, field: str) -> None:
     Raises:
         ArrayLostError: if it has.
     """
-    if array._version.lost:
-        why, advised, advice = array._version.lost.partition("; ")
+    if array._why_lost:
+        why, advised, advice = array._why_lost.partition("; ")
         advice = advice if advised else "put it anew with Client.put, or keep it for longer"
         raise ArrayLostError(f"{field} is {array.type}, {why}; {advice}", field=field)

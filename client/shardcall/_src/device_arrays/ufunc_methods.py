@@ -197,6 +197,12 @@ def at(functions: Any, ufunc: np.ufunc, a: Any, indices: Any, *others: Any) -> N
     if not is_remote(a):
         return ufunc.at(a, _in_this_process(indices), *map(_in_this_process, others))
     target = target_of(a, f"numpy.{ufunc.__name__}.at")
+    with target._writing():
+        _update_at(functions, ufunc, target, indices, others)
+    return None
+
+
+def _update_at(functions: Any, ufunc: np.ufunc, target: Any, indices: Any, others: Sequence[Any]) -> None:
     x, name = target, ufunc.__name__
     others = tuple(operand if is_remote(operand) else np.asarray(operand) for operand in others)
     ufunc.at(np.ones(1, x.dtype), [0], *(np.ones(1, operand.dtype) for operand in others))  # raises NumPy's errors
@@ -210,12 +216,11 @@ def at(functions: Any, ufunc: np.ufunc, a: Any, indices: Any, *others: Any) -> N
             value = functions.subtract(np.zeros((), result), value) if is_remote(value) else np.negative(value)
         output = functions.update(output, indices, value, _UPDATES[name])
         target._assign(output if output.dtype == target.dtype else output.astype(target.dtype))
-        return None
+        return
     run = _function_of(functions, ufunc, "at")
     for key, operands in _rounds(ufunc, x, indices, others):
         x = functions.setitem(x, key, run(functions.getitem(x, key), *operands))
     target._assign(x)
-    return None
 
 
 def is_remote(item: Any) -> bool:

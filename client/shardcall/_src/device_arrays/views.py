@@ -1,28 +1,177 @@
-"""Views: parts of an array that share its memory in NumPy, and are copies on the mesh."""
+"""Views: arrays that are parts of another array's memory, or give it another shape, as in NumPy.
+
+A view is a base and the steps from it, each a function of the table. Its values are computed when they are read; a
+write computes the values of the base anew, step by step backwards.
+"""
 
 from __future__ import annotations
 
-import dis
-import threading
-import warnings
-import weakref
 from collections.abc import Mapping, Sequence
-from types import FrameType
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
-from shardcall._src.device_arrays.call_sites import frame_of_caller
-from shardcall_core.functions.indexing import basic_index, is_basic
-from shardcall_core.types.arrays import Array
-from shardcall_core.types.errors import ViewWarning
+import numpy as np
 
-VIEWS = frozenset(("einsum", "expand_dims", "flip", "imag", "real", "reshape", "squeeze", "transpose"))
+from shardcall_core.functions.indexing import BasicIndex, is_basic
+from shardcall_core.types.arrays import Array, NDArray
+
+VIEWS = frozenset(
+    (
+        *("broadcast_to", "diagonal", "einsum", "expand_dims", "flip", "getitem", "imag", "real", "reshape"),
+        *("squeeze", "transpose"),
+    )
+)
 """The functions whose results may be views of their first operand in NumPy."""
 
 ARRAYS = frozenset(("copy", "full", "full_like"))
 """The functions whose results without axes are arrays in NumPy, and no scalars."""
 
-_STACK_MOVES = frozenset(("CACHE", "EXTENDED_ARG", "SWAP"))
-_ITEM_ASSIGNMENTS = frozenset(("STORE_SUBSCR", "STORE_SLICE"))
+_READ_ONLY = ("broadcast_to", "diagonal")
+_AS_RESHAPED = ("reshape", "expand_dims", "squeeze")
+
+
+class ViewStep(NamedTuple):
+    """A step from an array to a view of it: a call of a function.
+
+    Attributes:
+        name: the name of the function, one of `VIEWS`.
+        starts: its second operand, of ``getitem``; empty for the others.
+        arguments: its parameters by name.
+        type: the type of the view.
+    """
+
+    name: str
+    starts: tuple[int, ...]
+    arguments: tuple[tuple[str, Any], ...]
+    type: Array
+
+    @property
+    def is_read_only(self) -> bool:
+        """True where NumPy's view is not writeable."""
+        return self.name in _READ_ONLY
+
+    @property
+    def basic_index(self) -> BasicIndex:
+        """The index of ``getitem``."""
+        return BasicIndex(self.starts, **dict(self.arguments))
+
+    def forward(self, functions: Any, x: Any) -> Any:
+        """Returns the values of the view.
+
+        Args:
+            functions: the functions of arrays.
+            x: the array that it is a view of.
+        """
+        if self.name == "getitem" and self._is_complete(x):
+            return x
+        operands = (np.asarray(self.starts, np.int64),) if self.name == "getitem" else ()
+        return functions.compute(self.name, x, *operands, **dict(self.arguments))
+
+    def backward(self, functions: Any, x: Any, new: Any) -> Any:
+        """Returns the array that it is a view of, with other values in the view.
+
+        Args:
+            functions: the functions of arrays.
+            x: the array.
+            new: the values.
+        """
+        arguments = dict(self.arguments)
+        if self.name in _AS_RESHAPED:
+            return functions.compute("reshape", new, shape=x.shape)
+        if self.name == "getitem":
+            if not new.size or self._is_complete(x):
+                return new if new.size else x
+            return functions.compute("setitem", x, new, np.asarray(self.starts, np.int64), **arguments)
+        if self.name == "transpose":
+            axes = arguments.get("axes")
+            inverse = None if axes is None else tuple(int(i) for i in np.argsort([axis % x.ndim for axis in axes]))
+            return functions.compute("transpose", new, axes=inverse)
+        if self.name == "flip":
+            return functions.compute("flip", new, **arguments)
+        if self.name == "einsum":
+            taken, _, kept = arguments["subscripts"].partition("->")
+            if taken == 2 * kept:  # the diagonal
+                return functions.where(
+                    np.eye(*x.shape, dtype=np.bool_), functions.compute("expand_dims", new, axis=1), x
+                )
+            return functions.compute("einsum", new, **{**arguments, "subscripts": f"{kept}->{taken}"})
+        if self.name == "real":
+            return functions.compute("complex", new, functions.compute("imag", x))
+        return functions.compute("complex", functions.compute("real", x), new)
+
+    def _is_complete(self, x: Any) -> bool:
+        """Returns whether an index gives all elements of an array in the same shape."""
+        index = self.basic_index
+        return index.sizes == x.shape and {*index.steps} <= {1} and not (index.dropped or index.inserted)
+
+    def of_layout(self, layout: NDArray) -> NDArray:
+        """Returns the memory layout of the view, as `layout_of`, for that of the array that it is a view of."""
+        arguments = dict(self.arguments)
+        match self.name:
+            case "getitem":
+                return layout[(*key_of(self.basic_index), ...)]
+            case "reshape":
+                return np.reshape(layout, self.type.shape, copy=False)
+            case "expand_dims":
+                return np.expand_dims(layout, arguments["axis"])
+            case "real" | "imag":
+                return cast(NDArray, getattr(layout, self.name))
+            case "einsum":
+                return cast(NDArray, np.einsum(arguments["subscripts"], layout))
+            case name:
+                return cast(NDArray, getattr(np, name)(layout, **arguments))
+
+
+def with_step(steps: tuple[ViewStep, ...], step: ViewStep) -> tuple[ViewStep, ...]:
+    """Returns the steps to a view of a view; an index behind another one is one index."""
+    if steps and step.name == "getitem" == steps[-1].name:
+        index = composed(steps[-1].basic_index, step.basic_index)
+        if index is not None:
+            return (*steps[:-1], index_step(index, step.type))
+    return (*steps, step)
+
+
+def index_step(index: BasicIndex, view_type: Array) -> ViewStep:
+    """Returns the step to the elements at an index."""
+    return ViewStep("getitem", index.starts, tuple(index.parameters.items()), view_type)
+
+
+def key_of(index: BasicIndex) -> tuple[Any, ...]:
+    """Returns what is between brackets for an index."""
+    items: list[Any] = []
+    result_axis = 0
+    for axis, (start, size, step) in enumerate(zip(index.starts, index.sizes, index.steps, strict=True)):
+        if axis in index.dropped:
+            items.append(start)
+            continue
+        while result_axis in index.inserted:
+            items.append(None)
+            result_axis += 1
+        end = start + size * step
+        items.append(slice(start, end if end >= 0 else None, step))
+        result_axis += 1
+    while result_axis in index.inserted:
+        items.append(None)
+        result_axis += 1
+    return tuple(items)
+
+
+def composed(first: BasicIndex, second: BasicIndex) -> BasicIndex | None:
+    """Returns the index that is one index behind another; None where the first one inserts axes."""
+    if first.inserted:
+        return None
+    starts, sizes, steps = list(first.starts), list(first.sizes), list(first.steps)
+    dropped = set(first.dropped)
+    kept = [axis for axis in range(len(starts)) if axis not in dropped]
+    for i, axis in enumerate(kept):
+        starts[axis] += steps[axis] * second.starts[i]
+        steps[axis] = steps[axis] * second.steps[i] if second.sizes[i] > 1 else 1
+        sizes[axis] = second.sizes[i]
+        if not sizes[axis]:
+            starts[axis] = 0
+        if i in second.dropped:
+            dropped.add(axis)
+    return BasicIndex(tuple(starts), tuple(sizes), tuple(steps), tuple(sorted(dropped)), second.inserted)
 
 
 def is_view(key: Any, ndim: int) -> bool:
@@ -36,123 +185,54 @@ def is_view(key: Any, ndim: int) -> bool:
     return all(map(is_basic, items)) and (ndim > 0 or any(item is Ellipsis for item in items))
 
 
-def is_contiguous(key: Any, shape: tuple[int, ...]) -> bool:
-    """Returns whether the elements of a contiguous array at an index of integers and slices are contiguous, too.
+def is_view_of(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, Any]) -> bool:
+    """Returns whether the result of a function is a view in NumPy.
 
     Args:
-        key: the index.
-        shape: the shape of the array.
-    """
-    index = basic_index(shape, key if isinstance(key, tuple) else (key,))
-    kept = [axis for axis in range(len(shape)) if axis not in index.dropped and index.sizes[axis] != 1]
-    if any(index.steps[axis] != 1 for axis in kept):
-        return False
-    return all(index.sizes[axis] == shape[axis] for axis in range(kept[0] + 1 if kept else len(shape), len(shape)))
-
-
-def view_of(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, Any]) -> bool | None:
-    """Returns whether the result of a function, which is a view in NumPy, is contiguous; None if it is no view.
-
-    Args:
-        name: the name of the function.
+        name: the name of the function, one of `VIEWS`.
         x: its first operand.
         others: its other operands; None for one left out.
         arguments: its parameters.
     """
-    contiguous: bool = x._is_contiguous
-    match name:
-        case "reshape":
-            return True if contiguous else None
-        case "expand_dims" | "squeeze":
-            return contiguous
-        case "transpose":
-            return contiguous and x.ndim < 2
-        case "flip":
-            return False
-        case "real" | "imag":
-            return False if x.dtype.kind == "c" else contiguous if name == "real" else None
-        case "einsum" if all(other is None for other in others):
-            taken, _, kept = str(arguments.get("subscripts")).partition("->")
-            return False if kept and {*taken} - {" "} == {*kept} - {" "} else None
-    return None
+    if name == "einsum":
+        taken, _, kept = str(arguments.get("subscripts")).partition("->")
+        is_permutation = sorted(taken) == sorted(kept) and len({*taken}) == len(taken)
+        is_view = taken.isalpha() and (is_permutation or (len(taken) == 2 and taken == 2 * kept))
+        return is_view and all(other is None for other in others)
+    if name in ("real", "imag"):
+        return bool(x.dtype.kind == "c")
+    return True
 
 
-class LostWrite(NamedTuple):
-    """A write to a view that does not reach the array that the view was taken from.
-
-    Attributes:
-        part: the view.
-        base: the type of the array.
-        file: the file of the caller's line.
-        line: its number.
-        names: the global variables of its module.
-    """
-
-    part: weakref.ref[Any]
-    base: Array
-    file: str
-    line: int
-    names: dict[str, Any]
-
-    def warn(self) -> None:
-        """Warns, once for each line of the caller."""
-        warnings.warn_explicit(
-            f"this changes a part of an array of {self.base}, and not the array: parts of arrays on the mesh are "
-            "copies, where NumPy's are views; write a[key] = values or a[key] += b, or begin with part.copy()",
-            ViewWarning,
-            self.file,
-            self.line,
-            module=self.names.get("__name__") or self.file,
-            registry=self.names.setdefault("__warningregistry__", {}),
-        )
+def can_be_reshaped(x: Any, shape: tuple[int, ...]) -> bool:
+    """Returns whether NumPy gives an array another shape without a copy."""
+    if not x._steps:
+        return True
+    try:
+        np.reshape(layout_of(x), shape, copy=False)
+    except ValueError:
+        return False
+    return True
 
 
-class _UnfinishedWrite(threading.local):
-    """The augmented assignment of this thread whose result is to be assigned to elements next: ``a[key] += b``."""
-
-    write: LostWrite | None = None
-
-
-_unfinished = _UnfinishedWrite()
-
-
-def note_lost_write(part: Any, base: Any, *, is_operator: bool) -> None:
-    """Warns that a write to a view leaves the array as it is, unless the view is assigned to the array next.
-
-    Args:
-        part: the view.
-        base: the array.
-        is_operator: True for an augmented assignment, such as ``a[key] += b``, which then assigns to elements of a.
-    """
-    frame = frame_of_caller()
-    write = LostWrite(weakref.ref(part), base.type, frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
-    if is_operator and _assigns_to_elements(frame):
-        _unfinished.write = write
-    else:
-        write.warn()
+# The layout is an array of NumPy that no element of is ever read: its memory is that of one element. NumPy's functions
+# say by it what is contiguous, what shares memory and what a reshape copies.
+def layout_of(array: Any) -> NDArray:
+    """Returns an array of NumPy with the strides and the offset that an array would have there; has no values."""
+    base = array._store
+    layout: NDArray | None = base.layout
+    if layout is None:
+        base_type = base.type
+        strides = _row_major(base_type.shape, base_type.dtype.itemsize)
+        base.layout = layout = np.lib.stride_tricks.as_strided(np.empty(1, base_type.dtype), base_type.shape, strides)
+    for step in array._steps:
+        layout = step.of_layout(layout)
+    return layout
 
 
-def finish_write(target: Any = None, value: Any = None) -> None:
-    """Warns of an augmented assignment that was not finished by an assignment to the array that the part came from.
-
-    Args:
-        target: the array to whose elements a value is assigned; None for any other use of arrays.
-        value: the value.
-    """
-    write = _unfinished.write
-    if write is None:
-        return
-    _unfinished.write = None
-    if (
-        target is None
-        or write.part() is not value
-        or all(base() is not target for base in getattr(value, "_bases", ()))
-    ):
-        write.warn()
-
-
-def _assigns_to_elements(frame: FrameType) -> bool:
-    """Returns whether the next step of a frame stores the present operator's result at an index."""
-    code = frame.f_code.co_code
-    names = (dis.opname[code[i]] for i in range(frame.f_lasti + 2, len(code), 2))
-    return next((name for name in names if name not in _STACK_MOVES), "") in _ITEM_ASSIGNMENTS
+@lru_cache(maxsize=1024)
+def _row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = [itemsize]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides))[: len(shape)] if shape else ()

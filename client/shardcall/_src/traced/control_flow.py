@@ -164,7 +164,6 @@ class ControlFlow:
             leaves = _checked(inner, "scan", lambda *_: returned[0], (state, x), first, structure)
             stacked, ys_structure = flatten(returned[1])
             ys = [inner.value(leaf, "what the function of scan returns") for leaf in stacked]
-            inner.check_updates()
             traced_body = _traced(inner, [*leaves, *ys])
         values = [leaf._traced.value for leaf in (*first, *rows)]
         operands, becomes = traced_body.bound(values, (*range(len(first)), *[-1] * len(ys)))
@@ -197,7 +196,6 @@ class ControlFlow:
             with self._body(trace) as inner:
                 leaves, structure = flatten(function(*_on_mesh(trace, operands)))
                 results = [inner.value(leaf, "what a function of cond returns") for leaf in leaves]
-                inner.check_updates()
                 bodies.append(_traced(inner, results))
                 structures.append(structure)
         _check_branches(trace, bodies, structures)
@@ -319,7 +317,6 @@ def _checked(
         TracingError: for another structure, and for a leaf of another type.
     """
     returned, returned_structure = flatten(body(*arguments))
-    inner.check_updates()
     if returned_structure != structure:
         raise TracingError(
             f"the body of {name} in {inner.name} returns another structure than that of its initial value; let it "

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from shardcall._src.device_arrays.remote_array import find_remote_array
+from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import check_limits
 from shardcall._src.traced.trace import Input, Trace
-from shardcall._src.traced.traced_array import TracedArray, TracedResult
+from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace
 from shardcall_core.functions.element_types import DType
 from shardcall_core.graphs.canonical import CanonicalForm
@@ -34,7 +34,7 @@ class InnerTrace(Trace):
     """
 
     def __init__(self, outer: Trace) -> None:
-        super().__init__(outer._client, outer.name)
+        super().__init__(outer._client, outer.name, outer._active)
         self.outer = outer
         self.bodies = outer.bodies
         self.operands: list[TracedArray | None] = []
@@ -60,7 +60,6 @@ class InnerTrace(Trace):
         with self.entered(active):
             returned, structure = flatten(function(*args, **kwargs))
             results = [self.value(leaf, "what the function returns") for leaf in returned]
-            self.check_updates()
         if not results:
             raise TracingError(f"a function in {self.name} returns no array; return what is computed")
         return results, structure
@@ -82,10 +81,13 @@ class InnerTrace(Trace):
     def value(self, item: Any, name: str) -> TracedArray:
         """Returns any value as an array of the program, as `Trace.value`."""
         array = find_remote_array(item)
-        pending = None if array is None else array._version.pending
-        if isinstance(pending, TracedResult) and pending.trace is self:
+        if isinstance(array, TracedArray) and array._trace is self:
             return super().value(item, name)
         return self._of_outer(self.outer.value(item, name))
+
+    def stand_in(self, array: RemoteArray, name: str = "the array") -> TracedArray:
+        """Returns what an array on the mesh is in the outermost program, as `Trace.stand_in`."""
+        return self.outer.stand_in(array, name)
 
     def graph(self, results: Sequence[TracedArray]) -> tuple[str, list[int]]:
         """Returns the text of the graph of some results, and the inputs that it uses, in their sequence.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.array_version import ArrayBase
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
+from shardcall._src.traced.writes import Alias, Target
 from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import (
     MAX_CHARACTERS,
@@ -51,8 +52,10 @@ class TracedProgram:
         inputs: what the program takes.
         types: the types of its results.
         structure: the structure of what the function returns.
+        aliases: the leaves of what it returns that are arrays which it writes to, or views of them, by their indices.
+        writes: the arrays that it writes to; their values are the last results.
         constants: what the inputs are, for comparing traces.
-        versions: the arrays on the mesh among the inputs, which are not kept there by the program.
+        bases: the arrays on the mesh among the inputs, which are not kept there by the program.
         graph: its calls.
         bodies: the graphs that they run, by their texts.
     """
@@ -65,8 +68,10 @@ class TracedProgram:
     inputs: tuple[Input, ...]
     types: tuple[Array, ...]
     structure: Structure
+    aliases: Mapping[int, Alias]
+    writes: tuple[Target, ...]
     constants: tuple[Hashable, ...]
-    versions: tuple[weakref.ref[ArrayVersion] | None, ...]
+    bases: tuple[weakref.ref[ArrayBase] | None, ...]
     graph: TracedGraph
     bodies: Bodies
 
@@ -118,17 +123,21 @@ class TracedProgram:
         stage = Stage({"graph": self.text, "carried": carried}, operands, results)
         return replace(self, stages=(stage,), stage_types=(self.types,), returned=results)
 
-    def operands(self, leaves: Sequence[Any]) -> list[Any] | None:
+    def operands(self, leaves: Sequence[Any], objects: Sequence[Any]) -> list[Any] | None:
         """Returns the operands of a call; None if the program does not fit it, and the function is to be traced again.
 
         Args:
             leaves: the leaves of the arguments.
+            objects: the caller's objects that they are.
         """
         operands = []
-        for item, version in zip(self.inputs, self.versions, strict=True):
+        for item, base in zip(self.inputs, self.bases, strict=True):
             value = leaves[item.leaf] if item.leaf is not None else item.array
-            if version is not None and (alive := version()) is not None:
-                value = RemoteArray._of(alive)
+            if base is not None and (alive := base()) is not None:
+                value = RemoteArray._of(alive.version)
+            elif item.is_base:
+                assert item.leaf is not None
+                value = RemoteArray._of(objects[item.leaf]._store.version)
             elif item.number is not None:
                 value = _number(item, leaves)
             if value is None:
@@ -147,14 +156,22 @@ def _number(item: Input, leaves: Sequence[Any]) -> Any:
 
 
 def program_of(
-    trace: Trace, results: Sequence[TracedArray], structure: Structure, *, is_body: bool = False
+    trace: Trace,
+    results: Sequence[TracedArray],
+    structure: Structure,
+    aliases: Mapping[int, Alias],
+    writes: Sequence[Target],
+    *,
+    is_body: bool = False,
 ) -> TracedProgram:
     """Returns the program of a trace.
 
     Args:
         trace: the trace.
-        results: the leaves of what the function returned.
-        structure: their structure.
+        results: the leaves of what the function returned but the aliases, and the values that it writes.
+        structure: the structure of what it returned.
+        aliases: as of `TracedProgram`.
+        writes: as of `TracedProgram`.
         is_body: whether it is to be the body of a loop, so that loops in it do not run in slices.
 
     Raises:
@@ -174,18 +191,20 @@ def program_of(
         returned = [result_of(value, stages) for value in graph.results]
     traced = trace.graph_of(form)
     keys = list(trace.keys)
-    versions = (None if item.version is None else weakref.ref(item.version) for item in inputs)
+    bases = (None if item.base is None else weakref.ref(item.base) for item in inputs)
     return TracedProgram(
         trace.name,
         text,
         tuple(stages),
         tuple(tuple(map(traced.type_of, stage.results)) for stage in stages),
         tuple(returned),
-        tuple(replace(item, version=None) for item in inputs),
+        tuple(replace(item, base=None) for item in inputs),
         tuple(result.type for result in results),
         structure,
+        aliases,
+        tuple(writes),
         tuple(keys[i] for i in used),
-        tuple(versions),
+        tuple(bases),
         traced,
         trace.bodies,
     )

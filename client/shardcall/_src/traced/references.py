@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.array_version import ArrayBase
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.mesh import Mesh
@@ -52,7 +52,7 @@ _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _PADDING = frozenset(("CACHE", "NOP", "EXTENDED_ARG", "PUSH_NULL"))
 _CODE = (types.ModuleType, types.BuiltinFunctionType, type, np.ufunc, type(np.roll))
-_serials: weakref.WeakKeyDictionary[ArrayVersion, int] = weakref.WeakKeyDictionary()
+_serials: weakref.WeakKeyDictionary[ArrayBase, int] = weakref.WeakKeyDictionary()
 _numbers = itertools.count()
 _MAX_ARRAY_BYTES = 1 << 16
 _MAX_ITEMS = 1024
@@ -68,6 +68,7 @@ class References:
         state: the values; equal states have equal traces. None if one may change unseen.
         names: the names in the code.
         generators: the generators of random numbers.
+        bases: the bases of the arrays on the mesh.
 
     Args:
         function: the function.
@@ -77,6 +78,7 @@ class References:
     def __init__(self, function: Any, static: Sequence[Any] = ()) -> None:
         self.names: set[str] = set()
         self.generators: list[Any] = []
+        self.bases: set[ArrayBase] = set()
         self._is_fixed = True
         self._items = 0
         self._seen: dict[int, tuple[int, Any]] = {}  # with the values, so that no other value gets the id of one
@@ -91,7 +93,8 @@ class References:
         if value_type in _PLAIN or issubclass(value_type, np.generic | np.dtype):
             return value_type, repr(value)  # 0.0 is equal to -0.0, and 1 to True
         if isinstance(value, RemoteArray):
-            return value_type, _serial_of(value._version)
+            self.bases.add(value._store)
+            return value_type, serial_of(value._store), value._steps
         if id(value) in self._seen:  # in a cycle
             return "again", self._seen[id(value)][0]
         self._seen[id(value)] = len(self._seen), value
@@ -155,10 +158,10 @@ class References:
         return None
 
 
-def _serial_of(version: ArrayVersion) -> int:
-    """Returns a number that no other version has had, as an id may."""
-    if (serial := _serials.get(version)) is None:
-        serial = _serials[version] = next(_numbers)
+def serial_of(base: ArrayBase) -> int:
+    """Returns a number that no other base has had, as an id may."""
+    if (serial := _serials.get(base)) is None:
+        serial = _serials[base] = next(_numbers)
     return serial
 
 

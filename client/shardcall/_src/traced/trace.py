@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.result_types import ResultTypes, types_by_table
-from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
+from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.device_arrays.remote_array import check_there, find_remote_array
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
 from shardcall._src.traced.traced_graph import TracedGraph
@@ -45,7 +46,8 @@ class Input:
         number: computes the number that it is from the arguments.
         python_type: the class of that number.
         array: the array of this process that it is.
-        version: the array on the mesh that it is.
+        base: the base of the array on the mesh that it is.
+        is_base: whether it is the base of the argument, of which that is a view.
     """
 
     array_type: Array
@@ -53,7 +55,18 @@ class Input:
     number: Evaluate | None = None
     python_type: type | None = None
     array: NDArray | None = None
-    version: ArrayVersion | None = None
+    base: ArrayBase | None = None
+    is_base: bool = False
+
+
+class CurrentTrace(Protocol):
+    """The trace that calls of this thread belong to.
+
+    Attributes:
+        trace: the trace; None while no function is traced.
+    """
+
+    trace: Trace | None
 
 
 class TracingClient(Protocol):
@@ -84,12 +97,15 @@ class Trace:
         types: the types of the results of each call.
         is_closed: True after the trace.
         has_open_body: True while the body of a loop or branch is traced.
+        stand_ins: what the arrays on the mesh that the function refers to are in the program, by their bases.
 
     Args:
         client: the client that the calls go to.
+        name: as the attribute.
+        active: the trace of the calls of this thread.
     """
 
-    def __init__(self, client: TracingClient, name: str) -> None:
+    def __init__(self, client: TracingClient, name: str, active: CurrentTrace) -> None:
         self.name = name
         self.types: list[Sequence[Array]] = []
         self.has_open_body = False
@@ -100,7 +116,9 @@ class Trace:
         self.keys: dict[Hashable, int] = {}
         self.is_closed = False
         self._client = client
-        self._updates: list[tuple[Any, Any, str]] = []
+        self._active = active
+        self.stand_ins: dict[ArrayBase, TracedArray] = {}
+        self._first: dict[ArrayBase, ArrayVersion] = {}  # the values of inputs that can be written to
 
     @property
     def functions(self) -> Any:
@@ -134,7 +152,7 @@ class Trace:
         plain_call = None
         if in_specs is None and out_specs is None and strategy == AUTO and _is_plain_call(name, keywords):
             values = self._operands(name, operands)
-            operand_types = tuple(None if value is None else value._version.type for value in values)
+            operand_types = tuple(None if value is None else value.type for value in values)
             plain_call = _plain_call(
                 name, operand_types, tuple((key, type(item), item) for key, item in keywords.items())
             )
@@ -174,7 +192,7 @@ class Trace:
 
     def argument(self, index: int, argument_type: Array) -> TracedArray:
         """Returns an argument."""
-        return self._input(("argument", index), Input(argument_type, leaf=index))
+        return self._writeable(("argument", index), Input(argument_type, leaf=index))
 
     def number(self, number: TracedNumber, dtype: DType | None) -> TracedArray:
         """Returns a number as an array without axes.
@@ -202,34 +220,50 @@ class Trace:
         array = find_remote_array(item)
         if array is None:
             return self.constant(as_operand(item, name))
-        pending = array._version.pending
-        if isinstance(pending, TracedResult):
-            if pending.trace is not self:
-                pending.begin()
-            return self._tracer(array.type, pending.value)
-        check_there(array, name)
-        version = array._version
-        return self._input(("remote array", id(version)), Input(version.type, version=version))
+        if not isinstance(array, TracedArray):
+            array = self.stand_in(array, name)
+        if array._trace is not self:
+            array._result.begin()  # which refuses it
+        return self._tracer(array.type, array._traced.value)
 
-    def add_update(self, result: Any, base: Any, line: str) -> None:
-        """Adds a view that was changed."""
-        self._updates.append((result, base, line))
+    def stand_in(self, array: RemoteArray, name: str = "the array") -> TracedArray:
+        """Returns what an array on the mesh is in the program; a write to that is one to the array.
 
-    def remove_update(self, result: Any, base: Any) -> None:
-        """Removes a view that is assigned to its array, as ``a[key] += b`` does."""
-        self._updates = [update for update in self._updates if update[0] is not result or update[1] is not base]
-
-    def check_updates(self) -> None:
-        """Checks that the function does not assign to views.
-
-        Raises:
-            TracingError: if it does.
+        Args:
+            array: the array, or a view.
+            name: its name in errors.
         """
-        for _, _, line in self._updates:
-            raise TracingError(
-                f"{self.name} assigns to a part of an array at {line}, and a part is no view: the array that it came "
-                "from would keep its elements; write u[0] += 1, or u = u.at[0].add(1), or v = v + 1 for a new array"
-            )
+        base = array._store
+        tracer = self.stand_ins.get(base)
+        if tracer is None:
+            check_there(array, name)
+            tracer = self._writeable(("remote array", id(base)), Input(base.type, base=base))
+            self.stand_ins[base] = tracer
+        return as_view(tracer, array)
+
+    def base_of_argument(self, index: int, base: ArrayBase) -> TracedArray:
+        """Returns what the base of an argument is in the program.
+
+        Args:
+            index: the index of the argument.
+            base: the base.
+        """
+        tracer = self._writeable(("base of argument", index), Input(base.type, leaf=index, is_base=True))
+        self.stand_ins[base] = tracer
+        return tracer
+
+    def is_written(self, tracer: TracedArray) -> bool:
+        """Returns whether something was written to an input."""
+        return tracer._store.version is not self._first[tracer._store]
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """Adds the calls of a block to this trace."""
+        before, self._active.trace = self._active.trace, self
+        try:
+            yield
+        finally:
+            self._active.trace = before
 
     def graph_of(self, form: CanonicalForm) -> TracedGraph:
         """Returns the graph of a form of these calls; of equal ones the line is that of one."""
@@ -250,7 +284,7 @@ class Trace:
         return values
 
     def _operand(self, kernel: str, index: int, item: Any) -> TracedArray | None:
-        if item is None or (type(item) is TracedArray and item._traced.trace is self):
+        if item is None or (type(item) is TracedArray and item._trace is self):
             return item
         name = operand_name(kernel, index)
         if isinstance(item, Array):
@@ -262,6 +296,11 @@ class Trace:
         if number == len(self.inputs):
             self.inputs.append(new_input)
         return self._tracer(new_input.array_type, Value(-1, number))
+
+    def _writeable(self, key: Hashable, new_input: Input) -> TracedArray:
+        tracer = self._input(key, new_input)
+        self._first[tracer._store] = tracer._store.version
+        return tracer
 
     def _tracer(self, result_type: Array, value: Value) -> TracedArray:
         owner: Any = self._client
@@ -282,6 +321,24 @@ class Trace:
             types = tuple(placement.type for placement in plan.results)
             self._client._result_types.add(call, types)
         return types
+
+
+def as_view(tracer: TracedArray, array: RemoteArray) -> TracedArray:
+    """Returns the view that an array is of its base.
+
+    Args:
+        tracer: what the base is in a program.
+        array: the array.
+    """
+    for step in array._steps:
+        tracer = tracer._view(step)
+    return tracer
+
+
+def whole(tracer: TracedArray) -> TracedArray:
+    """Returns the array that one is a view of; itself if it is none."""
+    base = tracer.base
+    return tracer if base is None else cast(TracedArray, base)
 
 
 def _is_plain_call(name: str, keywords: Mapping[str, Any]) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Protocol
 
-from shardcall._src.device_arrays.call_sites import line_of_caller
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.rpc.deadline import Deadline
 from shardcall_core.graphs.graph import Value
@@ -46,11 +47,8 @@ class ArrayTrace(Protocol):
     is_closed: bool
     has_open_body: bool
 
-    def add_update(self, result: Any, base: Any, line: str) -> None:
-        """Adds a view that was changed."""
-
-    def remove_update(self, result: Any, base: Any) -> None:
-        """Removes a view that is assigned to its array, as ``a[key] += b`` does."""
+    def present(self) -> AbstractContextManager[None]:
+        """Adds the calls of a block to this trace."""
 
 
 class TracedResult:
@@ -102,7 +100,7 @@ class TracedArray(RemoteArray):
     """An array of a function that is being traced; has a type, and no values.
 
     Attributes:
-        _argument: the name of the argument that it is; empty if it is none.
+        _argument: the name of the argument of a transformed function that it is; empty if it is none.
     """
 
     _is_traced = True
@@ -113,6 +111,22 @@ class TracedArray(RemoteArray):
         result = self._version.pending
         assert isinstance(result, TracedResult)
         return result
+
+    @property
+    def _result(self) -> TracedResult:
+        """The values of its base."""
+        result = self._store.version.pending
+        assert isinstance(result, TracedResult)
+        return result
+
+    @property
+    def _trace(self) -> ArrayTrace:
+        """The trace that it belongs to."""
+        return self._result.trace
+
+    def _view_version(self) -> ArrayVersion:
+        with self._trace.present():  # and not in the body of a loop that is traced now
+            return super()._view_version()
 
     def get(self, *, timeout: float | None = None) -> NoReturn:
         """Raises TracingError."""
@@ -162,8 +176,8 @@ class TracedArray(RemoteArray):
             self._traced.refuse("a condition of if, while, and, or, not, in")
         return super().__bool__()  # which raises NumPy's error
 
-    def _assign(self, result: Any, value: Any = None, *, is_operator: bool = False) -> None:
-        trace = self._traced.trace
+    def _assign(self, result: Any) -> None:
+        trace = self._trace
         if self._argument:
             name = self._argument if self._argument.isidentifier() else "a"
             raise TracingError(
@@ -175,11 +189,7 @@ class TracedArray(RemoteArray):
                 f"a function in {trace.name}, such as the body of a loop, changes an array from outside of it, which "
                 "only what it returns can change; begin with a copy(), and return or carry it"
             )
-        trace.remove_update(value, self)
-        super()._assign(result, value, is_operator=is_operator)
-
-    def _report_lost_write(self, base: RemoteArray, *, is_operator: bool) -> None:
-        self._traced.trace.add_update(self, base, line_of_caller())
+        super()._assign(result)
 
     def __iter__(self) -> Iterator[Any]:
         if len(self) > MAX_ROWS:

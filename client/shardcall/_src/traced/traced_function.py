@@ -20,6 +20,7 @@ from shardcall._src.traced.references import References
 from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
 from shardcall._src.traced.trace import Trace, TracingClient
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, FunctionTracer, StaticArgument, paths
+from shardcall._src.traced.writes import Arguments, check_targets, write
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, ShardcallError, TracingError
 from shardcall_core.types.pytrees import Structure, flatten
@@ -104,14 +105,16 @@ class TracedFunction:
         """
         if self._active.trace is not None:
             return self._function(*args, **kwargs)  # as a part of that program
-        leaves, structure = self._leaves(args, kwargs)
-        program, operands, _trace = self._program(leaves, structure)
+        leaves, objects, structure = self._leaves(args, kwargs)
+        program, operands, _trace = self._program(leaves, objects, structure)
+        check_targets(program.name, program.writes, objects, [*paths(structure)])
         has_loops = any("carried" in stage.parameters for stage in program.stages)
         timeout = None if has_loops else DEFAULT_TIMEOUT_S
         arrays = self._client._submit_program(program, operands, self._out_specs, timeout)
+        outputs = _outputs(program, arrays, objects)
         if self._donated:
             self._delete_donated(args, kwargs)
-        return program.structure.with_leaves(arrays)
+        return program.structure.with_leaves(outputs)
 
     def repeat(self, x: Any, /, *args: Any, times: SupportsIndex, **kwargs: Any) -> Any:
         """Runs the function several times, each time with its result in place of its first argument.
@@ -140,8 +143,13 @@ class TracedFunction:
         state = as_arrays(x)
         if (count := checked_count(times)) == 0:
             return state
-        leaves, structure = self._leaves((state, *args), kwargs)
-        program, operands, _trace = self._program(leaves, structure, is_body=True)
+        leaves, objects, structure = self._leaves((state, *args), kwargs)
+        program, operands, _trace = self._program(leaves, objects, structure, is_body=True)
+        if program.writes:
+            raise TracingError(
+                f"{program.name} writes to an array of its caller, which only what it returns can change in repeat; "
+                "begin with a copy, and return it"
+            )
         carried = carried_by(program, next(iter(self._signature.parameters)), leaves, structure)
         operands.append(np.int64(count))
         arrays = self._client._submit_program(program.repeated(carried), operands, self._out_specs, None)
@@ -207,30 +215,36 @@ class TracedFunction:
         return f"<TracedFunction {self._tracing.name}>"
 
     def _program(
-        self, leaves: list[Any], structure: Structure, *, is_body: bool = False
+        self, leaves: list[Any], objects: list[Any], structure: Structure, *, is_body: bool = False
     ) -> tuple[TracedProgram, list[Any], Trace | None]:
         """Returns the program for arguments, its operands, and the trace if there was none."""
         references = References(self._function, [leaf.value for leaf in leaves if isinstance(leaf, StaticArgument)])
-        key = references.state and (references.state, structure, is_body, *map(_leaf_key, leaves))
+        arguments = Arguments(objects, references.bases)
+        key = references.state and (references.state, structure, is_body, arguments.key, *map(_leaf_key, leaves))
         program = self._programs.get(key)
-        if program is not None and (operands := program.operands(leaves)) is not None:
+        if program is not None and (operands := program.operands(leaves, objects)) is not None:
             return program, operands, None
-        program, trace = self._tracing.program(leaves, structure, references, is_body=is_body)
+        program, trace = self._tracing.program(leaves, structure, arguments, references, is_body=is_body)
         if key is not None:
             self._programs[key] = program
             while len(self._programs) > _MAX_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)), None)
-        operands = program.operands(leaves)
+        operands = program.operands(leaves, objects)
         assert operands is not None  # of the arguments that were traced
         return program, operands, trace
 
-    def _leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], Structure]:
-        """Returns the leaves of the arguments of a call as operands, static ones complete, and their structure."""
+    def _leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], list[Any], Structure]:
+        """Returns the leaves of the arguments of a call as operands, static ones complete.
+
+        Returns:
+            The operands, the caller's objects that they are, and their structure.
+        """
         bound = self._signature.bind(*args, **kwargs)
         for name in self._static & bound.arguments.keys():
             bound.arguments[name] = StaticArgument(bound.arguments[name])
         leaves, structure = flatten(dict(bound.arguments))
-        return [self._leaf(leaf, i, structure) for i, leaf in enumerate(leaves)], structure
+        objects = [leaf if (array := find_remote_array(leaf)) is None else array for leaf in leaves]
+        return [self._leaf(leaf, i, structure) for i, leaf in enumerate(objects)], objects, structure
 
     def _leaf(self, leaf: Any, index: int, structure: Structure) -> Any:
         if type(leaf) in NUMBERS or isinstance(leaf, StaticArgument | Array):
@@ -268,8 +282,28 @@ class TracedFunction:
         self._client.delete(*arrays)
         name = getattr(self._function, "__name__", "a traced function")
         for array in arrays:
-            if array._version.lost:  # no other object shares it
+            if array.lost:  # no other object shares it
                 mark_lost(array, f"which was donated to {name}(); use its result instead, or do not donate it")
+
+
+def _outputs(program: TracedProgram, arrays: Sequence[RemoteArray], objects: Sequence[Any]) -> list[Any]:
+    """Returns the leaves of what a function returns, after its writes.
+
+    Args:
+        program: the program.
+        arrays: its results.
+        objects: the arguments.
+    """
+    count = len(arrays) - len(program.writes)
+    targets = [target.array(objects) for target in program.writes]
+    for target, value in zip(targets, arrays[count:], strict=True):
+        write(target, value)
+    results = iter(arrays[:count])
+    aliases = program.aliases
+    return [
+        aliases[i].object(targets[aliases[i].write]) if i in aliases else next(results)
+        for i in range(count + len(aliases))
+    ]
 
 
 def _leaf_key(leaf: Any) -> Hashable:

@@ -14,7 +14,9 @@ import numpy as np
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram, program_of
 from shardcall._src.traced.references import References
-from shardcall._src.traced.trace import Trace, TracingClient
+from shardcall._src.traced.trace import Trace, TracingClient, whole
+from shardcall._src.traced.traced_array import TracedArray
+from shardcall._src.traced.writes import Alias, Arguments
 from shardcall_core.types.arrays import Array, type_of
 from shardcall_core.types.errors import TracingError
 from shardcall_core.types.pytrees import Structure, flatten
@@ -69,13 +71,20 @@ class FunctionTracer:
         self._signature = inspect.signature(function)
 
     def program(
-        self, leaves: Sequence[Any], structure: Structure, references: References, *, is_body: bool = False
+        self,
+        leaves: Sequence[Any],
+        structure: Structure,
+        arguments: Arguments,
+        references: References,
+        *,
+        is_body: bool = False,
     ) -> tuple[TracedProgram, Trace]:
         """Returns the program of the function for arguments, and the trace, which keeps the arrays that it refers to.
 
         Args:
             leaves: the leaves of the arguments: arrays, types, numbers and static values.
             structure: the structure of a dict of the arguments by the names of their parameters.
+            arguments: the arrays among them.
             references: what the function refers to.
             is_body: whether it is traced as the body of a loop.
 
@@ -83,9 +92,9 @@ class FunctionTracer:
             TracingError: for a function that cannot be traced.
         """
         before = _random_states(references)
-        program, trace = self._traced(leaves, structure, is_body=is_body)
+        program, trace = self._traced(leaves, structure, arguments, is_body=is_body)
         if before != _random_states(references) or references.names & _UNSTEADY:
-            again, _ = self._traced(leaves, structure, is_body=is_body)
+            again, _ = self._traced(leaves, structure, arguments, is_body=is_body)
             if (again.text, again.constants) != (program.text, program.constants):
                 raise TracingError(
                     f"{self.name} is another program each time that it is traced, since it takes random numbers, such "
@@ -94,16 +103,49 @@ class FunctionTracer:
                 )
         return program, trace
 
-    def _traced(self, leaves: Sequence[Any], structure: Structure, *, is_body: bool) -> tuple[TracedProgram, Trace]:
-        trace = Trace(self._client, self.name)
-        named = zip(paths(structure), leaves, strict=True)
-        arguments = structure.with_leaves([_argument(trace, i, *item) for i, item in enumerate(named)])
-        bound = inspect.BoundArguments(self._signature, arguments)
+    def _traced(
+        self, leaves: Sequence[Any], structure: Structure, arguments: Arguments, *, is_body: bool
+    ) -> tuple[TracedProgram, Trace]:
+        trace = Trace(self._client, self.name, self._active)
+        tracers: dict[int, TracedArray] = {}
+        values = [self._argument(trace, arguments, i, leaf, tracers) for i, leaf in enumerate(leaves)]
+        before = {i: tracer._steps for i, tracer in tracers.items()}
+        bound = inspect.BoundArguments(self._signature, structure.with_leaves(values))
         with self._active.entered(trace):
             returned, shape = flatten(self._function(*bound.args, **bound.kwargs))
-            results = [trace.value(leaf, "what the function returns") for leaf in returned]
-            trace.check_updates()
-        return program_of(trace, results, shape, is_body=is_body), trace
+            for i, steps in before.items():
+                if tracers[i]._steps != steps:
+                    raise TracingError(
+                        f"{self.name} sets the shape of its argument {[*paths(structure)][i]}, which its caller would "
+                        "not see; use reshape()"
+                    )
+            written = [
+                (target, tracer)
+                for target, tracer in arguments.targets(trace, tracers)
+                if trace.is_written(whole(tracer))
+            ]
+            indices = {tracer._store: i for i, (_, tracer) in enumerate(written)}
+            aliases: dict[int, Alias] = {}
+            results = []
+            for i, leaf in enumerate(returned):
+                if isinstance(leaf, TracedArray) and leaf._store in indices and not is_body:
+                    aliases[i] = Alias(indices[leaf._store], leaf._steps)
+                else:
+                    results.append(trace.value(leaf, "what the function returns"))
+            results += [trace.value(whole(tracer), "what the function writes") for _, tracer in written]
+        targets = [target for target, _ in written]
+        return program_of(trace, results, shape, aliases, targets, is_body=is_body), trace
+
+    def _argument(
+        self, trace: Trace, arguments: Arguments, index: int, leaf: Any, tracers: dict[int, TracedArray]
+    ) -> Any:
+        """Returns an argument of the function; adds it to the tracers if it is an array."""
+        if isinstance(leaf, StaticArgument):
+            return leaf.value
+        if type(leaf) in NUMBERS:
+            return TracedNumber(trace, itemgetter(index), leaf, ("argument", index))
+        tracers[index] = arguments.traced(trace, index, leaf if isinstance(leaf, Array) else type_of(leaf))
+        return tracers[index]
 
 
 class StaticArgument:
@@ -121,16 +163,6 @@ def paths(structure: Structure) -> Iterator[str]:
     """Yields the names of the leaves of arguments, such as ``params['w']``, for a dict by the names of parameters."""
     for name, child in zip(structure.keys, structure.children, strict=True):
         yield from child.paths(str(name))
-
-
-def _argument(trace: Trace, index: int, path: str, leaf: Any) -> Any:
-    if isinstance(leaf, StaticArgument):
-        return leaf.value
-    if type(leaf) in NUMBERS:
-        return TracedNumber(trace, itemgetter(index), leaf, ("argument", index))
-    tracer = trace.argument(index, leaf if isinstance(leaf, Array) else type_of(leaf))
-    tracer._argument = path
-    return tracer
 
 
 def _random_states(references: References) -> list[Any]:

@@ -1,0 +1,48 @@
+"""The steps to views that functions of the table give."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from shardcall._src.calls.call_request import prepare
+from shardcall._src.calls.result_types import types_by_table
+from shardcall._src.device_arrays.views import ViewStep, can_be_reshaped, is_view_of
+from shardcall_core.types.arrays import Array
+
+
+def view_step(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, Any]) -> ViewStep | None:
+    """Returns the step from an array to the result of a function; None where that is no view in NumPy.
+
+    Args:
+        name: the name of the function, one of `VIEWS`.
+        x: its first operand, an array on the mesh.
+        others: its other operands; None for one left out.
+        arguments: its parameters.
+
+    Raises:
+        ShardcallError: for a call that the function does not accept.
+    """
+    if name == "getitem" or not is_view_of(name, x, others, arguments):
+        return None
+    try:
+        plain = tuple((key, _plain(item)) for key, item in arguments.items())
+    except TypeError:
+        return None  # the call is refused with the reason
+    step = _step(name, x.type, plain)
+    return None if step is None or (name == "reshape" and not can_be_reshaped(x, step.type.shape)) else step
+
+
+@lru_cache(maxsize=1024)
+def _step(name: str, x: Array, arguments: tuple[tuple[str, Any], ...]) -> ViewStep | None:
+    types = types_by_table(prepare(name, [x], dict(arguments)))
+    return None if types is None else ViewStep(name, (), arguments, types[0])
+
+
+def _plain(item: Any) -> Any:
+    """Returns the value of a parameter that stays as it is: None, a text, an integer or a tuple of these."""
+    if item is None or isinstance(item, str):
+        return item
+    return operator.index(item) if hasattr(item, "__index__") else tuple(map(operator.index, item))

@@ -1,0 +1,182 @@
+"""Writes of traced functions to arrays of their callers, which follow a call of the program."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardcall._src.device_arrays.array_version import ArrayBase
+from shardcall._src.device_arrays.remote_array import RemoteArray, base_array
+from shardcall._src.device_arrays.views import ViewStep
+from shardcall._src.traced.references import serial_of
+from shardcall._src.traced.trace import Trace, as_view
+from shardcall._src.traced.traced_array import TracedArray
+from shardcall_core.types.errors import ArrayLostError, TracingError
+
+
+@dataclass(frozen=True)
+class Target:
+    """An array of the caller that a traced function writes to.
+
+    Attributes:
+        leaf: the index of the argument that it is; None if it is none.
+        is_base: whether it is the array of which that argument is a view.
+        base: what the function refers to.
+    """
+
+    leaf: int | None = None
+    is_base: bool = False
+    base: weakref.ref[ArrayBase] | None = None
+
+    def array(self, objects: Sequence[Any]) -> Any:
+        """Returns the array.
+
+        Args:
+            objects: the arguments of a call.
+
+        Raises:
+            ArrayLostError: if the caller has dropped it.
+        """
+        if self.leaf is not None:
+            item = objects[self.leaf]
+            return base_array(item._store, RemoteArray) if self.is_base else item
+        base = None if self.base is None else self.base()
+        if base is None:
+            raise ArrayLostError("an array that the function writes to is gone")
+        return base_array(base, RemoteArray)
+
+
+class Alias(NamedTuple):
+    """What a function returns that is an array which it writes to, or a view of it.
+
+    Attributes:
+        write: the index of that array among those written to.
+        steps: the steps to the view.
+    """
+
+    write: int
+    steps: tuple[ViewStep, ...]
+
+    def object(self, array: Any) -> Any:
+        """Returns the array or the view.
+
+        Args:
+            array: the array that was written to.
+        """
+        for step in self.steps:
+            array = step.of_layout(array) if isinstance(array, np.ndarray) else array._view(step)
+        return array
+
+
+class Arguments:
+    """The arrays among the arguments of a traced function, and what they are in the program.
+
+    Arguments may be views of one array, or the function may refer to it, too: a write to one is then seen in the
+    others. These are views of one input.
+
+    Args:
+        objects: the caller's objects, the leaves of the arguments.
+        bases: the bases of the arrays that the function refers to.
+    """
+
+    def __init__(self, objects: Sequence[Any], bases: set[ArrayBase]) -> None:
+        self._objects = objects
+        self._shared: dict[int, int | None] = {}  # of arguments that share a base, the first; None for the function's
+        by_base: dict[ArrayBase, list[int]] = {}
+        for i, item in enumerate(objects):
+            if isinstance(item, RemoteArray):
+                by_base.setdefault(item._store, []).append(i)
+        for base, indices in by_base.items():
+            if base in bases or len(indices) > 1:
+                self._shared.update(dict.fromkeys(indices, None if base in bases else indices[0]))
+
+    @property
+    def key(self) -> Hashable:
+        """What a program depends on: the arguments that share arrays, and how."""
+        return tuple(
+            (i, first, objects._steps, None if first is not None else serial_of(objects._store))
+            for i, first in self._shared.items()
+            if (objects := self._objects[i]) is not None
+        )
+
+    def traced(self, trace: Trace, index: int, argument_type: Any) -> TracedArray:
+        """Returns an argument as an array of a program.
+
+        Args:
+            trace: the trace.
+            index: its index.
+            argument_type: its type.
+        """
+        if index not in self._shared:
+            return trace.argument(index, argument_type)
+        item = self._objects[index]
+        first = self._shared[index]
+        if first is None:
+            return trace.stand_in(item)
+        if (tracer := trace.stand_ins.get(item._store)) is None:
+            tracer = trace.base_of_argument(first, item._store)
+        return as_view(tracer, item)
+
+    def targets(self, trace: Trace, tracers: Mapping[int, TracedArray]) -> Iterator[tuple[Target, TracedArray]]:
+        """Yields the arrays that a function may have written to, each with what it is in the program.
+
+        Args:
+            trace: the trace.
+            tracers: the arguments in the program.
+        """
+        for i, tracer in tracers.items():
+            if i not in self._shared:
+                yield Target(i), tracer
+        firsts = {self._objects[i]._store: i for i in self._shared.values() if i is not None}
+        for base, tracer in trace.stand_ins.items():
+            if base in firsts:
+                yield Target(firsts[base], is_base=True), tracer
+            else:
+                yield Target(base=weakref.ref(base)), tracer
+
+
+def check_targets(name: str, writes: Sequence[Target], objects: Sequence[Any], paths: Sequence[str]) -> None:
+    """Checks that the arrays that a function writes to can be written to.
+
+    Args:
+        name: the name of the function.
+        writes: the arrays.
+        objects: the arguments of a call.
+        paths: their names.
+
+    Raises:
+        TracingError: for an argument that is no array.
+        ValueError: for an array that is read-only.
+    """
+    for target in writes:
+        if target.leaf is None:
+            continue
+        item = objects[target.leaf]
+        if isinstance(item, RemoteArray):
+            if any(step.is_read_only for step in item._steps):
+                raise ValueError("assignment destination is read-only")
+        elif not isinstance(item, np.ndarray):
+            raise TracingError(
+                f"{name} changes its argument {paths[target.leaf]}, a {type(item).__name__}, which its caller would "
+                "not see; pass an array, or begin with a copy and return it"
+            )
+        elif not item.flags.writeable:
+            raise ValueError("assignment destination is read-only")
+
+
+def write(array: Any, value: RemoteArray) -> None:
+    """Writes the values of a result to an array of the caller; those for one of this process are copied from the mesh.
+
+    Args:
+        array: the array.
+        value: the result.
+    """
+    if isinstance(array, RemoteArray):
+        with array._writing():
+            array._write(value._version)
+    else:
+        array[...] = value.get()
