@@ -119,3 +119,17 @@ def test_nextafter_is_numpys(run, values, element_types, name, layout):
     np.testing.assert_array_equal(np.signbit(actual[number]), np.signbit(expected[number]))
     actual = run(KERNELS["nextafter"], x, y[0], mesh={"x": 2})
     np.testing.assert_array_equal(actual.astype(np.float64), np.nextafter(x, y[0]).astype(np.float64))
+
+
+@pytest.mark.parametrize(("name", "layout"), pairs_of(["float32", "float64"], SHARDED))
+def test_complex_numbers_have_every_bit_of_their_parts(run, name, layout):
+    dtype = np.dtype(name)
+    x, y = np.random.default_rng(3).standard_normal((2, 1031, 5)).astype(dtype)
+    x[:5], y[1:6] = np.diag(ends := np.array([0, -0.0, np.inf, np.nan, np.nextafter(dtype.type(0), 1)], dtype)), ends
+    mesh, spec = layout
+    for imaginary in (y, y[0], y[0, 1]):
+        actual = run(KERNELS["complex"], x, imaginary, mesh=mesh, in_specs=[spec])
+        expected = np.empty(x.shape, np.result_type(dtype, np.complex64))
+        expected.real, expected.imag = x, imaginary
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual.view(f"u{dtype.itemsize}"), expected.view(f"u{dtype.itemsize}"))

@@ -96,6 +96,7 @@ CASES = {
     "full": [((), {"shape": CUBE}), ((), {"shape": 4})],
     "full_like": [(CUBE, (), {}), ((), (), {})],
     "nextafter": PAIR_SHAPES,
+    "complex": PAIR_SHAPES,
     "arange": [((), (), {"size": 9}), ((), (), {"size": 0})],
     "linspace": [((), (), None, {"size": 9}), ((), (), (), {"size": 1})],
     "eye": [((), {"shape": (3, 5)}), ((), {"shape": (0, 2), "dtype": "int8"})],

@@ -129,8 +129,8 @@ class Draw:
             return (x,), {"dtype": "float32"}
         if kernel.name in ("arange", "linspace"):
             return tuple(x[: len(kernel.operands), 0]), {"size": 4097}
-        if kernel.name in ("nextafter", "ldexp", "frexp"):
-            others = x[::-1] if kernel.name == "nextafter" else np.arange(x.shape[1]) * 7 - 100
+        if kernel.name in ("nextafter", "complex", "ldexp", "frexp"):
+            others = x[::-1] if kernel.name in ("nextafter", "complex") else np.arange(x.shape[1]) * 7 - 100
             return (x, others)[: len(kernel.operands)], {}
         if kernel.name == "eye":
             return (np.int64(3),), {"shape": SHAPE, "dtype": name}

@@ -36,6 +36,9 @@ class NamespaceClient(Protocol):
     def _put_array(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> RemoteArray:
         """Puts an array of this process on the mesh."""
 
+    def _present(self, array: RemoteArray, /) -> RemoteArray:
+        """Returns what an array is in the function that is traced; the array where none is."""
+
 
 class NamespaceBase(KernelMethods[SubmittedArray]):
     """Submits the calls of a namespace."""
@@ -75,6 +78,13 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
         if name in ARRAYS:
             result._is_ndarray = True
         return result
+
+    def traced(self, array: Any) -> Any:
+        """Returns an array on the mesh as one of the function that is traced; None if there is none."""
+        if not isinstance(array, RemoteArray):
+            return None
+        present = self._client._present(array)
+        return copy.copy(present) if present._is_traced else None
 
     def compute(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call as `call`; the result is an array of its own where NumPy has a view."""

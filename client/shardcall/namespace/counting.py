@@ -153,6 +153,22 @@ def _extremes(xp: NamespaceBase, a: OperandLike, range: Any) -> NDArray:  # noqa
     return ends
 
 
+def _traced_edges(xp: NamespaceBase, a: OperandLike, bins: int) -> Any:
+    """Returns equally wide bins from the least to the greatest number, in a function that is traced.
+
+    Raises:
+        ValueError: for less than one bin.
+    """
+    if bins < 1:
+        raise ValueError("`bins` must be positive, when an integer")
+    dtype = np.histogram_bin_edges(np.ones(1, type_of(a).dtype), 1).dtype
+    first, last = (converted(xp, end, dtype) for end in (xp.min(a), xp.max(a)))
+    half = xp.where(xp.equal(first, last), dtype.type(0.5), dtype.type(0))
+    first, last = xp.subtract(first, half), xp.add(last, half)
+    step, numbers = xp.divide(xp.subtract(last, first), dtype.type(bins)), np.arange(bins + 1, dtype=dtype)
+    return xp.where(numbers == bins, last, xp.add(xp.multiply(numbers, step), first))
+
+
 def _edges_of_axes(xp: NamespaceBase, axes: Sequence[Any], bins: Sequence[Any], ranges: Sequence[Any]) -> list[NDArray]:
     """Returns the edges along each axis, as ``numpy.histogramdd`` computes them from numbers of bins."""
     edges, dtype = [], np.result_type(*(type_of(at).dtype for at in axes)) if axes else None
@@ -179,9 +195,14 @@ def histogram(
         weights: [...] what to add for each number; None for 1.
 
     Returns:
-        The counts, on the mesh, and the edges, of this process.
+        The counts, on the mesh, and the edges, of this process; in a traced function, both on the mesh.
     """
-    edges = histogram_bin_edges(xp, a, bins, range)
+    is_open = range is None and isinstance(bins, int | np.integer) and 0 not in type_of(a).shape
+    edges: Any
+    if is_open and xp.traced(a) is not None:
+        edges = _traced_edges(xp, a, operator.index(bins))
+    else:
+        edges = histogram_bin_edges(xp, a, bins, range)
     if weights is not None and type_of(weights).shape != type_of(a).shape:
         raise ValueError(f"weights is of shape {type_of(weights).shape}; give one for each of {type_of(a).shape}")
     indices = _bins(xp, xp.reshape(a, -1), edges)
@@ -190,7 +211,7 @@ def histogram(
     )
     if not density:
         return counts, edges
-    widths = np.diff(edges).astype(float)
+    widths = converted(xp, np.diff(edges), np.dtype(np.float64))
     return xp.divide(xp.divide(counts, widths), xp.sum(counts)), edges
 
 

@@ -22,6 +22,7 @@ from shardcall.namespace.index_keys import (
     read_items,
     without_leading,
 )
+from shardcall.namespace.masked_elements import MaskedElements
 from shardcall.namespace.searching import chosen, nonzero
 from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
 from shardcall_core.types.arrays import Array
@@ -55,7 +56,7 @@ def getitem(xp: NamespaceBase, x: RemoteArray, key: Any) -> Any:
         return _sliced(xp, x, basic)
     items = checked_items(x.shape, items)
     if (mask := only_mask(items)) is not None:
-        return _masked(xp, x, mask)
+        return _masked(xp, x, mask) if (traced := xp.traced(mask)) is None else MaskedElements(xp, copy.copy(x), traced)
     index = _array_index(xp, x, items)
     return _taken(xp, _sliced(xp, x, basic_index(x.shape, index.key)), index)
 
@@ -73,6 +74,10 @@ def setitem(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any) -> Any:
         IndexError: as of `getitem`.
         ValueError: for values that do not broadcast to the elements.
     """
+    if isinstance(values, MaskedElements):
+        mask = only_mask(checked_items(x.shape, read_items(key)))
+        traced = None if mask is None else xp.traced(mask)
+        return values.written_to(x, values.mask if traced is None else traced)
     if values is None and x.dtype.kind in "fcb":
         values = np.asarray(None, x.dtype)
     return update(xp, x, key, values, "set")

@@ -449,6 +449,19 @@ def _elements() -> Iterator[Function]:
         summary="The next number from x towards y, as numpy.nextafter.",
         example="[0.0, 1.0], [1.0, 0.0]",
     )
+    yield Function.by_rules(
+        "complex",
+        (
+            OperandInfo("x", "The real parts, of float32 or float64.", spec="spec"),
+            OperandInfo("y", "The imaginary parts, of the same type, which broadcast with x.", spec="y_spec"),
+        ),
+        (),
+        rules.complex_type,
+        rules.broadcast,
+        spec,
+        summary="Complex numbers of two parts, as jax.lax.complex.",
+        example="[0.0, 1.0], [1.0, 0.0]",
+    )
 
 
 def _updates() -> Iterator[Function]:

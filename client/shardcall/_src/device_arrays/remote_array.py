@@ -91,7 +91,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         else:
             value = self._computed_from(version, steps)
             self._computed = version, value
-        if base.is_only_of(self):  # nobody else sees a write, and the base need not be kept
+        if base.is_only_of(self) and self._is_writeable:  # nobody else sees a write, and the base need not be kept
             self._store, self._steps, self._computed = ArrayBase(value, self), (), None
             value.base = weakref.ref(self._store)
         return value
@@ -226,7 +226,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         Raises:
             ValueError: for a view that NumPy does not write to.
         """
-        if any(step.is_read_only for step in self._steps):
+        if not self._is_writeable:
             raise ValueError("assignment destination is read-only")
         with write_lock(self._store):
             yield
@@ -289,8 +289,11 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     @property
     def flags(self) -> ArrayFlags:
         """The flags that the array would have in NumPy; they cannot be set."""
-        is_writeable = not any(step.is_read_only for step in self._steps)
-        return ArrayFlags(layout_of(self), is_view=self.base is not None, is_writeable=is_writeable)
+        return ArrayFlags(layout_of(self), is_view=self.base is not None, is_writeable=self._is_writeable)
+
+    @property
+    def _is_writeable(self) -> bool:
+        return not any(step.is_read_only for step in self._steps)
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -325,7 +328,9 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             self._steps, self._computed = shaped._steps, None
         elif name == "flat":
             self.flat[:] = value
-        elif name == "real" or (name == "imag" and self.dtype.kind == "c"):
+        elif name in ("real", "imag"):
+            if name == "imag" and self.dtype.kind != "c":
+                raise TypeError("array does not have imaginary part to set")
             getattr(self, name)[...] = value
         else:
             return False

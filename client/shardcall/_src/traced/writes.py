@@ -157,7 +157,7 @@ def check_targets(name: str, writes: Sequence[Target], objects: Sequence[Any], p
             continue
         item = objects[target.leaf]
         if isinstance(item, RemoteArray):
-            if any(step.is_read_only for step in item._steps):
+            if not item._is_writeable:
                 raise ValueError("assignment destination is read-only")
         elif not isinstance(item, np.ndarray):
             raise TracingError(

@@ -49,6 +49,14 @@ def _direction(here: jax.Array, there: jax.Array) -> jax.Array:
     return (there > here).astype(np.int8) - (there < here).astype(np.int8)
 
 
+def _complex(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
+    parts = (jnp.broadcast_to(required(operand), block.shape) for operand in operands)
+    return lax.complex(*parts)
+
+
 def rows() -> tuple[Row, ...]:
     """Returns the rows."""
-    return (Row("nextafter", _nextafter, aligned=broadcast_axes),)
+    return (
+        Row("nextafter", _nextafter, aligned=broadcast_axes),
+        Row("complex", _complex, aligned=broadcast_axes),
+    )

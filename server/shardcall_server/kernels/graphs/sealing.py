@@ -21,7 +21,7 @@ _EXACT = frozenset(
         *("imag", "copysign", "maximum", "minimum", "fmax", "fmin", "where", "clip", "max", "min"),
         *("shift", "roll", "reshard", "copy", "transpose", "getitem", "reshape", "expand_dims", "squeeze", "flip"),
         *("broadcast_to", "concatenate", "stack", "tile", "repeat", "tril", "triu", "diagonal", "pad", "sort", "take"),
-        *("take_along_axis", "permutation"),
+        *("take_along_axis", "permutation", "complex"),
     )
 )
 """The kernels whose results are elements of their operands, or as exact as those."""

@@ -1,0 +1,165 @@
+"""Elements of an array of a traced function where a mask is true, whose number is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from shardcall.namespace.base import NamespaceBase
+from shardcall_core.functions.element_types import DType
+from shardcall_core.types.errors import TracingError
+
+_ELEMENTWISE = frozenset(
+    (
+        *(np.where, np.clip, np.round, np.around, np.real, np.imag, np.angle, np.nan_to_num, np.isclose, np.sinc),
+        *(np.isposinf, np.isneginf, np.copy, np.fix, np.iscomplex, np.isreal, np.zeros_like, np.ones_like),
+        *(np.full_like,),
+    )
+)
+_REDUCTIONS = frozenset((np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.any, np.all, np.mean, np.var, np.std))
+
+
+class MaskedElements(NDArrayOperatorsMixin):
+    """The elements of an array where a mask is true, ``a[mask]``, in a function that is traced.
+
+    Elementwise functions compute at every position of the array. ``a[mask] = values`` takes those where the mask is
+    true, and reductions leave out the others.
+
+    Attributes:
+        values: [*mask.shape, ...] the values at every position.
+        mask: of bool, the mask.
+
+    Args:
+        xp: the functions of arrays.
+    """
+
+    __array_priority__ = 100.0
+
+    def __init__(self, xp: NamespaceBase, values: Any, mask: Any) -> None:
+        self.values = values
+        self.mask = mask
+        self._xp = xp
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.values.dtype  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return 1 + self.values.ndim - self.mask.ndim  # type: ignore[no-any-return]
+
+    def written_to(self, x: Any, mask: Any) -> Any:
+        """Returns an array with these elements where a mask is true.
+
+        Args:
+            x: the array.
+            mask: the mask.
+
+        Raises:
+            TracingError: for another mask.
+        """
+        if not mask._trace.is_same(mask, self.mask) or self.values.ndim > x.ndim:
+            raise self._refusal("an assignment of these to elements where another mask is true")
+        values = self._xp.astype(self.values, x.dtype)
+        return self._xp.where(_in_front(self._xp, self.mask, x.ndim), values, x)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
+        out = kwargs.pop("out", (None,))
+        if method == "reduce":
+            return self._reduced(ufunc.reduce, inputs, kwargs)
+        if method != "__call__" or any(item is not None and item is not inputs[0] for item in out):
+            raise self._refusal(f"numpy.{ufunc.__name__}.{method}")
+        result = self._computed(ufunc, inputs, kwargs)
+        if out[0] is None:
+            return result
+        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
+            raise TypeError(f"{ufunc.__name__} in place makes {result.dtype.name} of {self.dtype.name}")
+        self.values = self._xp.astype(result.values, self.dtype)
+        return self
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if func in _ELEMENTWISE:
+            return self._computed(func, args, kwargs)
+        if func in _REDUCTIONS:
+            return self._reduced(func, args, kwargs)
+        if func is np.count_nonzero and len(args) == 1 and not kwargs:
+            return np.sum(self != 0)
+        raise self._refusal(f"numpy.{func.__name__}")
+
+    def astype(self, dtype: Any) -> MaskedElements:
+        """Returns the elements in another element type."""
+        return MaskedElements(self._xp, self.values.astype(dtype), self.mask)
+
+    def copy(self) -> MaskedElements:
+        """Returns a copy."""
+        return MaskedElements(self._xp, self.values.copy(), self.mask)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return lambda *args, **kwargs: getattr(np, name)(self, *args, **kwargs)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self._refusal(name)
+
+    def __len__(self) -> int:
+        raise self._refusal("len()")
+
+    def __bool__(self) -> bool:
+        raise self._refusal("a condition")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        raise self._refusal("numpy.asarray")
+
+    def _computed(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaskedElements:
+        """Returns the result of an elementwise function."""
+        result = function(*map(self._complete, args), **{key: self._complete(item) for key, item in kwargs.items()})
+        return MaskedElements(self._xp, result, self.mask)
+
+    def _complete(self, item: Any) -> Any:
+        """Returns an operand of an elementwise function as what it is at every position of the array."""
+        if isinstance(item, MaskedElements):
+            if not self.mask._trace.is_same(item.mask, self.mask):
+                raise self._refusal("a computation of elements where two masks are true")
+            return item.values
+        if np.ndim(item) > self.values.ndim - self.mask.ndim:
+            raise self._refusal("a computation with an array of as many elements")
+        return item
+
+    def _reduced(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if {*kwargs} - {"axis", "dtype", "initial", "keepdims", "ddof"} or len(args) > 2 or args[0] is not self:
+            raise self._refusal("this reduction")
+        axis = kwargs.get(
+            "axis", args[1] if len(args) > 1 else 0 if isinstance(function, type(np.add.reduce)) else None
+        )
+        if axis not in (None, 0) or kwargs.get("keepdims"):
+            raise self._refusal("a reduction along another axis")
+        axes = None if axis is None else tuple(range(self.mask.ndim))
+        others = {key: item for key, item in kwargs.items() if key not in ("axis", "keepdims")}
+        if function in (np.max, np.min, np.amax, np.amin) and "initial" not in others:
+            info: Any = np.finfo if self.dtype.kind == "f" else np.iinfo
+            is_max = function in (np.max, np.amax)
+            limits = (-np.inf, np.inf) if self.dtype.kind == "f" else (info(self.dtype).min, info(self.dtype).max)
+            others["initial"] = self.dtype.type(limits[0] if is_max else limits[1])
+        return function(self.values, axis=axes, where=_in_front(self._xp, self.mask, self.values.ndim), **others)
+
+    def _refusal(self, what: str) -> TracingError:
+        return TracingError(
+            f"{what} of the elements where a mask is true needs their number, which is not known while "
+            f"{self.mask._trace.name} is traced; use elementwise functions and reductions of them, a[mask] = values "
+            "with the same mask, or np.where(mask, a, 0), which keeps all elements"
+        )
+
+
+_METHODS = frozenset(("sum", "prod", "max", "min", "any", "all", "mean", "var", "std", "clip", "round"))
+
+
+def _in_front(xp: NamespaceBase, mask: Any, ndim: int) -> Any:
+    """Returns a mask of the first axes of an array with as many axes as the array."""
+    return mask if mask.ndim == ndim else xp.call("reshape", mask, shape=mask.shape + (1,) * (ndim - mask.ndim))
