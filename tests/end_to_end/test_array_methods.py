@@ -163,7 +163,6 @@ def test_what_numpy_refuses_is_refused(on, name):
     [
         (lambda x: np.linalg.svd(x[0], hermitian=True), "numpy.linalg.svd with hermitian="),
         (lambda x: x.std(dtype=int), "dtype=int64"),
-        (lambda x: x.sum(0, out=x[0]), r"out= does not write to a part of an array"),
         (lambda x: np.nan_to_num(x, copy=False), "numpy.nan_to_num with copy="),
     ],
 )

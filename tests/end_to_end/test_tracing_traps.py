@@ -96,22 +96,12 @@ def test_an_error_says_how_to_avoid_values(client, u):
         (lambda u: u.tolist(), r"^tolist\(\) needs .*return it from"),
         (lambda u: f"{u[0, 0]:.2f}", r"^a format needs .*return it from"),
         (lambda u: np.array([u[0, 0]]), r"^numpy\.array or numpy\.asarray needs .*xp\.stack"),
-        (lambda u: u[labels == 1], r"^this call, whose sizes .*xp\.where\(mask, x, 0\)"),
-        (np.histogram, r"^this call, whose sizes .*return x from the function"),
+        (lambda u: u[labels == 1], r"of the elements where a mask is true .*np\.where\(mask, a, 0\)"),
         (np.unique, r"^this call, whose sizes .*return x from the function"),
     ):
         with pytest.raises(sc.TracingError, match=message) as raised:
             client.jit(needs)(u)
         assert "get()" not in str(raised.value)
-
-    def decreased(w, g):
-        w -= g
-        return w
-
-    w = client.put(U, mesh={"x": 4})
-    with pytest.raises(sc.TracingError, match=r"changes its argument w, .* w = w\.copy\(\)"):
-        client.jit(decreased)(w, u)
-    assert np.array_equal(w.get(), U)
 
 
 def test_methods(client, u):
@@ -175,78 +165,6 @@ def test_both_branches_of_cond_are_in_the_program(client, u):
         client.xp.cond(u > 0, lambda: 1, lambda: 2)
     with pytest.raises(TypeError, match="the same type"):
         client.xp.cond(True, lambda: u, lambda: u[0])
-
-
-def test_a_change_of_a_view_is_refused(client, u):
-    def increased(u):
-        v = u[0]
-        v += 1
-        return u
-
-    def assigned(u):
-        v = u.T
-        v[0] = 1
-        return u
-
-    def scaled(u):
-        v = u[:]
-        v *= 2
-        return u
-
-    def sorted_part(u):
-        u[0].sort()
-        return u
-
-    for f in (increased, assigned, scaled, sorted_part, lambda u: _set_in_a_part(u * 2)):
-        with pytest.raises(sc.TracingError, match=r"assigns to a part of an array at .*test_tracing_traps.py:\d+"):
-            client.jit(f)(u)
-
-    def change_copies(u):
-        a = u * 2
-        a += 1
-        a[0] += 1
-        b = u[0]
-        b = b + 1
-        c = u.flatten()
-        c -= 1
-        return a, b, c, u
-
-    expected = U * 2 + 1
-    expected[0] += 1
-    for result, value in zip(client.jit(change_copies)(u), (expected, U[0] + 1, U.ravel() - 1, U), strict=True):
-        assert np.array_equal(result.get(), value)
-
-
-def _set_in_a_part(u):
-    u[0][1] = 5
-    return u
-
-
-def test_assignments_that_the_caller_would_not_see_are_refused(client, u):
-    w = client.put(U, mesh={"x": 4})
-
-    def to_argument(v):
-        v[0] = 1
-        return v
-
-    def to_another(v):
-        w[0] = 1
-        return v
-
-    def sorting(v):
-        w.sort()
-        return v
-
-    with pytest.raises(sc.TracingError, match=r"not its own.*a = a\.copy\(\)"):
-        client.jit(sorting)(u)
-    assert np.array_equal(w.get(), U)
-    with pytest.raises(sc.TracingError, match=r"argument v, .*v = v\.copy\(\)"):
-        client.jit(lambda v: v.sort())(u)
-    with pytest.raises(sc.TracingError, match=r"argument v, .*v = v\.copy\(\)"):
-        client.jit(to_argument)(u)
-    with pytest.raises(sc.TracingError, match=r"not its own.*a = a\.copy\(\)"):
-        client.jit(to_another)(u)
-    assert np.array_equal(w.get(), U)
 
 
 SHIFT = 1.0

@@ -120,7 +120,6 @@ class Arrays:
                     self.done["shown"] += 1
 
 
-@pytest.mark.filterwarnings("ignore::shardcall.ViewWarning")  # slices that share an array are assigned to
 @pytest.mark.parametrize(
     ("seed", "count", "kills"), [(0, 120, 1), *(pytest.param(i, 3000, 4, marks=pytest.mark.long) for i in (1, 2, 3))]
 )

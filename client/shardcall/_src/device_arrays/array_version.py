@@ -121,7 +121,7 @@ class ArrayVersion:
 
 
 class ArrayBase:
-    """What holds the values of an array and of its views; a write replaces them.
+    """The holder of the values of an array and of its views, which a write replaces.
 
     Attributes:
         version: the values.

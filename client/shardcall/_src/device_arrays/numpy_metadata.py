@@ -57,11 +57,11 @@ def _by_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda a, *args, **kwargs: function(np.asarray(a), *args, **kwargs)
 
 
-def _sharing(function: Callable[..., bool]) -> Callable[..., bool]:
+def _in_memory(function: Callable[..., bool]) -> Callable[..., bool]:
     def share(a: Any, b: Any, /, max_work: Any = None) -> bool:
         arrays = [getattr(item, "__remote_array__", lambda item=item: item)() for item in (a, b)]
-        stores = [getattr(item, "_store", None) for item in arrays]
-        if stores[0] is None or stores[0] is not stores[1]:
+        bases = [getattr(item, "_store", None) for item in arrays]
+        if bases[0] is None or bases[0] is not bases[1]:
             return False
         return function(*map(layout_of, arrays), **({} if max_work is None else {"max_work": max_work}))
 
@@ -97,8 +97,8 @@ DESCRIBING: Mapping[Callable[..., Any], Callable[..., Any]] = {
         )
     },
     **{function: _by_values(function) for function in (np.array2string, np.array_repr, np.array_str)},
-    np.may_share_memory: _sharing(np.may_share_memory),
-    np.shares_memory: _sharing(np.shares_memory),
+    np.may_share_memory: _in_memory(np.may_share_memory),
+    np.shares_memory: _in_memory(np.shares_memory),
     np.min_scalar_type: _min_scalar_type,
     np.broadcast_arrays: _broadcast_arrays,
 }

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, PendingResult, ServerIdentity
-from shardcall._src.device_arrays.flat_elements import FlatElements
 from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
@@ -375,6 +374,45 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         rows["committed"] = "yes" if self.committed else "no: it moves to the devices of another operand"
         picture = page.scrolled(element(self.visualize()))
         return page.page(f"RemoteArray {self.type}", page.facts(rows), page.beside(picture))
+
+
+class FlatElements:
+    """The elements of an array in row-major order; reading copies, and writing changes the array.
+
+    Attributes:
+        base: the array.
+    """
+
+    def __init__(self, base: RemoteArray) -> None:
+        self.base = base
+
+    def __len__(self) -> int:
+        return self.base.size
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.base.flatten())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        return self.base.flatten().__array__(dtype, copy)
+
+    def __remote_array__(self) -> RemoteArray:
+        """Returns the elements as an array of one axis."""
+        return self.base.flatten()
+
+    def copy(self) -> RemoteArray:
+        """Returns the elements as an array of one axis."""
+        return self.base.flatten()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.base.flatten()[key]
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        array, functions = self.base, self.base._functions
+        with array._writing():
+            flat = array.flatten()
+            positions = np.arange(flat.size)[key]
+            functions.put(flat, positions, values)
+            array._assign(functions.reshape(flat, array.shape))
 
 
 def find_remote_array(value: object) -> RemoteArray | None:

@@ -17,7 +17,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
-from shardcall._src.traced.writes import Alias, Target
+from shardcall._src.traced.writes import Alias, WriteTarget
 from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import (
     MAX_CHARACTERS,
@@ -69,7 +69,7 @@ class TracedProgram:
     types: tuple[Array, ...]
     structure: Structure
     aliases: Mapping[int, Alias]
-    writes: tuple[Target, ...]
+    writes: tuple[WriteTarget, ...]
     constants: tuple[Hashable, ...]
     bases: tuple[weakref.ref[ArrayBase] | None, ...]
     graph: TracedGraph
@@ -160,7 +160,7 @@ def program_of(
     results: Sequence[TracedArray],
     structure: Structure,
     aliases: Mapping[int, Alias],
-    writes: Sequence[Target],
+    writes: Sequence[WriteTarget],
     *,
     is_body: bool = False,
 ) -> TracedProgram:

@@ -248,9 +248,10 @@ class Trace:
             index: the index of the argument.
             base: the base.
         """
-        tracer = self._writeable(("base of argument", index), Input(base.type, leaf=index, is_base=True))
-        self.stand_ins[base] = tracer
-        return tracer
+        if base not in self.stand_ins:
+            new_input = Input(base.type, leaf=index, is_base=True)
+            self.stand_ins[base] = self._writeable(("base of argument", index), new_input)
+        return self.stand_ins[base]
 
     def is_same(self, a: TracedArray, b: TracedArray) -> bool:
         """Returns whether two arrays of this trace are computed alike from the same inputs."""
@@ -360,7 +361,7 @@ def as_view(tracer: TracedArray, array: RemoteArray) -> TracedArray:
     return tracer
 
 
-def whole(tracer: TracedArray) -> TracedArray:
+def base_of(tracer: TracedArray) -> TracedArray:
     """Returns the array that one is a view of; itself if it is none."""
     base = tracer.base
     return tracer if base is None else cast(TracedArray, base)

@@ -14,7 +14,7 @@ import numpy as np
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram, program_of
 from shardcall._src.traced.references import References
-from shardcall._src.traced.trace import Trace, TracingClient, whole
+from shardcall._src.traced.trace import Trace, TracingClient, base_of
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.writes import Alias, Arguments
 from shardcall_core.types.arrays import Array, type_of
@@ -122,7 +122,7 @@ class FunctionTracer:
             written = [
                 (target, tracer)
                 for target, tracer in arguments.targets(trace, tracers)
-                if trace.is_written(whole(tracer))
+                if trace.is_written(base_of(tracer))
             ]
             indices = {tracer._store: i for i, (_, tracer) in enumerate(written)}
             aliases: dict[int, Alias] = {}
@@ -132,7 +132,7 @@ class FunctionTracer:
                     aliases[i] = Alias(indices[leaf._store], leaf._steps)
                 else:
                     results.append(trace.value(leaf, "what the function returns"))
-            results += [trace.value(whole(tracer), "what the function writes") for _, tracer in written]
+            results += [trace.value(base_of(tracer), "what the function writes") for _, tracer in written]
         targets = [target for target, _ in written]
         return program_of(trace, results, shape, aliases, targets, is_body=is_body), trace
 

@@ -19,7 +19,7 @@ from shardcall_core.types.errors import ArrayLostError, TracingError
 
 
 @dataclass(frozen=True)
-class Target:
+class WriteTarget:
     """An array of the caller that a traced function writes to.
 
     Attributes:
@@ -51,7 +51,7 @@ class Target:
 
 
 class Alias(NamedTuple):
-    """What a function returns that is an array which it writes to, or a view of it.
+    """A result of a function that is an array which it writes to, or a view of it.
 
     Attributes:
         write: the index of that array among those written to.
@@ -96,12 +96,13 @@ class Arguments:
 
     @property
     def key(self) -> Hashable:
-        """What a program depends on: the arguments that share arrays, and how."""
-        return tuple(
-            (i, first, objects._steps, None if first is not None else serial_of(objects._store))
+        """What a program depends on: the arguments that share arrays, and how; those without axes that are arrays."""
+        shared = tuple(
+            (i, first, item._steps, None if first is not None else serial_of(item._store))
             for i, first in self._shared.items()
-            if (objects := self._objects[i]) is not None
+            for item in self._objects[i : i + 1]
         )
+        return shared, tuple(i for i, item in enumerate(self._objects) if _is_array_without_axes(item))
 
     def traced(self, trace: Trace, index: int, argument_type: Any) -> TracedArray:
         """Returns an argument as an array of a program.
@@ -111,17 +112,18 @@ class Arguments:
             index: its index.
             argument_type: its type.
         """
-        if index not in self._shared:
-            return trace.argument(index, argument_type)
         item = self._objects[index]
+        if index not in self._shared:
+            tracer = trace.argument(index, argument_type)
+            tracer._is_ndarray = _is_array_without_axes(item)
+            return tracer
         first = self._shared[index]
         if first is None:
             return trace.stand_in(item)
-        if (tracer := trace.stand_ins.get(item._store)) is None:
-            tracer = trace.base_of_argument(first, item._store)
-        return as_view(tracer, item)
+        base = trace.base_of_argument(first, item._store)
+        return as_view(base, item)
 
-    def targets(self, trace: Trace, tracers: Mapping[int, TracedArray]) -> Iterator[tuple[Target, TracedArray]]:
+    def targets(self, trace: Trace, tracers: Mapping[int, TracedArray]) -> Iterator[tuple[WriteTarget, TracedArray]]:
         """Yields the arrays that a function may have written to, each with what it is in the program.
 
         Args:
@@ -130,16 +132,23 @@ class Arguments:
         """
         for i, tracer in tracers.items():
             if i not in self._shared:
-                yield Target(i), tracer
+                yield WriteTarget(i), tracer
         firsts = {self._objects[i]._store: i for i in self._shared.values() if i is not None}
         for base, tracer in trace.stand_ins.items():
             if base in firsts:
-                yield Target(firsts[base], is_base=True), tracer
+                yield WriteTarget(firsts[base], is_base=True), tracer
             else:
-                yield Target(base=weakref.ref(base)), tracer
+                yield WriteTarget(base=weakref.ref(base)), tracer
 
 
-def check_targets(name: str, writes: Sequence[Target], objects: Sequence[Any], paths: Sequence[str]) -> None:
+def _is_array_without_axes(item: Any) -> bool:
+    """Returns whether an argument of no axes is an array, which an augmented assignment changes, and no scalar."""
+    if isinstance(item, RemoteArray):
+        return not item.ndim and not item._is_scalar
+    return isinstance(item, np.ndarray) and not item.ndim
+
+
+def check_targets(name: str, writes: Sequence[WriteTarget], objects: Sequence[Any], paths: Sequence[str]) -> None:
     """Checks that the arrays that a function writes to can be written to.
 
     Args:
