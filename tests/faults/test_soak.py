@@ -35,7 +35,7 @@ _PATIENCE_S = 300.0
 _TESTS = Path(__file__).parents[1]
 _BENCHMARKS = _TESTS.parent / "benchmarks"
 _ATTACKS = ("large values", "new programs", "abandoned programs", "waiting operands", "long programs")
-_ATTACK_S = 30.0
+_ATTACK_S = _KILL_EVERY_S  # an epoch has one, so that it shows what grows
 _FLAGS = ("--max-cached-programs", "48", "--lease-s", "5", "--trim-after-s", "1", "--log-level", "error")
 
 _LEAKS = """

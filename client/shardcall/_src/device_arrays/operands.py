@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.remote_array import SupportsRemoteArray
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import refusal, to_element_type
-from shardcall_core.types.errors import InvalidOperandError, OperandTypeError
+from shardcall_core.types.errors import InvalidOperandError, OperandTypeError, TracingError
 
 
 @runtime_checkable
@@ -68,12 +68,15 @@ def to_numpy(value: Any, field: str) -> NDArray:
 
     Raises:
         InvalidOperandError: if NumPy cannot convert it.
+        TracingError: if it has no values yet.
     """
     try:
         # Numbers and lists have neither attribute; checking the protocol would be most of the work for them.
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):
             return np.from_dlpack(value)
         return np.asarray(value)
+    except TracingError:  # of an array of a traced function
+        raise
     except Exception as error:  # `value` is foreign code and may raise anything
         reason = str(error).partition("\n")[0]
         raise InvalidOperandError(f"{field} is no array: {reason}", field=field) from error

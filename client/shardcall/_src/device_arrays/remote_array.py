@@ -407,12 +407,7 @@ class FlatElements:
         return self.base.flatten()[key]
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        array, functions = self.base, self.base._functions
-        with array._writing():
-            flat = array.flatten()
-            positions = np.arange(flat.size)[key]
-            functions.put(flat, positions, values)
-            array._assign(functions.reshape(flat, array.shape))
+        self.base.put(np.arange(self.base.size)[key], values)
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
