@@ -51,8 +51,9 @@ def getitem(xp: NamespaceBase, x: RemoteArray, key: Any) -> Any:
     items = read_items(key)
     if all(map(is_basic, items)):
         basic = basic_index(x.shape, tuple(items))
-        if (shape := basic.shape) or any(item is Ellipsis for item in items):
-            return x._view(index_step(basic, Array(shape, x.dtype)))
+        is_view = basic.shape or any(item is Ellipsis for item in items)
+        if is_view and isinstance(x, RemoteArray):
+            return x._view(index_step(basic, Array(basic.shape, x.dtype)))
         return _sliced(xp, x, basic)
     items = checked_items(x.shape, items)
     if (mask := only_mask(items)) is not None:

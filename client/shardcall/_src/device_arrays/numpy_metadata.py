@@ -41,7 +41,7 @@ class ArrayFlags:
 
     def __repr__(self) -> str:
         names = ("C_CONTIGUOUS", "F_CONTIGUOUS", *self._others)
-        return "\n".join(f"  {name} : {self[name]}" for name in names)
+        return "".join(f"  {name} : {self[name]}\n" for name in names)
 
 
 def _typed(item: Any) -> Any:

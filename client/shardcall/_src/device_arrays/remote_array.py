@@ -16,7 +16,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, PendingResult, ServerIdentity
-from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute
+from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute, unsupported
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
 from shardcall._src.device_arrays.write_locks import write_lock
@@ -304,12 +304,14 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         """The elements in row-major order, as ``numpy.ndarray.flat``; a write to them changes the array."""
         return FlatElements(self)
 
-    def view(self, dtype: npt.DTypeLike | None = None) -> Self:
+    def view(self, dtype: npt.DTypeLike | None = None, type: None = None) -> Self:  # noqa: A002  # NumPy's name
         """Returns another object of the array's memory, as ``numpy.ndarray.view`` without another element type.
 
         Raises:
-            TypeError: for another element type.
+            TypeError: for another element type or class.
         """
+        if type is not None:
+            raise unsupported("view with type=")
         if dtype is not None and np.dtype(dtype) != self.dtype:
             raise TypeError(
                 f"view({np.dtype(dtype).name}) of an array of {self.dtype.name} on the mesh; use astype for a "
