@@ -130,7 +130,7 @@ class CallSender:
             ShardcallError: of the class that fits.
         """
         assert self._stream is not None
-        answer = self._stream.run(partial(self._stream.read, handle, deadline), deadline)
+        answer = self._stream.answer(partial(self._stream.read, handle, deadline), deadline)
         return None if isinstance(answer, str) else only_array(answer)
 
     def read_pending(self, handle: bytes, deadline: Deadline) -> NDArray:

@@ -25,7 +25,6 @@ from shardcall._src.device_arrays.remote_array import (
     check_there,
     find_remote_array,
     give_up_shared,
-    is_pending,
     mark_lost,
     pending_result,
     settle,
@@ -40,7 +39,7 @@ from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemor
 from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall.v1 import array_service_pb2
 from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
-from shardcall_core.types import mesh, specs
+from shardcall_core.types import arrays, mesh, specs
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import (
     ArrayLostError,
@@ -59,6 +58,7 @@ _DELETED = "which was deleted"
 _LARGE_BYTES = 1 << 20  # from which the server's default mesh has all devices
 _ONE_DEVICE = mesh.Mesh(x=1)
 _RESIDENT_LIMIT = "RESIDENT_LIMIT"
+_VALUE_BYTES = 16  # up to which the answer to a call has its results, in less time than a read takes
 
 _Value = TypeVar("_Value")
 
@@ -163,6 +163,9 @@ class RemoteArrays:
 
         with self.using([array], ["the array"], deadline):
             self._sender.pending.raise_failure()
+            placed = array._version.placed if isinstance(array, RemoteArray) else None
+            if placed is not None and placed.value:
+                return arrays.from_bytes(placed.value, placed.placement.type)
             if self._streams(array) and (value := self._sender.read(self._handle(array), deadline)) is not None:
                 return value
             return with_shared_memory(
@@ -183,14 +186,15 @@ class RemoteArrays:
         Returns:
             The values; None for any other array, and if the call or the read fails: the error of the call says more.
         """
-        if not self._streams(array) or array._version.owner is not owner:
+        if not self._streams(array) or array._version.owner is not owner or array.nbytes <= _VALUE_BYTES:
             return None
-        if (pending := pending_result(array)) is None:
+        pending = pending_result(array)
+        if pending is None or pending.is_done:
             return None
         if self._recorder is not None:
             self._recorder.flush()
         pending.begin()
-        if not is_pending(array) or not self._streams(array):  # it was run without the call stream
+        if pending.is_done or not self._streams(array):  # it was run without the call stream, or is refused
             return None
         try:
             value = self._sender.read_pending(self._handle(array), deadline)

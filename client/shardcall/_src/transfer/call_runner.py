@@ -111,7 +111,7 @@ class CallRunner:
                 refuse_transfers=refuse_transfers,
                 request_id=request_id,
             )
-            sent = stream.run(send_item, deadline, rerun=rerun)
+            sent = stream.answer(send_item, deadline, rerun=rerun)
             if not isinstance(sent, str):
                 return self._checked(sent, call, operands, lease_id, result_sizes)
             small = sent != _STREAM_REQUIRED

@@ -199,7 +199,7 @@ class CallStream:
             call.cancel()  # it may have been sent
             raise
 
-    def run(self, send: Callable[[], StreamRequest], deadline: Deadline, *, rerun: bool = False) -> Answer | str:
+    def answer(self, send: Callable[[], StreamRequest], deadline: Deadline, *, rerun: bool = False) -> Answer | str:
         """Sends a call, or a read, and again by the rules of `Retries`; returns its answer.
 
         Args:
