@@ -179,7 +179,7 @@ class CallSender:
             result_handles=handles,
             request_id=handles[0].hex(),
         )
-        used = [*handles, *(bytes.fromhex(operand.handle) for operand in operands)]
+        used = [*handles, *(operand._version.handle for operand in operands)]
         pending = [result for operand in operands if (result := pending_result(operand))]
         if any(result.call.stops_without for result in pending if isinstance(result, SubmittedResult)):
             for submitted in calls:  # else the loop would not stop while they wait for it

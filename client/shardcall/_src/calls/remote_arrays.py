@@ -356,7 +356,9 @@ class RemoteArrays:
         if isinstance(array, RemoteArray):
             check_there(array, "the array")
             check_server(array, self._here, "the array")
-            return bytes.fromhex(array.handle)
+            if (pending := pending_result(array)) is not None:
+                pending.begin()
+            return array._version.handle
         try:
             return bytes.fromhex(array)
         except (TypeError, ValueError):
