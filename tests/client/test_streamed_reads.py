@@ -5,7 +5,7 @@ import threading
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import Call, wait_for
+from client.stream_server import Call, StreamServer, wait_for
 
 import shardcall
 from shardcall._src.rpc.cancellation import Cancellation
@@ -88,6 +88,26 @@ def test_a_call_and_its_read_are_sent_again_in_order(client, streams):
     streams.on_read = answering(lambda read: read.stream.end(UNAVAILABLE), send)
     np.testing.assert_array_equal(client.submit("negative", X).get(), X)
     assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["prepare", "call", "read"]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (EXHAUSTED, "SERVER_BUSY"),
+        (EXHAUSTED, "QUOTA_EXCEEDED"),
+        (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING"),
+        (grpc.StatusCode.UNIMPLEMENTED, ""),
+    ],
+)
+def test_a_client_whose_stream_is_refused_reads_by_an_rpc(memory, code, reason):
+    memory.info.limits.max_streamed_calls = memory.info.limits.max_prepared_calls = 1024
+    memory.info.limits.max_streamed_bytes = 2**24
+    streams = StreamServer(on_opened=lambda stream: stream.end(code, reason))
+    memory.server.call_stream = streams.serve
+    with shardcall.connect(memory.server.address, shared_memory=False) as client:
+        for _ in range(2):
+            np.testing.assert_array_equal(client.put(X).get(), X)
+    assert len(streams.streams) == 1
 
 
 def test_a_read_that_the_server_refuses_for_ever_is_not_repeated(client, streams):

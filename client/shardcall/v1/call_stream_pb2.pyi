@@ -297,9 +297,9 @@ class ReadArray(_message.Message):
 
     Errors: as those of GetArray, in the status of the answer, and
     * those of the earlier call that should have made the array.
-    * INVALID_ARGUMENT: STREAM_REQUIRED if the array is too large; the client MAY
-      use GetArray.
     * PERMISSION_DENIED: SCOPE_MISSING.
+    * FAILED_PRECONDITION: STREAM_REQUIRED if the array is too large; the client
+      MAY use GetArray.
     * RESOURCE_EXHAUSTED: QUOTA_EXCEEDED as of a StreamedCall.
     """
 

@@ -30,7 +30,7 @@ from shardcall_core.wire.forks import begin_anew_in_children, end_rpcs_at_forks,
 from shardcall_core.wire.metadata import new_request_id, trace
 
 _STREAM_REQUIRED = "STREAM_REQUIRED"
-_REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY")
+_REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY", "SCOPE_MISSING")  # arrays are read without the scope of calls, too
 _REFUSED_S = 10.0  # without a stream after the server refused one
 _CLOSE_TIMEOUT_S = 2.0
 _MIN_TIMEOUT_S = 1e-3  # the server refuses 0
