@@ -82,7 +82,7 @@ def test_a_read_waits_for_the_call_before_it_and_not_for_its_answer(stream):
     stream.response(1)
 
 
-def test_a_read_fails_with_the_call_that_should_have_made_the_array(stream):
+def test_a_read_fails_with_the_call_whose_result_it_reads(stream):
     refused, invalid = os.urandom(16), os.urandom(16)
     base = np.arange(3)
     for first in (0, 10):  # the second time the program is compiled, and launched before the values are refused
