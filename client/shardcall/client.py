@@ -543,7 +543,7 @@ class Client(KernelMethods[Result[Any]]):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        return self._remote_arrays.get(array, self._deadline(timeout))
+        return self._remote_arrays.get(self, array, self._deadline(timeout))
 
     def describe(self, array: Handle, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
         """Returns an array as the server describes it.

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +57,17 @@ class SentCall:
                 self.callbacks.pop()(self)
 
 
+@dataclass(eq=False)
+class SentRead:
+    """A read that was sent."""
+
+    handle: bytes
+    outcome: Future = field(default_factory=Future)
+
+    def result(self, deadline):
+        return self.outcome.result(60)
+
+
 class FakeCallStream:
     """Runs calls of NumPy's functions, in the order of sending; ``failures`` are the errors of kernels.
 
@@ -96,6 +108,18 @@ class FakeCallStream:
         self.add(sent)
         return sent
 
+    def read(self, handle, deadline, *, request_id=""):
+        sent = SentRead(handle)
+        with self.lock:
+            if handle in self.memory.stored:
+                self.read_now(sent)
+            else:
+                self.items.append(sent)
+        return sent
+
+    def answer(self, send, deadline, *, rerun=False):
+        return send().result(deadline)
+
     def delete(self, handles):
         self.add(list(handles))
 
@@ -106,6 +130,8 @@ class FakeCallStream:
         for item in self.items:
             if isinstance(item, SentCall):
                 item.cancel()
+            elif isinstance(item, SentRead):
+                item.outcome.set_exception(shardcall.CallCancelledError("cancelled"))
 
     def add(self, item):
         with self.lock:
@@ -119,10 +145,20 @@ class FakeCallStream:
             for item in self.items[:count]:
                 if isinstance(item, SentCall):
                     self.call(item)
+                elif isinstance(item, SentRead):
+                    self.read_now(item)
                 else:
                     for handle in item:
                         self.memory.stored.pop(handle, None)
             del self.items[:count]
+
+    def read_now(self, read):
+        if (stored := self.memory.stored.get(read.handle)) is None:
+            read.outcome.set_exception(shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST"))
+            return
+        array_type = arrays.from_proto(stored.description.placement.type)
+        array = np.frombuffer(stored.data, array_type.dtype).reshape(array_type.shape)
+        read.outcome.set_result(Answer((array,), b"", kernel_pb2.CacheAnswer(), TIMING))
 
     def call(self, call):
         error = self.failures.get(call.message.kernel)

@@ -63,6 +63,12 @@ class Call:
         plan.results.add(type=array_type, padded_shape=[4], block_shape=[4]).spec.entries.add()
         self.answer(results=[kernel_service_pb2.Result(type=array_type, resident=resident)], plan=plan)
 
+    def send(self, array_type: Any, data: bytes) -> None:
+        """Answers a read."""
+        response = kernel_service_pb2.ExecuteResponse(timing=TIMING)
+        response.results.add(type=array_type).inline.data = data
+        self.stream.send(call_stream_pb2.StreamedAnswer(number=self.item.number, response=response.SerializeToString()))
+
     def fail(self, *status: Any, **details: Any) -> None:
         self.stream.send(
             call_stream_pb2.StreamedAnswer(
@@ -163,6 +169,8 @@ class Stream:
         elif item_field == "delete":
             for handle in item.delete.handles:
                 self.deleted.put(handle)
+        elif item_field == "read":
+            self.server.on_read(Call(self, item.read, None))
         else:
             call = Call(self, item.call, self.prepared[item.call.slot])
             self.server.calls.append(call)
@@ -187,10 +195,12 @@ class Stream:
 class StreamServer:
     """The streams that came, and the answers to their calls.
 
-    ``on_opened`` is called with each stream, ``on_call`` with each call; the usual one answers with the operands.
+    ``on_opened`` is called with each stream, ``on_call`` with each call; the usual one answers with the operands. The
+    usual ``on_read`` has no array: a client then learns of the call that should have made it.
     """
 
     on_call: Callable[[Call], None] = Call.answer
+    on_read: Callable[[Call], None] = lambda read: read.fail(grpc.StatusCode.NOT_FOUND, "ARRAY_LOST")
     on_opened: Callable[[Stream], None] = lambda stream: None
     calls: list[Call] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)

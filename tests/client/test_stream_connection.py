@@ -28,8 +28,9 @@ def pauses(monkeypatch):
 
 def send(connection, *, awaited=True):
     request = call_stream_pb2.CallStreamRequest()
-    request.items.add().call.SetInParent()
-    call = StreamRequest(None, request, KEY, 0, "echo", Deadline(5.0))
+    item = request.items.add().call
+    item.SetInParent()
+    call = StreamRequest(None, request, item, KEY, 0, "echo", Deadline(5.0))
     connection.add(call)
     call.awaited = awaited
     return call

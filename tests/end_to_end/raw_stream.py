@@ -121,6 +121,10 @@ def delete(*handles: bytes) -> call_stream_pb2.CallStreamItem:
     return call_stream_pb2.CallStreamItem(delete=call_stream_pb2.DeleteStreamedArrays(handles=handles))
 
 
+def read(number: int, handle: bytes, **fields: Any) -> call_stream_pb2.CallStreamItem:
+    return call_stream_pb2.CallStreamItem(read=call_stream_pb2.ReadArray(number=number, handle=handle, **fields))
+
+
 @contextmanager
 def opened(server: ServerProcess) -> Iterator[Stream]:
     with open_channel(server.address) as channel:

@@ -16,7 +16,7 @@ from conftest import ServerProcess, running_server
 from end_to_end.messages import call, details, mesh, open_channel
 from faults.canary import Canary
 from faults.mutations import Mutations, ValidRequest
-from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, result, run
+from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, read, result, run
 from faults.test_bad_input import SERVER_DETAILS
 from google.rpc import status_pb2
 
@@ -49,10 +49,11 @@ def valid_streams(handle: bytes) -> list[ValidRequest]:
         _frames([diff_of(8), run(1, np.arange(8.0), **limit)], [run(2, np.ones(8), **limit)]),
         _frames([prepare(3, sharded, (6, 4)), run(1, _X, slot=3, request_id="fuzz", **limit)], [cancel(1)]),
         _frames([prepare(255, call("add"), (6, 4), (6, 4)), run(7, _X, _X, slot=255, **limit)]),
-        _frames([prepare(0, sharded, (6, 4))], [run(1, handle, **limit)]),
+        _frames([prepare(0, sharded, (6, 4))], [run(1, handle, **limit), read(2, handle, **limit)]),
         _frames(
             [prepare(0, call("add"), (6, 4), (6, 4), **kept), run(1, _X, handle, result_handles=handles[:1], **limit)],
-            [run(2, handles[0], handles[0], result_handles=handles[1:2], **limit), delete(*handles)],
+            [run(2, handles[0], handles[0], result_handles=handles[1:2], **limit), read(4, handles[0], **limit)],
+            [delete(*handles)],
             [prepare(0, call("diff"), (6, 4)), run(3, handles[1], **limit)],
         ),
     ]

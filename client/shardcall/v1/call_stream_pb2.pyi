@@ -49,6 +49,9 @@ class CallStreamRequest(_message.Message):
     Items take effect in the order in which they are sent, in one frame or in
     several: a call sees the slots and the deletions before it. The calls
     themselves run concurrently, and their answers come in any order.
+
+    A read of an array is a call, too, wherever this page says so: it has a number,
+    an answer and a call slot, and counts against the same limits.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -81,6 +84,7 @@ class CallStreamItem(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     DELETE_FIELD_NUMBER: _builtins.int
+    READ_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def prepare(self) -> Global___PrepareCall:
         """Assigns a slot."""
@@ -97,6 +101,10 @@ class CallStreamItem(_message.Message):
     def delete(self) -> Global___DeleteStreamedArrays:
         """Deletes arrays that stay on the mesh."""
 
+    @_builtins.property
+    def read(self) -> Global___ReadArray:
+        """Copies an array from the mesh."""
+
     def __init__(
         self,
         *,
@@ -104,12 +112,13 @@ class CallStreamItem(_message.Message):
         call: Global___StreamedCall | None = ...,
         cancel: Global___CancelCalls | None = ...,
         delete: Global___DeleteStreamedArrays | None = ...,
+        read: Global___ReadArray | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "delete", b"delete", "item", b"item", "prepare", b"prepare"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "delete", b"delete", "item", b"item", "prepare", b"prepare", "read", b"read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "delete", b"delete", "item", b"item", "prepare", b"prepare"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "delete", b"delete", "item", b"item", "prepare", b"prepare", "read", b"read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["prepare", "call", "cancel", "delete"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["prepare", "call", "cancel", "delete", "read"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
@@ -276,6 +285,67 @@ class StreamedCall(_message.Message):
 Global___StreamedCall: _TypeAlias = StreamedCall  # noqa: Y015
 
 @_typing.final
+class ReadArray(_message.Message):
+    """Copies an array from the mesh, as GetArray does.
+
+    Preconditions: the array has at most `Limits.max_inline_bytes`, and the caller
+    the scope `arrays`.
+    Guarantees: the bytes are those that were stored or computed. An array that an
+    earlier call of this stream makes is read after that call, which need not have
+    been answered; one that a later item deletes is read before.
+    Idempotent: yes.
+
+    Errors: as those of GetArray, in the status of the answer, and
+    * those of the earlier call that should have made the array.
+    * PERMISSION_DENIED: SCOPE_MISSING.
+    * FAILED_PRECONDITION: STREAM_REQUIRED if the array is too large; the client
+      MAY use GetArray.
+    * RESOURCE_EXHAUSTED: QUOTA_EXCEEDED as of a StreamedCall.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    HANDLE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """A number that the answer repeats; different from those of all unanswered
+    calls of this stream.
+    """
+    handle: _builtins.bytes
+    """The handle of an array on the mesh, or of a result of an earlier call of this
+    stream that has not been answered yet.
+    """
+    timeout_seconds: _builtins.float
+    """The time limit in seconds, as of a StreamedCall."""
+    request_id: _builtins.str
+    """The request id, as of a StreamedCall."""
+    traceparent: _builtins.str
+    """The trace context, as of a StreamedCall."""
+    tracestate: _builtins.str
+    """The vendor's part of the trace context."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        handle: _builtins.bytes = ...,
+        timeout_seconds: _builtins.float = ...,
+        request_id: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
+        tracestate: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "number", b"number", "request_id", b"request_id", "timeout_seconds", b"timeout_seconds", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadArray: _TypeAlias = ReadArray  # noqa: Y015
+
+@_typing.final
 class CancelCalls(_message.Message):
     """Cancels calls. A call that has been answered is ignored. A cancelled call is
     answered, with CANCELLED unless it has finished before.
@@ -376,10 +446,13 @@ class StreamedAnswer(_message.Message):
     number: _builtins.int
     """The number of the call."""
     response: _builtins.bytes
-    """The serialized ExecuteResponse without its plan; empty if the call failed."""
+    """The serialized ExecuteResponse without its plan; empty if the call failed.
+    That of a read has the array as its only result, inline, its timing, and
+    nothing else.
+    """
     plan_slot: _builtins.int
     """The plan of the call without its transfers, as a number below 256 that the
-    server assigns to `plan`, and may assign again.
+    server assigns to `plan`, and may assign again. Reads have no plan.
     """
     status: _builtins.bytes
     """The error of a failed call: a serialized google.rpc.Status with the code, the

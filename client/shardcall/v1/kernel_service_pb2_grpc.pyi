@@ -160,7 +160,8 @@ class KernelServiceStub:
     """
     CallStream: _grpc.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]
     """Runs many small calls through one long-lived stream; see call_stream.proto.
-    Guarantees: each call has the checks, limits, errors and results of Execute.
+    Guarantees: each call has the checks, limits, errors and results of Execute,
+    and each read of an array those of GetArray.
     Idempotent: each call as Execute, by its own request id.
 
     Errors, which end the stream:
@@ -354,7 +355,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _grpc.ServicerContext,
     ) -> _abc.Iterator[_call_stream_pb2.CallStreamResponse]:
         """Runs many small calls through one long-lived stream; see call_stream.proto.
-        Guarantees: each call has the checks, limits, errors and results of Execute.
+        Guarantees: each call has the checks, limits, errors and results of Execute,
+        and each read of an array those of GetArray.
         Idempotent: each call as Execute, by its own request id.
 
         Errors, which end the stream:

@@ -36,6 +36,7 @@ from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.session_tuner import SessionTuner
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
+from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
@@ -183,7 +184,8 @@ class FrontEnd:
         # converts one to the other.
         idempotency = self._idempotency
         runner = KernelRunner(execution, host_resources.buffer_allocator, host_resources.array_table, settings)
-        self._call_streams = self._make_call_streams(runner)
+        reader = ArrayReader(self._supervisor, host_resources.buffer_allocator, queue, settings)
+        self._call_streams = self._make_call_streams(runner, reader)
         kernels = KernelServicer(
             self._supervisor,
             execution,
@@ -197,7 +199,13 @@ class FrontEnd:
             cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), self._server
         )
         arrays = ArrayServicer(
-            self._supervisor, host_resources.buffer_allocator, host_resources.array_table, queue, idempotency, settings
+            self._supervisor,
+            host_resources.buffer_allocator,
+            host_resources.array_table,
+            reader,
+            queue,
+            idempotency,
+            settings,
         )
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
@@ -230,7 +238,7 @@ class FrontEnd:
             reflection.serve(self._server, (*_SERVICES, health.SERVICE_NAME))
         return info
 
-    def _make_call_streams(self, runner: KernelRunner) -> CallStreams:
+    def _make_call_streams(self, runner: KernelRunner, reader: ArrayReader) -> CallStreams:
         settings = self._settings
         services = StreamServices(
             gate=Gate(self._tokens),
@@ -238,6 +246,7 @@ class FrontEnd:
             drain=self._interceptor.drain,
             recorder=self._telemetry.call_recorder,
             runner=runner,
+            reader=reader,
             idempotency=self._idempotency,
             array_table=self._host_resources.array_table,
             timer=DeadlineTimer(),

@@ -254,6 +254,11 @@ class Executor:
         return in_answer(array, array_type, self._copier, is_complete=self._is_one_process)
 
 
+def may_copy_now(resident: DeviceArray, target: Target | None) -> bool:
+    """Returns True if an array is computed, and small: it has no target but the answer."""
+    return target is None and _is_ready(resident.array)
+
+
 def _report_offset(on_gathered: OnGathered, before: int, byte_count: int) -> None:
     on_gathered(before + byte_count)
 

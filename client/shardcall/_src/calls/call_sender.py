@@ -21,11 +21,12 @@ from shardcall._src.device_arrays.remote_array import (
 )
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.transfer.call_runner import operand_bytes
+from shardcall._src.transfer.call_runner import max_streamed_bytes, operand_bytes
 from shardcall._src.transfer.call_stream import CallStream
+from shardcall._src.transfer.download import only_array
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import array_service_pb2
-from shardcall_core.types.arrays import Array
+from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.server_info import Limits
 
@@ -117,6 +118,30 @@ class CallSender:
         version.handle, version.placed, version.pending = other.handle, other.placed, None
         self.lease.hold(version.handle, partial(_same, array))
 
+    def streams(self, nbytes: int) -> bool:
+        """Returns True if the call stream takes arrays of so many bytes, and the server does not refuse it."""
+        stream = self._stream
+        return stream is not None and nbytes <= max_streamed_bytes(self._limits) and not stream.is_refused
+
+    def read(self, handle: bytes, deadline: Deadline) -> NDArray | None:
+        """Reads an array by the call stream, after the calls that were sent before; None if that cannot be.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        assert self._stream is not None
+        answer = self._stream.answer(partial(self._stream.read, handle, deadline), deadline)
+        return None if isinstance(answer, str) else only_array(answer)
+
+    def read_pending(self, handle: bytes, deadline: Deadline) -> NDArray:
+        """Reads an array by the call stream that a call makes which was sent before, once.
+
+        Raises:
+            ShardcallError: of the class that fits; the error of that call says more.
+        """
+        assert self._stream is not None
+        return only_array(self._stream.read(handle, deadline).result(deadline))
+
     def is_here(self, array: RemoteArray) -> bool:
         """Returns True for an array on this client's server that was not deleted."""
         version = array._version
@@ -154,7 +179,7 @@ class CallSender:
             result_handles=handles,
             request_id=handles[0].hex(),
         )
-        used = [*handles, *(bytes.fromhex(operand.handle) for operand in operands)]
+        used = [*handles, *(operand._version.handle for operand in operands)]
         pending = [result for operand in operands if (result := pending_result(operand))]
         if any(result.call.stops_without for result in pending if isinstance(result, SubmittedResult)):
             for submitted in calls:  # else the loop would not stop while they wait for it

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.pending_call import SubmittedResult
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, snapshot
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.threads import check_not_exiting
 from shardcall._src.transfer.upload import Value as Operand
+from shardcall.v1 import kernel_pb2
 from shardcall_core.graphs.graph import NodeParameter, Value
 from shardcall_core.locks import check_held, rlock
 from shardcall_core.placements.placement import MeshPlacement
@@ -25,6 +28,8 @@ MAX_NODES = 64
 
 MAX_INPUTS = 48
 """The most operands that they have together."""
+
+_MAX_MESSAGES = 16
 
 Location: TypeAlias = tuple[bool, Hashable]
 """The commitment of an array and its mesh; a stand-in for the mesh where that is not known yet."""
@@ -40,6 +45,7 @@ class Template:
         parameters: the static parameters by name, in alphabetical order.
         types: the types of the operands; None for one left out.
         result: the type of the result.
+        messages: the messages of such calls, by the placements of their operands (`placements_of`).
     """
 
     number: int
@@ -47,6 +53,30 @@ class Template:
     parameters: tuple[tuple[str, NodeParameter], ...]
     types: tuple[Array | None, ...]
     result: Array
+    messages: dict[Hashable, kernel_pb2.KernelCall] = field(default_factory=dict, compare=False, repr=False)
+
+    def request(self, operands: Sequence[Operand | None], memo: CallMemo) -> CallRequest:
+        """Returns a call of this kind; its message is built once for operands that are placed alike.
+
+        Raises:
+            ShardcallError: of the class that fits, if an operand is lost, or they are on different devices.
+        """
+        key = placements_of(operands)
+        if any(isinstance(operand, RemoteArray) and operand._version.lost for operand in operands):
+            message = None
+        else:
+            message = self.messages.get(key)
+        if message is not None:
+            return CallRequest(message, tuple(operands), _commits(operands))
+        call = prepare(self.kernel, operands, dict(self.parameters), memo=memo)
+        self.add(key, call.message)
+        return call
+
+    def add(self, key: Hashable, message: kernel_pb2.KernelCall) -> None:
+        """Stores a message for operands of the placements ``key``."""
+        if len(self.messages) >= _MAX_MESSAGES:
+            self.messages.clear()
+        self.messages[key] = message
 
 
 class RecordedNode:
@@ -233,6 +263,23 @@ class RecordedResult:
             return self.placed
         assert self.actual is not None
         return self.actual.wait(deadline)
+
+
+def placements_of(operands: Sequence[object]) -> Hashable:
+    """Returns what the message of a call takes from its operands, beside their types."""
+    parts: list[Hashable] = []
+    for operand in operands:
+        if isinstance(operand, RemoteArray):
+            version = operand._version
+            placed = version.placed
+            parts.append((version.committed, placed and placed.mesh, placed and placed.placement.spec))
+        else:
+            parts.append(None)
+    return tuple(parts)
+
+
+def _commits(operands: Sequence[Operand | None]) -> bool:
+    return any(isinstance(operand, RemoteArray) and operand._version.committed for operand in operands)
 
 
 def location_of(array: RemoteArray) -> Location:

@@ -211,7 +211,7 @@ class RecordedCallSender:
             ]
             pending = self._pending(batch, i)
             try:
-                call = prepare(node.template.kernel, operands, dict(node.template.parameters), memo=self._memo)
+                call = node.template.request(operands, self._memo)
                 if self._sender.can_submit(call.values, batch.deadline):
                     self._sender.send(call, [array], [pending], batch.deadline)
                 else:

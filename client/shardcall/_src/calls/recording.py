@@ -21,6 +21,7 @@ from shardcall._src.calls.recorded_graph import (
     RecordedResult,
     Template,
     common_location,
+    placements_of,
 )
 from shardcall._src.calls.recorded_sending import RecordedCallSender
 from shardcall._src.device_arrays.array_version import Owner
@@ -130,6 +131,7 @@ class Recorder:
                 tuple(call.types),
                 result,
             )
+            template.add(placements_of(call.operands), call.message)
             self._templates[key] = template
         return template
 

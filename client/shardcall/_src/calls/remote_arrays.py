@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeGuard, TypeVar, cast
 
 from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.recording import Recorder
@@ -58,6 +58,7 @@ _DELETED = "which was deleted"
 _LARGE_BYTES = 1 << 20  # from which the server's default mesh has all devices
 _ONE_DEVICE = mesh.Mesh(x=1)
 _RESIDENT_LIMIT = "RESIDENT_LIMIT"
+_VALUE_BYTES = 16  # up to which the answer to a call has its results, in less time than a read takes
 
 _Value = TypeVar("_Value")
 
@@ -145,10 +146,13 @@ class RemoteArrays:
             mesh = _ONE_DEVICE
         return self.put(owner, array, mesh, spec, deadline, committed=committed)
 
-    def get(self, array: Handle, deadline: Deadline) -> NDArray:
-        """Copies an array from the mesh."""
+    def get(self, owner: Owner, array: Handle, deadline: Deadline) -> NDArray:
+        """Copies an array from the mesh; a small one by the call stream, in order with the calls that make it."""
         array = self._resolved(array)
         self._handle(array)  # which refuses what is none
+        if (value := self._read_pending(owner, array, deadline)) is not None:
+            self._sender.pending.raise_failure()
+            return value
 
         def get(shared: CallMemory | None) -> NDArray:
             buffer = None if shared is None else shared.result_buffer
@@ -162,9 +166,43 @@ class RemoteArrays:
             placed = array._version.placed if isinstance(array, RemoteArray) else None
             if placed is not None and placed.value:
                 return arrays.from_bytes(placed.value, placed.placement.type)
+            if self._streams(array) and (value := self._sender.read(self._handle(array), deadline)) is not None:
+                return value
             return with_shared_memory(
                 self._shared_memory, [], array.nbytes if isinstance(array, RemoteArray) else 0, deadline, get
             )
+
+    def _streams(self, array: RemoteArray | str) -> TypeGuard[RemoteArray]:
+        """Returns True for an array that is best read by the call stream: shared memory is for larger ones."""
+        return (
+            isinstance(array, RemoteArray)
+            and self._sender.streams(array.nbytes)
+            and (self._shared_memory is None or array.nbytes < self._limits.min_segment_bytes)
+        )
+
+    def _read_pending(self, owner: Owner, array: RemoteArray | str, deadline: Deadline) -> NDArray | None:
+        """Reads an array that a call of this client makes, without waiting for the answer to that call first.
+
+        Returns:
+            The values; None for any other array, and if the call or the read fails: the error of the call says more.
+        """
+        if not self._streams(array) or array._version.owner is not owner or array.nbytes <= _VALUE_BYTES:
+            return None
+        pending = pending_result(array)
+        if pending is None or pending.is_done:
+            return None
+        if self._recorder is not None:
+            self._recorder.flush()
+        pending.begin()
+        if pending.is_done or not self._streams(array):  # it was run without the call stream, or is refused
+            return None
+        try:
+            value = self._sender.read_pending(self._handle(array), deadline)
+        except ShardcallError:
+            return None
+        if pending.is_done:
+            settle(array, deadline)
+        return value
 
     def describe(self, owner: Owner, array: Handle, deadline: Deadline) -> RemoteArray:
         """Returns an array of this client or another as the server describes it."""
@@ -318,7 +356,9 @@ class RemoteArrays:
         if isinstance(array, RemoteArray):
             check_there(array, "the array")
             check_server(array, self._here, "the array")
-            return bytes.fromhex(array.handle)
+            if (pending := pending_result(array)) is not None:
+                pending.begin()
+            return array._version.handle
         try:
             return bytes.fromhex(array)
         except (TypeError, ValueError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from xml.etree.ElementTree import Element
 
@@ -249,16 +249,20 @@ def placement_of(index: int, answer: Answer) -> MeshPlacement:
     Raises:
         ProtocolError: if the plan does not describe it.
     """
-    call_plan = kernel_pb2.Plan.FromString(answer.plan)
+    placed, result = _placement_of(index, answer.plan), answer.results[index]
+    return replace(placed, value=result.value) if isinstance(result, ResidentResult) and result.value else placed
+
+
+@lru_cache(maxsize=256)
+def _placement_of(index: int, serialized: bytes) -> MeshPlacement:
+    """Returns the placement of a result in a serialized plan; answers with the same plan share it."""
+    call_plan = kernel_pb2.Plan.FromString(serialized)
     placement = placement_from_proto(call_plan.results[index]) if index < len(call_plan.results) else None
     if placement is None:
         raise broken(f"result {index} stays on the mesh, and the plan does not describe it")
     plan_mesh = mesh.from_proto(call_plan.mesh)
     device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * plan_mesh.size
-    result = answer.results[index]
-    return MeshPlacement(
-        placement, plan_mesh, device_bytes, result.value if isinstance(result, ResidentResult) else b""
-    )
+    return MeshPlacement(placement, plan_mesh, device_bytes)
 
 
 def from_answer(answer: Answer, results: tuple[object, ...], round_trip_s: float) -> Result[Any]:

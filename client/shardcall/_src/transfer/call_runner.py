@@ -9,7 +9,6 @@ import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle
 from shardcall._src.memory.result_buffer import ResultBuffer
-from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_stream import CallStream
@@ -18,7 +17,7 @@ from shardcall._src.transfer.result_sizes import ResultSizes, aligned_size
 from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, PackedOperands, Value, pack, stream_requests
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
-from shardcall_core.types.errors import MeshRestartedError, ResourceExhaustedError, ShardcallError
+from shardcall_core.types.errors import ResourceExhaustedError, ShardcallError
 from shardcall_core.types.server_info import Limits
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.metadata import new_request_id
@@ -53,7 +52,7 @@ class CallRunner:
         self._limits = limits
         self._shared_memory = shared_memory
         self._call_stream = call_stream
-        self._max_streamed_bytes = min(_CALL_STREAM_BYTES, limits.max_streamed_bytes)
+        self._max_streamed_bytes = max_streamed_bytes(limits)
         self._sizes = ResultSizes(max(limits.min_segment_bytes, 1))
 
     def run(
@@ -103,9 +102,16 @@ class CallRunner:
             and not stream.is_refused
             and (self._shared_memory is None or size + result_bytes < self._limits.min_segment_bytes)
         ):
-            sent = self._stream_call(
-                stream, call, operands, deadline, lease_id, request_id, refuse_transfers, rerun=rerun
+            send_item = partial(
+                stream.send,
+                call,
+                operands,
+                deadline,
+                lease_id=lease_id,
+                refuse_transfers=refuse_transfers,
+                request_id=request_id,
             )
+            sent = stream.answer(send_item, deadline, rerun=rerun)
             if not isinstance(sent, str):
                 return self._checked(sent, call, operands, lease_id, result_sizes)
             small = sent != _STREAM_REQUIRED
@@ -159,49 +165,6 @@ class CallRunner:
             if operand is not None:
                 size += operand.nbytes
         return size + _SPARE_BYTES if size else 0
-
-    def _stream_call(
-        self,
-        stream: CallStream,
-        call: kernel_pb2.KernelCall,
-        operands: Sequence[Value],
-        deadline: Deadline,
-        lease_id: bytes,
-        request_id: str,
-        refuse_transfers: bool,
-        *,
-        rerun: bool,
-    ) -> Answer | str:
-        """Makes a call of the call stream, and again by the rules of `Retries`.
-
-        Returns:
-            The answer; the reason for which the call must be sent by another method.
-        """
-        repeated = 0
-        while True:
-            sent = stream.send(
-                call,
-                operands,
-                deadline,
-                lease_id=lease_id,
-                refuse_transfers=refuse_transfers,
-                request_id=request_id,
-            )
-            try:
-                return sent.result(deadline)
-            except ShardcallError as error:
-                if sent.refused or error.reason == _STREAM_REQUIRED:
-                    return error.reason
-                if not sent.answered:
-                    raise
-                if stream.renew_token(error, deadline):
-                    continue
-                wait_s = self._transport.retries.wait_s(error, repeated + sent.repeated, rerun=rerun)
-                if wait_s is None or wait_s >= deadline.remaining_s():
-                    raise
-                rerun = rerun and not isinstance(error, MeshRestartedError)
-            cancellation.pause(wait_s)
-            repeated += 1
 
     def _send(
         self,
@@ -263,6 +226,11 @@ class CallRunner:
         read = partial(stream_answer, max_bytes=self._limits.max_call_bytes, buffer=buffer)
         kernel = request.call.kernel
         return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun)
+
+
+def max_streamed_bytes(limits: Limits) -> int:
+    """Returns the bytes of arrays up to which a call stream is the fastest transport, and the server takes them."""
+    return min(_CALL_STREAM_BYTES, limits.max_streamed_bytes, limits.max_inline_bytes)
 
 
 def operand_bytes(operands: Sequence[Value]) -> int:

@@ -16,6 +16,7 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.status import ItemStatus
 from shardcall._src.rpc.threads import check_not_exiting, start_thread
 from shardcall._src.rpc.transport import Transport
+from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.stream_connection import StreamConnection
 from shardcall._src.transfer.stream_items import add_operands
 from shardcall._src.transfer.stream_reader import serve
@@ -23,12 +24,13 @@ from shardcall._src.transfer.stream_request import SendWaiter, StreamRequest, fa
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import call_stream_pb2, kernel_pb2
 from shardcall_core.locks import lock
-from shardcall_core.types.errors import CallCancelledError, ClientClosedError, ShardcallError
+from shardcall_core.types.errors import CallCancelledError, ClientClosedError, MeshRestartedError, ShardcallError
 from shardcall_core.types.server_info import Limits
 from shardcall_core.wire.forks import begin_anew_in_children, end_rpcs_at_forks, forked_quietly
 from shardcall_core.wire.metadata import new_request_id, trace
 
-_REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY")
+_STREAM_REQUIRED = "STREAM_REQUIRED"
+_REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY", "SCOPE_MISSING")  # arrays are read without the scope of calls, too
 _REFUSED_S = 10.0  # without a stream after the server refused one
 _CLOSE_TIMEOUT_S = 2.0
 _MIN_TIMEOUT_S = 1e-3  # the server refuses 0
@@ -38,7 +40,7 @@ _MAX_WAIT_S = 0.5
 # A small call over a stream takes 2.1 to 2.3 times a bare unary echo, a unary RPC 2.7 to 4.1 times. Streams of 32
 # callers reach 0.76 to 0.86 of the echo's calls per second, unary RPCs 0.27.
 class CallStream:
-    """A stream of calls and deletions, safe to use from several threads at once.
+    """A stream of calls, reads and deletions, safe to use from several threads at once.
 
     The RPC begins with the first call. A thread reads its answers, and opens the next RPC after a lost connection: it
     sends the calls without an answer again, in their order, by the rules of `Retries`. A forked child opens a stream of
@@ -150,34 +152,85 @@ class CallStream:
         # answer).
         request = call_stream_pb2.CallStreamRequest()
         item = request.items.add().call
-        item.timeout_seconds = max(deadline.remaining_s(), _MIN_TIMEOUT_S)
-        item.request_id = request_id or new_request_id()
         if result_handles:
             item.result_handles.extend(result_handles)
-        for key, value in trace():
-            setattr(item, key, value)
         operand_types, operand_bytes = add_operands(item, operands)
         prepared_key = (call.SerializeToString(deterministic=True), operand_types, lease_id, refuse_transfers)
-        sent = StreamRequest(self, request, prepared_key, operand_bytes, call.kernel, deadline)
+        sent = StreamRequest(self, request, item, prepared_key, operand_bytes, call.kernel, deadline)
+        self._send(sent, request_id, sending)
+        return sent
+
+    def read(self, handle: bytes, deadline: Deadline, *, request_id: str = "") -> StreamRequest:
+        """Sends the read of an array, after the calls that were sent before; waits only as `send` does.
+
+        Raises:
+            ShardcallError: as of `send`.
+        """
+        check_not_exiting()
+        request = call_stream_pb2.CallStreamRequest()
+        item = request.items.add().read
+        item.handle = handle
+        sent = StreamRequest(self, request, item, None, 0, "", deadline)
+        self._send(sent, request_id, None)
+        return sent
+
+    def _send(self, call: StreamRequest, request_id: str, sending: Callable[[StreamRequest], None] | None) -> None:
+        item = call.item
+        item.timeout_seconds = max(call.deadline.remaining_s(), _MIN_TIMEOUT_S)
+        item.request_id = request_id or new_request_id()
+        for key, value in trace():
+            setattr(item, key, value)
         try:
             if sending is not None:
-                sending(sent)
+                sending(call)
             with self._lock:
                 current = self._current
-                # `_has_capacity` for the usual case
+                # `_with_capacity` for the usual case
                 if current is not None and not (
                     self._waiting
                     or current.draining
                     or len(current.unanswered) >= self._max_calls
-                    or current.operand_bytes + operand_bytes > self._max_bytes
+                    or current.operand_bytes + call.operand_bytes > self._max_bytes
                 ):
-                    current.add(sent)
-                    return sent
-            self._send_when_possible(sent)
+                    current.add(call)
+                    return
+            self._send_when_possible(call)
         except BaseException:
-            sent.cancel()  # it may have been sent
+            call.cancel()  # it may have been sent
             raise
-        return sent
+
+    def answer(self, send: Callable[[], StreamRequest], deadline: Deadline, *, rerun: bool = False) -> Answer | str:
+        """Sends a call, or a read, and again by the rules of `Retries`; returns its answer.
+
+        Args:
+            send: sends it.
+            deadline: the end of the wait.
+            rerun: True if it may run again after a restart of the mesh: no operand was on the mesh.
+
+        Returns:
+            The answer; the reason for which the call must be sent by another method.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        repeated = 0
+        while True:
+            sent = send()
+            try:
+                return sent.result(deadline)
+            except ShardcallError as error:
+                if sent.refused or error.reason == _STREAM_REQUIRED:
+                    return error.reason
+                if not sent.answered:
+                    raise
+                if self.renew_token(error, deadline):
+                    continue
+                wait_s = self._transport.retries.wait_s(error, repeated + sent.repeated, rerun=rerun)
+                if wait_s is None or wait_s >= deadline.remaining_s():
+                    raise
+                rerun = rerun and not isinstance(error, MeshRestartedError)
+            cancellation.pause(wait_s)
+            repeated += 1
 
     def delete(self, handles: Sequence[bytes]) -> None:
         """Deletes arrays after the calls that were sent before have been launched; does not wait.
@@ -397,7 +450,7 @@ class CallStream:
         for call in calls:
             while deletions and deletions[0][0] <= call.number:
                 current.delete(deletions.popleft()[1])
-            call.request.items[0].call.timeout_seconds = max(call.deadline.remaining_s(), _MIN_TIMEOUT_S)
+            call.item.timeout_seconds = max(call.deadline.remaining_s(), _MIN_TIMEOUT_S)
             current.add(call)
         for _, handles in deletions:
             current.delete(handles)

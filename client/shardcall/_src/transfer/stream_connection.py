@@ -58,18 +58,14 @@ class StreamConnection:
         self._returning = 0  # threads that have just been answered and may call again
 
     def add(self, call: StreamRequest) -> None:
-        """Sends a call."""
+        """Sends a call, or a read."""
         check_held(self._lock)
         # Ordered so that a KeyboardInterrupt at any point loses no more than a slot.
-        item, prepared = call.request.items[0].call, b""
-        slot = self._slots.get(call.prepared_key)
-        if slot is None:
-            slot = self._free_slot()
-            prepared = prepare(slot, call.prepared_key)
-        else:
-            self._slots.move_to_end(call.prepared_key)
+        item, key = call.item, call.prepared_key
+        slot, prepared = (0, b"") if key is None else self._slot(key)
+        if isinstance(item, call_stream_pb2.StreamedCall):
+            item.slot = slot
         call.number = item.number = number = self._next_number
-        item.slot = slot
         frame = prepared + call.request.SerializeToString()
         self._next_number = number + 1
         self.operand_bytes += call.operand_bytes
@@ -77,8 +73,17 @@ class StreamConnection:
         if self._returning > 0:
             self._returning -= 1
         self.outgoing.put(frame)
-        if prepared:
-            self._slots[call.prepared_key] = slot
+        if key is not None and prepared:
+            self._slots[key] = slot
+
+    def _slot(self, key: PreparedKey) -> tuple[int, bytes]:
+        """Returns the slot of a prepared call, and the frame that assigns it; an empty one if it is assigned."""
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._free_slot()
+            return slot, prepare(slot, key)
+        self._slots.move_to_end(key)
+        return slot, b""
 
     def _free_slot(self) -> int:
         if self._used_slots < self._max_slots:

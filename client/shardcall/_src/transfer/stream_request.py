@@ -34,7 +34,7 @@ class RequestStream(Protocol):
 
 
 class StreamRequest:
-    """A call of a call stream; safe to use from several threads at once.
+    """A call of a call stream, or a read; safe to use from several threads at once.
 
     Attributes:
         done: True once the call has been answered, has failed or was cancelled.
@@ -45,8 +45,9 @@ class StreamRequest:
 
     Args:
         stream: the stream, which cancels the call.
-        request: a frame with this call only; its number and slot are set when it is sent.
-        prepared_key: the parts of the call that its slot has.
+        request: a frame with this call only, in which its number and slot are set when it is sent.
+        item: the call, or the read, in the frame.
+        prepared_key: the parts of the call that its slot has; None for a read.
         operand_bytes: the bytes of the operands in the request.
         kernel: the name of the kernel.
         deadline: the deadline of the call.
@@ -61,6 +62,7 @@ class StreamRequest:
         "deadline",
         "done",
         "failure",
+        "item",
         "kernel",
         "number",
         "operand_bytes",
@@ -76,7 +78,8 @@ class StreamRequest:
         self,
         stream: RequestStream,
         request: call_stream_pb2.CallStreamRequest,
-        prepared_key: PreparedKey,
+        item: call_stream_pb2.StreamedCall | call_stream_pb2.ReadArray,
+        prepared_key: PreparedKey | None,
         operand_bytes: int,
         kernel: str,
         deadline: Deadline,
@@ -88,6 +91,7 @@ class StreamRequest:
         self._latch.acquire()
         self._callbacks: list[Callable[[StreamRequest], object]] = []
         self.request = request
+        self.item = item
         self.prepared_key = prepared_key
         self.operand_bytes = operand_bytes
         self.kernel = kernel
@@ -100,15 +104,15 @@ class StreamRequest:
     @property
     def request_id(self) -> str:
         """The request id."""
-        return self.request.items[0].call.request_id
+        return self.item.request_id
 
     @property
     def has_named_results(self) -> bool:
         """True if later calls may use the results before the answer."""
-        return bool(self.request.items[0].call.result_handles)
+        return isinstance(self.item, call_stream_pb2.StreamedCall) and bool(self.item.result_handles)
 
     def result(self, deadline: Deadline) -> Answer:
-        """Waits for the answer and returns it.
+        """Waits for the answer and returns it; that of a read has the array as its result.
 
         Cancels the call at the deadline, on Ctrl-C, and with the `Cancellation` of the enclosing block.
 

@@ -141,7 +141,8 @@ class KernelRunner:
                 sent = await commit(running, kept, compiled.entry, check, request.handles, on_launch)
                 response.results.extend(sent)
             else:
-                add_inline_results(response, compiled.entry, buffers, (await running.answer()).executed)
+                entry, executed = compiled.entry, (await running.answer()).executed
+                add_inline_results(response, entry.plan.results, entry.program.results, buffers, executed)
                 if compiled.uses_resident_arrays:
                     await check_computed(call, request.operands)
             if running.execute_s:

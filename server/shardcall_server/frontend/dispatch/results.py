@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall.v1 import kernel_service_pb2
+from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_core.call_error import CallError
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.chunk_codec import CarrierClass, encode_chunk
@@ -82,21 +82,25 @@ def _pieces(encode: Any, data: np.ndarray, chunk_bytes: int) -> Iterator[bytes]:
 
 
 def add_inline_results(
-    response: kernel_service_pb2.ExecuteResponse, entry: CacheEntry, buffers: CallBuffers, executed: link_pb2.Executed
+    response: kernel_service_pb2.ExecuteResponse,
+    placements: Sequence[kernel_pb2.ArrayPlacement],
+    types: Sequence[ArrayType],
+    buffers: CallBuffers,
+    executed: link_pb2.Executed,
 ) -> None:
-    """Adds the results to a message, in place.
+    """Adds the results of a command to a message, in place.
 
     A message that is passed to a constructor is copied once for each level of nesting: an answer takes 2.9 µs instead
     of 1.6, and an echo of 1 MiB 6.3 ms of the front end instead of 5.3.
     """
     if buffers.segment_id:
-        response.results.extend(Results(entry.program.results, buffers).announced())
+        response.results.extend(Results(types, buffers).announced())
         return
     through_link = executed.inline_results
-    for index, (result, destination) in enumerate(zip(entry.plan.results, buffers.results, strict=True)):
+    for index, (result, destination) in enumerate(zip(placements, buffers.results, strict=True)):
         sent = response.results.add(type=result.type)
         if destination.HasField("span"):
-            sent.inline.data = buffers.view(destination.span, entry.program.results[index].nbytes).tobytes()
+            sent.inline.data = buffers.view(destination.span, types[index].nbytes).tobytes()
         else:
             sent.inline.data = through_link[index]
 

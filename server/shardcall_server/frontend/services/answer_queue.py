@@ -100,6 +100,8 @@ class AnswerQueue:
         """
         response, plan, transfers = outcome
         answer = frame.answers.add(number=number, response=response.SerializeToString())
+        if plan is None:
+            return answer.ByteSize()
         assigned = self._plans.get(id(plan))
         if assigned is None:
             slot = len(self._plans)
@@ -111,6 +113,6 @@ class AnswerQueue:
             slot = assigned[0]
             self._plans.move_to_end(id(plan))
         answer.plan_slot = slot
-        if transfers.transfers:
+        if transfers is not None and transfers.transfers:
             answer.transfers.extend(transfers.transfers)
         return answer.ByteSize()

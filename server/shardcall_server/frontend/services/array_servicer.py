@@ -10,6 +10,7 @@ from shardcall_core.layouts.checks import check_put
 from shardcall_core.layouts.layout import ArrayType, block_shape, padded_shape
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.chunk_codec import Chunk
+from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.execution import default_mesh
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
@@ -17,14 +18,9 @@ from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, put_inline, read_header
 from shardcall_server.frontend.dispatch.results import Results
 from shardcall_server.frontend.dispatch.running_command import RunningCommand
-from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
-from shardcall_server.frontend.memory.resident_array_table import (
-    Reservation,
-    ResidentArray,
-    ResidentArrayTable,
-    array_lost,
-)
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.link.wire import (
@@ -47,12 +43,14 @@ class ArrayServicer:
         supervisor: MeshSupervisor,
         buffer_allocator: BufferAllocator,
         array_table: ResidentArrayTable,
+        reader: ArrayReader,
         queue: MeshQueue,
         idempotency: IdempotencyTable,
         settings: Settings,
     ) -> None:
         self._supervisor = supervisor
         self._idempotency = idempotency
+        self._reader = reader
         self._queue = queue
         self._buffer_allocator = buffer_allocator
         self._array_table = array_table
@@ -96,19 +94,12 @@ class ArrayServicer:
     ) -> Iterator[array_service_pb2.GetArrayResponse | bytes]:
         """Copies an array from the mesh."""
         resident = self._array_table.find(request.handle, call.principal_name)
-        mesh = call.run(self._supervisor.mesh(call))
-        if resident.epoch != mesh.session.epoch:
-            raise array_lost(resident.handle)
+        mesh = call.run(self._reader.mesh_of(call, resident))
         if resident.computed is not None:
             call.run(wait_computed(call, resident.computed, resident.handle, "handle"))
         space = request.result_space if request.HasField("result_space") else None
         with self._buffer_allocator.allocated(call, [], [resident.type], space=space) as buffers:
-            if buffers.region is not None:
-                buffers.region.reserve(buffers.region_bytes, lambda: call.check("allocating memory for the array"))
-            command = link_pb2.GetArray(array_id=resident.array_id, result=buffers.results[0], report_gathered=True)
-            grant = call.run(self._queue.acquire(call))
-            running = RunningCommand(call, buffers, grant)
-            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), running)
+            running = call.run(self._reader.start(call, resident, mesh, buffers, report_gathered=True))
             running.wait_for(1)
             results = Results([resident.type], buffers)
             with call.phase("send"):
@@ -224,20 +215,6 @@ class ArrayServicer:
                 put = (await running.answer()).array_put
                 nbytes = ArrayType(tuple(put.placement.block_shape), array_type.dtype).nbytes * len(put.mesh.device_ids)
                 return reservation.commit(running.epoch, array_type, put.mesh, put.placement, nbytes)
-
-
-def _send_to_holder(
-    resident: ResidentArray,
-    mesh: ReadyMesh,
-    message: link_pb2.FrontEndMessage,
-    running: RunningCommand,
-) -> None:
-    """Sends a command to the mesh that holds an array."""
-    try:
-        plan = kernel_pb2.Plan(mesh=resident.mesh, results=[resident.placement])
-        running.send(mesh.session, message, plan)
-    except SessionEndedError:
-        raise array_lost(resident.handle) from None
 
 
 def _plan(array_type: ArrayType, header: array_service_pb2.PutArrayHeader, device_count: int) -> kernel_pb2.Plan:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -16,7 +17,8 @@ from shardcall.v1 import call_stream_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.locks import check_held, lock
 from shardcall_server.frontend.access.principals import Principal, Scope
-from shardcall_server.frontend.rpc.coroutines import Task
+from shardcall_server.frontend.memory.resident_array_table import check_handle
+from shardcall_server.frontend.rpc.coroutines import Stage, Task
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
@@ -25,6 +27,7 @@ from shardcall_server.frontend.services.stream_item import StreamItem, detached_
 from shardcall_server.frontend.services.stream_memory import PREPARED_FACTOR, StreamMemory
 from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
 from shardcall_server.frontend.services.streamed_call import CallOutcome, PreparedSlot, StreamServices, run_streamed
+from shardcall_server.frontend.services.streamed_read import read_streamed
 from shardcall_server.link.wire import MAX_OPERANDS
 
 METHOD = "CallStream"
@@ -35,6 +38,8 @@ MAX_PREPARED_CALLS = 256
 _MAX_ITEMS = 4096  # of one frame
 _SMALL_FRAME_BYTES = 64 << 10
 _MAX_TRACE_CHARACTERS = 1024
+
+M = TypeVar("M", call_stream_pb2.StreamedCall, call_stream_pb2.ReadArray)
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,10 @@ class ServerCallStream:
                 self._item_number += 1
                 match item.WhichOneof("item"):
                     case "call":
-                        self._start(detached_copy(item.call) if is_shared else item.call)
+                        message = detached_copy(item.call) if is_shared else item.call
+                        self._start(message, sum(len(operand.inline) for operand in message.operands), self._call)
+                    case "read":
+                        self._start(detached_copy(item.read) if is_shared else item.read, 0, self._read)
                     case "prepare":
                         self._prepare(item.prepare)
                     case "cancel":
@@ -235,14 +243,21 @@ class ServerCallStream:
             self._memory.release(before)
         self._prepared[message.slot], self._prepared_bytes[message.slot] = prepared, nbytes
 
-    def _start(self, message: call_stream_pb2.StreamedCall) -> None:
-        """Starts a call; a failure is its answer."""
-        nbytes, names_arrays = 0, bool(message.result_handles)
-        for operand in message.operands:
-            nbytes += len(operand.inline)
-            names_arrays = names_arrays or bool(operand.handle)
+    def _start(
+        self,
+        message: M,
+        nbytes: int,
+        stage_of: Callable[[StreamItem, M], Stage[CallOutcome]],
+    ) -> None:
+        """Starts a call, or a read; a failure is its answer.
+
+        Args:
+            message: the item.
+            nbytes: the bytes of its operands.
+            stage_of: returns its coroutine.
+        """
         item = StreamItem(self._peer, message.number, nbytes)
-        call = claim = None
+        call = None
         try:
             self._admit(item)
             trace = _trace_of(message) if message.traceparent else None
@@ -250,49 +265,67 @@ class ServerCallStream:
             if not 0 < limit_s <= self._limits.max_call_s:
                 limit_s = self._limit_s(limit_s)
             call = item.call = ServerCall(item, limit_s, self._principal, message.request_id, trace)
-            prepared = self._prepared.get(message.slot)
-            if prepared is None:
-                raise CallError(
-                    Reason.MALFORMED_REQUEST,
-                    f"slot {message.slot} has no call; send a PrepareCall for it first",
-                    field="slot",
-                )
-            if isinstance(prepared, CallError):
-                raise prepared.with_traceback(None)
-            if message.result_handles and not prepared.message.keep_results:
-                raise CallError(
-                    Reason.MALFORMED_REQUEST,
-                    f"the results of slot {message.slot} do not stay on the mesh; set keep_results in its "
-                    "PrepareCall, or send no result_handles",
-                    field="result_handles",
-                )
-            if len(message.operands) != len(prepared.types) or len(message.result_handles) > MAX_OPERANDS:
-                refuse_counts(message, prepared)
-            if names_arrays:
-                handles = [operand.handle for operand in message.operands]
-                claim = self._arrays.claim(call.principal_name, handles, message.result_handles)
+            stage = stage_of(item, message)
         except CallError as error:
             if call is None:
                 self._fail_early(item, error)
             else:
                 self._finish(item, None, error)
             return
-        stage = run_streamed(
-            self._services,
-            self._arrays,
-            call,
-            message,
-            prepared,
-            claim,
-            self._item_number,
-            partial(self._reserve, item),
-        )
         item.task = Task(stage, item.ended, partial(self._finish, item))
         if call.deadline < self._next_deadline:
             self._watch(call.deadline)
         item.task.start()
         if self._is_closed:
             item.cancel()
+
+    def _call(self, item: StreamItem, message: call_stream_pb2.StreamedCall) -> Stage[CallOutcome]:
+        """Returns the coroutine of a call.
+
+        Raises:
+            CallError: the call does not fit its slot, or a handle is invalid.
+        """
+        prepared = self._prepared.get(message.slot)
+        if prepared is None:
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"slot {message.slot} has no call; send a PrepareCall for it first",
+                field="slot",
+            )
+        if isinstance(prepared, CallError):
+            raise prepared.with_traceback(None)
+        if message.result_handles and not prepared.message.keep_results:
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"the results of slot {message.slot} do not stay on the mesh; set keep_results in its "
+                "PrepareCall, or send no result_handles",
+                field="result_handles",
+            )
+        if len(message.operands) != len(prepared.types) or len(message.result_handles) > MAX_OPERANDS:
+            refuse_counts(message, prepared)
+        handles, claim = [operand.handle for operand in message.operands], None
+        if message.result_handles or any(handles):
+            claim = self._arrays.claim(item.call.principal_name, handles, message.result_handles)
+        return run_streamed(
+            self._services,
+            self._arrays,
+            item.call,
+            message,
+            prepared,
+            claim,
+            self._item_number,
+            partial(self._reserve, item),
+        )
+
+    def _read(self, item: StreamItem, message: call_stream_pb2.ReadArray) -> Stage[CallOutcome]:
+        """Returns the coroutine of a read.
+
+        Raises:
+            CallError: the handle is invalid.
+        """
+        check_handle(message.handle, "handle")
+        claim = self._arrays.claim(item.call.principal_name, [message.handle], (), ["handle"])
+        return read_streamed(self._services, item.call, claim, partial(self._reserve, item))
 
     def _admit(self, item: StreamItem) -> None:
         """Counts a call against the window.
@@ -406,7 +439,7 @@ class ServerCallStream:
                 self._watch(item.call.deadline)
 
 
-def _trace_of(message: call_stream_pb2.StreamedCall) -> dict[str, str]:
+def _trace_of(message: call_stream_pb2.StreamedCall | call_stream_pb2.ReadArray) -> dict[str, str]:
     trace = {"traceparent": message.traceparent, "tracestate": message.tracestate}
     return {key: value for key, value in trace.items() if value and len(value) <= _MAX_TRACE_CHARACTERS}
 

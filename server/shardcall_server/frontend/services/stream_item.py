@@ -14,11 +14,11 @@ from shardcall_server.link.wire import check_counts
 
 _MAX_PREPARED_BYTES = 64 << 10
 
-M = TypeVar("M", call_stream_pb2.PrepareCall, call_stream_pb2.StreamedCall)
+M = TypeVar("M", call_stream_pb2.PrepareCall, call_stream_pb2.StreamedCall, call_stream_pb2.ReadArray)
 
 
 class StreamItem:
-    """A call of the stream, as the caller's end of its `ServerCall`.
+    """A call of the stream, or a read, as the caller's end of its `ServerCall`.
 
     Attributes:
         number: its number.

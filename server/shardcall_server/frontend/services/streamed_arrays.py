@@ -17,8 +17,10 @@ from shardcall_server.frontend.memory.resident_array_table import (
 )
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.link.wire import MAX_OPERANDS
 
 _MAX_FAILED = 1024
+_OPERANDS = tuple(f"operand {i}" for i in range(MAX_OPERANDS))
 
 
 class _Deletion(NamedTuple):
@@ -49,19 +51,22 @@ class StreamedArrays:
         self._deleting: list[int] = []  # numbers of deletions in progress
         self._next_deletion: Promise[None] = Promise()
 
-    def claim(self, owner: str, operands: Sequence[bytes], results: Sequence[bytes]) -> ArrayClaim:
+    def claim(
+        self, owner: str, operands: Sequence[bytes], results: Sequence[bytes], fields: Sequence[str] = ()
+    ) -> ArrayClaim:
         """Registers the arrays of a call, before any later item takes effect.
 
         Args:
             owner: the principal of the call.
             operands: the handles of its operands; empty for those that are not on the mesh.
             results: the handles of its results, as the client chose them.
+            fields: the names of the operands in errors; empty for their numbers.
 
         Raises:
             CallError: a handle has the wrong length, or that of a result is in use.
         """
         for handle in filter(None, operands):
-            check_handle(handle, "operands")
+            check_handle(handle, fields[0] if fields else "operands")
         for handle in results:
             check_handle(handle, "result_handles")
         with self._lock:
@@ -72,7 +77,8 @@ class StreamedArrays:
                     "two results have the same handle; choose a handle at random for each result, and use it once",
                     field="result_handles",
                 )
-            sources = [self._source(handle, i) if handle else None for i, handle in enumerate(operands)]
+            fields = fields or _OPERANDS[: len(operands)]
+            sources = [self._source(handle, fields[i]) if handle else None for i, handle in enumerate(operands)]
             for handle in operands:
                 if handle:
                     self._uses[handle] = self._uses.get(handle, 0) + 1
@@ -81,18 +87,18 @@ class StreamedArrays:
         # Without the lock, since the table may delete arrays of expired leases.
         for i, handle in enumerate(operands):
             if handle and sources[i] is None:
-                sources[i] = self._find(handle, owner, f"operand {i}")
-        return ArrayClaim(self, operands, results, sources, owner)
+                sources[i] = self._find(handle, owner, fields[i])
+        return ArrayClaim(self, operands, results, sources, owner, fields)
 
-    def _source(self, handle: bytes, index: int) -> ResidentArray | Promise[ResidentArray] | CallError | None:
+    def _source(self, handle: bytes, field: str) -> ResidentArray | Promise[ResidentArray] | CallError | None:
         """Returns the source of an operand by the items before; None for an array of the table or an omitted one."""
         check_held(self._lock)
         if handle in self._deleted:  # by an earlier item, though still in use
-            return array_lost(handle, f"operand {index}")
+            return array_lost(handle, field)
         if (promised := self._promised.get(handle)) is not None:
             return promised
         if (error := self._failed.get(handle)) is not None:
-            return array_lost(handle, f"operand {index}") if error.reason is Reason.MESH_RESTARTED else error
+            return array_lost(handle, field) if error.reason is Reason.MESH_RESTARTED else error
         return None
 
     def _find(self, handle: bytes, owner: str, field: str) -> ResidentArray | CallError:
@@ -209,9 +215,11 @@ class ArrayClaim:
         results: Sequence[bytes],
         sources: Sequence[ResidentArray | Promise[ResidentArray] | CallError | None],
         owner: str,
+        fields: Sequence[str],
     ) -> None:
         self._arrays = arrays
         self._owner = owner
+        self._fields = fields
         self.operands = operands
         self.results = results
         self._sources = sources
@@ -230,7 +238,7 @@ class ArrayClaim:
                 raise source
             resident: ResidentArray | None
             if isinstance(source, Promise):
-                resident = await wait_computed(call, source, self.operands[i], f"operand {i}")
+                resident = await wait_computed(call, source, self.operands[i], self._fields[i])
             else:
                 resident = source
             resident_arrays.append(resident)

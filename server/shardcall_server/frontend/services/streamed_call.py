@@ -13,6 +13,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
+from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
@@ -25,6 +26,7 @@ from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.services.item_slot import ItemSlot
 from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.link.wire import decode_operand_types
@@ -46,6 +48,7 @@ class StreamServices:
     drain: Drain
     recorder: CallRecorder
     runner: KernelRunner
+    reader: ArrayReader
     idempotency: IdempotencyTable
     array_table: ResidentArrayTable
     timer: DeadlineTimer
@@ -89,8 +92,11 @@ class PreparedSlot:
         return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
 
 
-CallOutcome: TypeAlias = tuple[kernel_service_pb2.ExecuteResponse, kernel_pb2.Plan, kernel_pb2.Plan]
-"""The outcome of a call: the response without its plan, the plan of its program, and a plan of its transfers."""
+CallOutcome: TypeAlias = tuple[kernel_service_pb2.ExecuteResponse, kernel_pb2.Plan | None, kernel_pb2.Plan | None]
+"""The outcome of a call: the response without its plan, the plan of its program, and a plan of its transfers.
+
+A read has no plans.
+"""
 
 
 async def run_streamed(
@@ -124,30 +130,15 @@ async def run_streamed(
         resident_arrays = await claim.resolve(call) if claim is not None else ()
         launched = claim.launched if claim is not None else None
         request, inline = _request(message, prepared, resident_arrays)
-        slots, has_slot = services.admission.calls, False
-
-        async def reserve_results(nbytes: int) -> None:
-            nonlocal has_slot
-            if (reserved := reserve(nbytes)) is not None:
-                has_slot = False  # other clients of the principal need it while this one does not read
-                slots.release(call)
-                await reserved
-                await slots.wait(call, is_streamed=True)
-                has_slot = True
-
         while True:
             deletion = arrays.next_deletion(number)
-            await slots.wait(call, is_streamed=True)
-            has_slot = True
             try:
-                response, ready = await services.runner.run(call, request, inline, launched, reserve_results)
+                async with ItemSlot(services.admission.calls, call, reserve) as slot:
+                    response, ready = await services.runner.run(call, request, inline, launched, slot.reserve)
                 return response, ready.entry.plan, ready.transfers
             except CallError as error:
                 if error.reason not in _SHORT_OF_MEMORY or deletion is None or (claim is not None and claim.is_settled):
                     raise
-            finally:
-                if has_slot:
-                    slots.release(call)
             await call.wait(deletion, "waiting for earlier deletions of arrays")
 
     is_counted = False

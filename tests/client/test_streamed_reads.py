@@ -1,0 +1,189 @@
+"""Reads of arrays by call streams: retries, refusals, errors, threads that stop waiting."""
+
+import threading
+
+import grpc
+import numpy as np
+import pytest
+from client.stream_server import Call, StreamServer, wait_for
+
+import shardcall
+from shardcall._src.rpc.cancellation import Cancellation
+from shardcall.v1 import array_pb2
+
+X = np.arange(4.0)
+TYPE = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
+LOST, EXHAUSTED = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED
+UNAVAILABLE, INVALID = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INVALID_ARGUMENT
+
+
+def send(read: Call) -> None:
+    read.send(TYPE, X.tobytes())
+
+
+def refuse(read: Call) -> None:
+    read.fail(EXHAUSTED, "SERVER_BUSY", retry_after_s=0.001)
+
+
+@pytest.fixture
+def client(stream_client, streams):
+    streams.on_call = Call.keep
+    streams.on_read = send
+    return stream_client
+
+
+@pytest.fixture
+def pending(client, streams):
+    """An array whose call is not answered before the end of the test."""
+    calls = []
+    streams.on_call = calls.append
+    yield client.submit("negative", X)
+    for call in calls:
+        call.keep()
+
+
+def answering(*answers):
+    """Returns what gives each read the next answer."""
+    left = list(answers)
+
+    def answer(call):
+        left.pop(0)(call)
+
+    return answer
+
+
+def test_a_pending_array_is_read_without_waiting_for_its_call(pending, streams):
+    np.testing.assert_array_equal(pending.get(timeout=20), X)
+    (stream,) = streams.streams
+    assert [item.WhichOneof("item") for item in stream.items] == ["prepare", "call", "read"]
+    call, read = stream.items[1].call, stream.items[2].read
+    assert read.handle == call.result_handles[0] == bytes.fromhex(pending.handle)
+    assert read.number != call.number
+    assert read.request_id not in ("", call.request_id)
+    assert 19 < read.timeout_seconds <= 20
+    assert "pending" in repr(pending)
+
+
+def test_an_array_that_is_there_is_read_by_the_stream_too(client, streams):
+    h = client.submit("negative", X)
+    assert h.spec is not None
+    for _ in range(3):
+        np.testing.assert_array_equal(h.get(), X)
+    (stream,) = streams.streams
+    assert [item.WhichOneof("item") for item in stream.items][2:] == ["read"] * 3
+
+
+def test_a_read_is_sent_again_after_a_refusal_of_the_moment_and_a_lost_connection(client, streams):
+    h = client.submit("negative", X)
+    assert h.spec is not None
+    streams.on_read = answering(refuse, lambda read: read.stream.end(UNAVAILABLE), send)
+    np.testing.assert_array_equal(h.get(), X)
+    assert len(streams.streams) == 2
+    assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["read"]
+
+
+def test_a_call_and_its_read_are_sent_again_in_order(client, streams):
+    calls = []
+    streams.on_call = answering(calls.append, Call.keep)
+    streams.on_read = answering(lambda read: read.stream.end(UNAVAILABLE), send)
+    np.testing.assert_array_equal(client.submit("negative", X).get(), X)
+    assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["prepare", "call", "read"]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (EXHAUSTED, "SERVER_BUSY"),
+        (EXHAUSTED, "QUOTA_EXCEEDED"),
+        (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING"),
+        (grpc.StatusCode.UNIMPLEMENTED, ""),
+    ],
+)
+def test_a_client_whose_stream_is_refused_reads_by_an_rpc(memory, code, reason):
+    memory.info.limits.max_streamed_calls = memory.info.limits.max_prepared_calls = 1024
+    memory.info.limits.max_streamed_bytes = 2**24
+    streams = StreamServer(on_opened=lambda stream: stream.end(code, reason))
+    memory.server.call_stream = streams.serve
+    with shardcall.connect(memory.server.address, shared_memory=False) as client:
+        for _ in range(2):
+            np.testing.assert_array_equal(client.put(X).get(), X)
+    assert len(streams.streams) == 1
+
+
+def test_a_read_that_the_server_refuses_for_ever_is_not_repeated(client, streams):
+    h = client.submit("negative", X)
+    assert h.spec is not None
+    streams.on_read = lambda read: read.fail(LOST, "ARRAY_LOST", "it is gone", at="handle", handle=h.handle[:8] + "…")
+    with pytest.raises(shardcall.ArrayLostError, match="which the mesh no longer has") as caught:
+        h.get()
+    assert caught.value.field == "handle"
+    with pytest.raises(shardcall.ArrayLostError, match="which the mesh no longer has"):
+        client.submit("negative", h)
+    assert sum(item.HasField("read") for item in streams.streams[0].items) == 1
+
+
+def test_the_error_of_the_call_is_raised_and_not_that_of_the_read(client, streams):
+    streams.on_call = lambda call: call.fail(INVALID, "INVALID_VALUE", "y is negative")
+    streams.on_read = lambda read: read.fail(INVALID, "INVALID_VALUE", "y is negative", at="handle")
+    h = client.submit("negative", X)
+    with pytest.raises(shardcall.InvalidOperandError, match=r"^negative of .*, failed: y is negative") as caught:
+        h.get()
+    assert caught.value.field == ""
+    client.synchronize()
+
+
+def test_an_answer_without_one_array_breaks_the_contract(client, streams):
+    h = client.submit("negative", X)
+    assert h.spec is not None
+    streams.on_read = lambda read: read.send(TYPE, X.tobytes()[:-1])
+    with pytest.raises(shardcall.ProtocolError, match="31 of 32 bytes"):
+        h.get()
+
+
+def test_a_read_ends_at_its_timeout_and_is_cancelled(client, streams):
+    h = client.submit("negative", X)
+    assert h.spec is not None
+    reads = []
+    streams.on_read = reads.append
+    with pytest.raises(shardcall.DeadlineExceededError, match=r"within 0\.05 s"):
+        h.get(timeout=0.05)
+    assert streams.streams[0].cancelled.get(timeout=20) == reads[0].item.number
+
+
+def test_a_cancelled_wait_cancels_the_read(pending, streams):
+    reads, cancellation, raised = [], Cancellation(), []
+    streams.on_read = reads.append
+
+    def work():
+        with cancellation:
+            try:
+                pending.get()
+            except shardcall.ShardcallError as error:
+                raised.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_for(lambda: reads)
+    cancellation.cancel()
+    thread.join(20)
+    assert isinstance(raised[0], shardcall.CallCancelledError)
+    assert streams.streams[0].cancelled.get(timeout=20) == reads[0].item.number
+
+
+def test_closing_ends_the_read(pending, streams):
+    reads = []
+    streams.on_read = reads.append
+    client, raised = pending._owner, []
+
+    def work():
+        try:
+            pending.get()
+        except shardcall.ShardcallError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_for(lambda: reads)
+    client.close()
+    thread.join(20)
+    assert isinstance(raised[0], shardcall.CallCancelledError | shardcall.ClientClosedError)
