@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
 from shardcall_core.functions.argument_checks import check_operands, check_parameters
 from shardcall_core.functions.element_types import is_inexact
 from shardcall_core.functions.signature import Signature, ValueCheck
-from shardcall_core.graphs.canonical import canonical
-from shardcall_core.graphs.graph import MAX_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
+from shardcall_core.graphs.graph import Graph, Node, Value, bodies_of, is_loop
 from shardcall_core.graphs.node_names import with_node
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.core.call_checks import AUTO, fill_in
@@ -20,7 +18,6 @@ from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
-_MAX_GRAPHS = 64
 _MAX_IN_A_CHAIN = 64
 
 _CHAINED = frozenset(("shift", "pad"))
@@ -96,29 +93,6 @@ class GraphPlan:
     results: tuple[ArrayType, ...]
 
 
-@lru_cache(maxsize=_MAX_GRAPHS)
-def graph_of(written: str) -> Graph:
-    """Returns the graph of a text.
-
-    Raises:
-        CallError: if the text is not a graph in canonical form, and for a graph with too many nodes.
-    """
-    try:
-        graph = from_text(written)
-        count = node_count(graph)
-    except ValueError as error:
-        raise _refused(str(error)) from None
-    if count > MAX_NODES:
-        raise _refused(f"has {count} nodes, those of loops and branches included; at most {MAX_NODES} are allowed")
-    form, inputs = canonical(graph)
-    if form != graph or inputs != sorted(inputs):
-        raise _refused(
-            "is not in its canonical form: number nodes and inputs as a walk from the results does, and leave out "
-            "nodes that are not needed, or equal to others"
-        )
-    return graph
-
-
 def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> GraphTypes:
     """Checks the calls of a graph.
 
@@ -166,7 +140,7 @@ def _check_chains(graph: Graph) -> None:
 
 def _checked_work(kernel: Kernel, node: Node, operands: OperandTypes, signature: Signature) -> int:
     work_bytes = kernel.work_bytes(operands, signature)
-    is_batched_loop = node.kernel == VMAP and has_loops([node])
+    is_batched_loop = node.kernel == VMAP and any(body.has_loops for body in bodies_of(node))
     if (is_loop(node) or is_batched_loop) and work_bytes > MAX_WORK_BYTES:
         raise CallError(
             Reason.NOT_SUPPORTED,
