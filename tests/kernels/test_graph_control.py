@@ -151,15 +151,3 @@ def test_what_is_refused(refused):
     ]:
         error = refused(GRAPH, *operands, graph=graph)
         assert re.search(message, error.message), error.message
-
-
-def test_nodes_of_bodies_count(refused):
-    write, value = GraphWriter(), GraphWriter.x(0)
-    for _ in range(200):
-        value = write("negative", value)
-    body = write.graph(value)
-    write = GraphWriter()
-    first = write("graph", write.x(0), graph=body, carried=(0,), count=2)
-    graph = write.graph(write("graph", first, graph=body, carried=(0,), count=3))
-    error = refused(GRAPH, ArrayType((4,), np.dtype("f4")), graph=graph)
-    assert "has 402 nodes, those of loops and branches included" in error.message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -104,15 +104,20 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
     checks: list[ValueCheck] = []
     work_bytes = 0
     _check_chains(graph)
+    checked: dict[Hashable, tuple[Signature, int]] = {}
     for i, node in enumerate(graph.nodes):
         kernel = _kernel(kernels, i, node)
         operands = [None if value is None else _type(types, value) for value in node.operands]
-        try:
-            present = check_operands(kernel, operands)
-            signature: Signature = kernel.validate(present, check_parameters(kernel, dict(node.parameters)))
-            work_bytes += _checked_work(kernel, node, present, signature)
-        except CallError as error:
-            raise _of_node(i, node.kernel, error) from None
+        key = _call_of(node), *operands
+        if key not in checked:
+            try:
+                present = check_operands(kernel, operands)
+                signature: Signature = kernel.validate(present, check_parameters(kernel, dict(node.parameters)))
+                checked[key] = signature, _checked_work(kernel, node, present, signature)
+            except CallError as error:
+                raise _of_node(i, node.kernel, error) from None
+        signature, node_bytes = checked[key]
+        work_bytes += node_bytes
         for index, result in enumerate(signature.results):
             if result.span_bytes > MAX_VALUE_BYTES:
                 too_large = CallError(Reason.INVALID_PARAMETER, f"the result, {shorten(str(result))}, is too large")
@@ -164,8 +169,14 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
     types = {Value(-1, i): array_type for i, array_type in enumerate(inputs)}
     specs = {Value(-1, i): spec for i, spec in enumerate(in_specs) if spec is not None}
     nodes = []
+    plans: dict[Hashable, PlannedNode] = {}
     for i, node in enumerate(graph.nodes):
-        planned = _planned(i, node, kernels, types, specs, mesh)
+        operands = tuple(None if value is None else types[value] for value in node.operands)
+        operand_specs = tuple(None if value is None else specs.get(value) for value in node.operands)
+        key = _call_of(node), operands, operand_specs
+        if key not in plans:
+            plans[key] = _planned(i, node, kernels, operands, operand_specs, mesh)
+        planned = replace(plans[key], operands=tuple(value for value in node.operands if value is not None))
         nodes.append(planned)
         problem = planned.problem
         for value, in_spec in zip(planned.operands, _present(problem.in_specs), strict=True):
@@ -221,14 +232,22 @@ def _planned(
     index: int,
     node: Node,
     kernels: Kernels,
-    types: Mapping[Value, ArrayType],
-    specs: Mapping[Value, Spec],
+    operands: OperandTypes,
+    planned_specs: Specs,
     mesh: MeshAxes,
 ) -> PlannedNode:
+    """Returns the plan of a node.
+
+    Args:
+        index: its index.
+        node: the node.
+        kernels: the kernels of nodes.
+        operands: the types of its operands.
+        planned_specs: the specs of its operands, of those that are known.
+        mesh: the mesh.
+    """
     kernel = _kernel(kernels, index, node)
-    operands = [None if value is None else types[value] for value in node.operands]
     asked = [*node.in_specs, *[None] * (len(operands) - len(node.in_specs))]
-    planned_specs = [None if value is None else specs.get(value) for value in node.operands]
     in_specs = tuple(spec or planned_specs[i] if i < len(planned_specs) else spec for i, spec in enumerate(asked))
     # A stencil that the compiler partitions takes several times as long in a loop, so the halo is exchanged and the
     # result is moved.
@@ -257,6 +276,11 @@ def _planned(
     moved_specs = tuple(required(planned if spec is None else complete) for spec, complete, planned in entries)
     present = tuple(value for value in node.operands if value is not None)
     return PlannedNode(kernel, present, problem, strategy, moved_specs)
+
+
+def _call_of(node: Node) -> Hashable:
+    """Returns what equal calls have in common besides their operands; 1, 1.0 and True are other parameters."""
+    return node.kernel, repr(node.parameters), node.strategy, node.in_specs, node.out_specs
 
 
 def nodes_of(plan: GraphPlan) -> Iterator[PlannedNode]:
