@@ -60,10 +60,14 @@ class GraphRequest:
         """The request that runs it."""
         asked = call(
             "graph",
-            {"graph": self.program(), **self.parameters},
+            self.parameters,
             mesh=mesh(**self.mesh),
             in_specs=[spec(*entries) if entries is not None else {} for entries in self.in_specs],
         )
+        if isinstance(program := self.program(), str):
+            asked.parameters["graph"].string_value = program
+        else:
+            asked.parameters["graph"].program.CopyFrom(program)
         operands = [
             inline_operand(x.shape, np.ascontiguousarray(x).tobytes(), to_element_type(x.dtype)) for x in self.operands
         ]
