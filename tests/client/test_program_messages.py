@@ -74,7 +74,7 @@ def test_unset_specs_at_the_end_are_left_out() -> None:
     assert (form.in_specs, form.out_specs) == (specs[:1], ())
 
 
-def test_digests_tell_values_of_other_types_apart() -> None:
+def test_digests_differ_for_values_of_other_types() -> None:
     values = (1, True, 1.0, "1", (1,), None, 0.0, -0.0, 0, False, (), "", negative(), negative(times=2))
     graphs = [Graph((Node("add", (X,), (("a", value),)),), (Value(0, 0),)) for value in values]
     assert len(set(graphs)) == len({to_message(graph).SerializeToString() for graph in graphs}) == len(values)
@@ -189,8 +189,8 @@ LIMITS = {
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_limits_are_checked_before_anything_is_expanded(limit: str) -> None:
-    message, words = LIMITS[limit]
-    assert words in str(refusal(message))
+    message, expected = LIMITS[limit]
+    assert expected in str(refusal(message))
 
 
 def test_depth_is_limited() -> None:

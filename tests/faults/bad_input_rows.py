@@ -91,6 +91,8 @@ def value(argument):
     """A parameter; a tuple is a list of integers."""
     if isinstance(argument, tuple):
         return kernel_pb2.ParameterValue(int_list=program_pb2.IntegerList(values=argument))
+    if isinstance(argument, program_pb2.Program):
+        return kernel_pb2.ParameterValue(program=argument)
     return parameter(argument)
 
 

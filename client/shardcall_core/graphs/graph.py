@@ -101,7 +101,7 @@ class Graph:
     def digest(self) -> str:
         """The SHA-256 of its nodes and results, hexadecimal; bodies take part by their digests.
 
-        It tells 1, 1.0 and True apart, and is the same in every process.
+        It differs for 1, 1.0 and True, and is the same in every process.
         """
         return hashlib.sha256(repr((self.nodes, self.results)).encode(errors="surrogatepass")).hexdigest()
 
