@@ -26,6 +26,7 @@ _ONE_AXIS = {
     "gradient": {},
 }
 _INPUT = ProgramValue(input=0)
+_WITHOUT_RESULTS = Program(graphs=[{}])
 _LARGE = Program(graphs=[ProgramGraph(nodes=[ProgramNode(kernel="x" * (1 << 20))], results=[_INPUT])])
 _PARAMETERS = [
     ("no graphs in a program", "graph", {"graph": Program()}, _X, "INVALID_PARAMETER", "graph.graphs"),
