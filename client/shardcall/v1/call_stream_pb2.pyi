@@ -125,7 +125,7 @@ class PrepareCall(_message.Message):
     is valid as long as the stream, also across epochs of the mesh. There is no
     answer: an invalid call, or a message of more than 64 KiB and 1 MiB for a
     program, is refused when a call names the slot. The client's budget counts the
-    messages of its slots 8 times.
+    messages of its slots 14 times.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
