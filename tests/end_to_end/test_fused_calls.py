@@ -8,8 +8,11 @@ from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall._src.calls import recording
+from shardcall_core.graphs.canonical import canonical
+from shardcall_core.graphs.graph import Graph, Value
 
 U = np.random.default_rng(5).normal(size=(13, 9))
+REFUSED = Graph((), (Value(9, 0),))
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def test_errors_name_the_line_of_their_call(client):
 
 
 def test_a_program_that_the_server_refuses_runs_as_calls(client, monkeypatch):
-    monkeypatch.setattr("shardcall._src.calls.fused_programs.to_text", lambda graph: '{"nodes":[],"results":[9]}')
+    monkeypatch.setattr("shardcall._src.calls.fused_programs.canonical", lambda graph: (REFUSED, canonical(graph)[1]))
     h = client.put(U)
     for _ in range(2):
         kept = h + 1
@@ -267,7 +270,7 @@ def test_a_program_that_ran_before_and_is_refused_runs_as_calls(client):
     for is_refused in (False, True):
         if is_refused:
             (program,) = client._submitter.recorder.sending._programs._programs.values()
-            program.text = '{"nodes":[],"results":[9]}'
+            program.graph = REFUSED
         kept = h + 1
         last = kept * kept
         after = last - 1

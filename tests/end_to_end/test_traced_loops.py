@@ -5,7 +5,7 @@ import pytest
 from end_to_end.processes import is_busy, wait_for
 
 import shardcall as sc
-from shardcall_core.graphs.graph import Graph, Node, Value, to_text
+from shardcall_core.graphs.graph import Graph, Node, Value
 
 U = np.random.default_rng(5).normal(size=(13, 9))
 
@@ -152,7 +152,7 @@ def test_a_loop_without_end_leaves_others_served(client, server):
     finally:
         other.close()  # which ends the loop
     node = Node("add", (Value(-1, 0), Value(-1, 1)))
-    loop = {"graph": to_text(Graph((node,), (Value(0, 0),))), "carried": (0,)}
+    loop = {"graph": Graph((node,), (Value(0, 0),)), "carried": (0,)}
     with pytest.raises(sc.DeadlineExceededError):
         client.call("graph", np.zeros(4), np.float64(1), np.int64(2**62), **loop, timeout=0.7)
     wait_for(lambda: not is_busy(client))

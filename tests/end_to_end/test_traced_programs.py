@@ -256,7 +256,7 @@ def test_functions_that_make_equal_calls_have_one_program(client):
         return one(u) * 2
 
     programs = [client.jit(f).trace(sc.Array((13, 9), "f8")) for f in (one, another, different)]
-    assert programs[0].text == programs[1].text
+    assert programs[0].form == programs[1].form
     assert programs[0].key == programs[1].key != programs[2].key
 
 
@@ -345,6 +345,24 @@ def test_errors_of_arguments_are_raised_in_their_line(client):
         client.jit(np.isnat)(put(client, U))
 
 
+@pytest.mark.parametrize("count", [600, pytest.param(4096, marks=pytest.mark.long)])
+def test_a_program_of_many_calls(client, count):
+    def many(u, c):
+        for _ in range(count // 2):
+            u = u * 0.5 + c
+        return u
+
+    expected = many(U, 0.25)
+    assert np.array_equal(client.jit(many)(put(client, U), 0.25).get(), expected)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1024, marks=pytest.mark.long)])
+def test_a_program_of_many_arguments_and_results(client, count):
+    arrays = [np.full(3, k) for k in range(count)]
+    results = client.jit(lambda arrays: [x + x for x in arrays])(arrays)
+    assert all(np.array_equal(result.get(), 2 * x) for result, x in zip(results, arrays, strict=True))
+
+
 def test_limits_of_programs(client):
     def many(u, count):
         for k in range(count):
@@ -352,10 +370,19 @@ def test_limits_of_programs(client):
         return u
 
     u, traced = put(client, U), client.jit(many, static="count")
-    with pytest.raises(sc.TracingError, match=r"takes 72 arrays and numbers.* at most 64 of each"):
-        traced(u, 71)
-    with pytest.raises(sc.TracingError, match=r"has 300 calls of kernels, .* at most 256"):
-        client.jit(lambda u: many_sines(u, 300))(u)
+    with pytest.raises(sc.TracingError, match=r"takes 1101 arrays and numbers.* at most 1,024 of each"):
+        traced(u, 1100)
+    rows = [np.float64(k) for k in range(70)]
+    with pytest.raises(sc.TracingError, match=r"takes 71 arrays and numbers.* is transformed 64"):
+        client.jit(client.checkpoint(lambda u: sum(rows, start=u)))(u)
+
+    def loops(u):
+        for k in range(41):
+            u = client.xp.fori_loop(0, k + 2, lambda _, s: many_sines(s, 100), u)
+        return u
+
+    with pytest.raises(sc.TracingError, match=r"has 4141 calls of kernels, .* at most 4,096"):
+        client.jit(loops)(u)
     with pytest.raises(sc.TracingError, match="more than 4096 calls"):
         client.jit(lambda u: many_sines(u, 5000))(u)
     large = np.ones((1 << 17) + 1)

@@ -15,6 +15,7 @@ from shardcall.v1 import (
     kernel_pb2,
     kernel_service_pb2,
     profile_service_pb2,
+    program_pb2,
     segment_service_pb2,
     server_info_service_pb2,
 )
@@ -89,7 +90,9 @@ class Row:
 def value(argument):
     """A parameter; a tuple is a list of integers."""
     if isinstance(argument, tuple):
-        return kernel_pb2.ParameterValue(int_list=kernel_pb2.IntegerList(values=argument))
+        return kernel_pb2.ParameterValue(int_list=program_pb2.IntegerList(values=argument))
+    if isinstance(argument, program_pb2.Program):
+        return kernel_pb2.ParameterValue(program=argument)
     return parameter(argument)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from end_to_end.messages import tensor
 from faults.bad_input_rows import BIG, BOOL, C64, F32, FP8, I32, MIN, OTHER_FP8, X8, call, planned
 
+from shardcall.v1.program_pb2 import Program, ProgramGraph, ProgramNode, ProgramValue
+
 _X, _SCALAR, _SEED = [tensor(8, 4)], [tensor()], [tensor(element_type=I32)]
 _TWO = [tensor(8, 8), tensor(8, 8)]
 _LEFT_OUT = tensor(element_type=0)
@@ -23,7 +25,23 @@ _ONE_AXIS = {
     "std": {},
     "gradient": {},
 }
+_INPUT = ProgramValue(input=0)
+_WITHOUT_RESULTS = Program(graphs=[{}])
+_LARGE = Program(graphs=[ProgramGraph(nodes=[ProgramNode(kernel="x" * (1 << 20))], results=[_INPUT])])
 _PARAMETERS = [
+    ("no graphs in a program", "graph", {"graph": Program()}, _X, "INVALID_PARAMETER", "graph.graphs"),
+    (
+        "a program without results",
+        "graph",
+        {"graph": Program(graphs=[{}])},
+        _X,
+        "INVALID_PARAMETER",
+        "graph.graphs[0].results",
+    ),
+    ("a program of a mebibyte", "graph", {"graph": _LARGE}, _X, "MALFORMED_REQUEST", "parameters"),
+    ("a string for a program", "graph", {"graph": "{}"}, _X, "PARAMETER_TYPE", "graph"),
+    ("a program for an axis", "diff", {"axis": Program(graphs=[{"results": [_INPUT]}])}, _X, "PARAMETER_TYPE", "axis"),
+    ("an empty program for an axis", "diff", {"axis": Program()}, _X, "INVALID_PARAMETER", "axis.graphs"),
     ("n of None", "diff", {"n": None}, _X, "PARAMETER_TYPE", "n"),
     ("n of two", "diff", {"n": (1, 2)}, _X, "PARAMETER_TYPE", "n"),
     ("n of -1", "diff", {"n": -1}, _X, "INVALID_PARAMETER", "n"),

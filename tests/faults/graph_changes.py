@@ -11,7 +11,7 @@ from kernels.derivative_cases import CASES
 from kernels.random_graphs import KERNELS
 
 from shardcall_core.graphs.canonical import canonical
-from shardcall_core.graphs.graph import BODIES, Graph, Node, Value, from_text, parameters_of, to_text
+from shardcall_core.graphs.graph import BODIES, Graph, Node, Value, parameters_of
 
 _INTEGERS = (0, 1, -1, 2, 3, 5, 7, 63, 64, 65, 1000, 2**20, 2**31, 2**62, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, -0.0, 0.5, 1e308, 5e-324, float("nan"), float("inf"))
@@ -32,7 +32,7 @@ _SPECS = (
     *((), (("x",),), ((), ("x",)), (("a", "b"),), (("a",), ("b",))),
     *((("x",), ("x",)), (("nope",),), ((),) * 64, (("x" * 5000,),)),
 )
-_MAX_INPUTS = 64
+_MAX_INPUTS = 1024
 _CONTROL = {
     "graph": ("graph", "carried", "condition", "count", "transform", "wrt"),
     "scan": ("graph", "carried", "scanned", "length", "reverse"),
@@ -52,18 +52,15 @@ def names_of_control(kernel: str) -> tuple[str, ...]:
 def changed(chance: random.Random, graph: Graph, change: Change) -> Graph:
     """Returns a graph after a change, often of a graph in it."""
     bodies = [
-        (i, name, text)
+        (i, name, body)
         for i, node in enumerate(graph.nodes)
-        for name, text in node.parameters
-        if name in BODIES.get(node.kernel, ()) and isinstance(text, str)
+        for name, body in node.parameters
+        if isinstance(body, Graph)
     ]
     if not bodies or chance.random() < 0.4:
         return change(chance, graph)
-    i, name, text = chance.choice(bodies)
-    try:
-        inner, used = written(chance, changed(chance, from_text(text), change))
-    except ValueError:  # a text that was changed before
-        return change(chance, graph)
+    i, name, body = chance.choice(bodies)
+    inner, used = written(chance, changed(chance, body, change))
     graph = _with_parameters(graph, i, {name: inner})
     node = graph.nodes[i]
     if node.kernel == "cond" or not used or max(used) >= len(node.operands):
@@ -72,16 +69,19 @@ def changed(chance: random.Random, graph: Graph, change: Change) -> Graph:
     return _with_node(graph, i, node._replace(operands=(*(node.operands[k] for k in used), *others)))
 
 
-def written(chance: random.Random, graph: Graph) -> tuple[str, list[int]]:
-    """Returns the text of a graph, mostly in its canonical form if it has one, and the inputs that it uses."""
-    text, every = to_text(graph), list(range(graph.input_count))
-    if chance.random() < 0.05:
-        return text, every
-    try:
-        form, used = canonical(from_text(text))
-    except (ValueError, IndexError):
-        return text, every
-    return to_text(form), used
+def written(chance: random.Random, graph: Graph) -> tuple[Graph, list[int]]:
+    """Returns a graph, mostly in its canonical form if it has one, and the inputs that it uses."""
+    if chance.random() < 0.05 or not is_ordered(graph):
+        return graph, list(range(graph.input_count))
+    return canonical(graph)
+
+
+def is_ordered(graph: Graph) -> bool:
+    """Returns True if no node takes a result of a later one, so that the graph has a canonical form."""
+    count = len(graph.nodes)
+    return all(value.node < count for value in graph.results) and all(
+        value is None or value.node < i for i, node in enumerate(graph.nodes) for value in node.operands
+    )
 
 
 def _with_node(graph: Graph, index: int, node: Node) -> Graph:
@@ -210,29 +210,26 @@ def _added(chance: random.Random, graph: Graph) -> Graph:
 
 def _nested(chance: random.Random, graph: Graph) -> Graph:
     """The graph in graphs, one in the other."""
-    for _ in range(chance.choice((1, 1, 2, 3, 5, 12))):
-        text, count, results = to_text(graph), graph.input_count, range(len(graph.results))
+    for _ in range(chance.choice((1, 1, 2, 3, 5, 12, 20))):
+        count, results = graph.input_count, range(len(graph.results))
         kernel = chance.choice(("graph", "graph", "scan", "cond", "vmap"))
         every = tuple(range(count))
         parameters = {
             "graph": chance.choice(
                 (
-                    {"graph": text},
-                    {"graph": text, "transform": "checkpoint"},
-                    {"graph": text, "carried": tuple(i if i < count else -1 for i in results), "count": 2},
-                    {"graph": text, "transform": "jvp", "wrt": (0,)},
+                    {"graph": graph},
+                    {"graph": graph, "transform": "checkpoint"},
+                    {"graph": graph, "carried": tuple(i if i < count else -1 for i in results), "count": 2},
+                    {"graph": graph, "transform": "jvp", "wrt": (0,)},
                 )
             ),
-            "scan": {"graph": text, "carried": (-1,) * len(results), "scanned": (), "length": 2},
-            "cond": {"then": text, "otherwise": text, "then_inputs": every, "otherwise_inputs": every},
-            "vmap": {"graph": text, "in_axes": (-1,) * count, "out_axes": (0,) * len(results), "size": 2},
+            "scan": {"graph": graph, "carried": (-1,) * len(results), "scanned": (), "length": 2},
+            "cond": {"then": graph, "otherwise": graph, "then_inputs": every, "otherwise_inputs": every},
+            "vmap": {"graph": graph, "in_axes": (-1,) * count, "out_axes": (0,) * len(results), "size": 2},
         }[kernel]
         inputs = (0, *every) if kernel == "cond" else every
         node = Node(kernel, tuple(Value(-1, i) for i in inputs), parameters_of(list(parameters.items())))
-        outer = Graph((node,), tuple(Value(0, i) for i in results))
-        if len(to_text(outer)) > 40_000:
-            break
-        graph = outer
+        graph = Graph((node,), tuple(Value(0, i) for i in results))
     return graph
 
 
@@ -240,7 +237,7 @@ def _nested(chance: random.Random, graph: Graph) -> Graph:
 def _repeated(chance: random.Random, graph: Graph, i: int) -> Graph:
     """Many calls of one kernel, each of the one before."""
     nodes, node = list(graph.nodes), graph.nodes[i]
-    for _ in range(chance.choice((3, 20, 254, 300))):
+    for _ in range(chance.choice((3, 20, 254, 300, 5000))):
         nodes.append(node._replace(operands=(Value(len(nodes) - 1, 0), *node.operands[1:])))
     return Graph(tuple(nodes), (Value(len(nodes) - 1, 0), *graph.results[: _MAX_INPUTS - 1]))
 
@@ -264,7 +261,7 @@ def _of_control(chance: random.Random, graph: Graph) -> Graph:
     i = chance.choice(controls)
     name = chance.choice(_CONTROL[graph.nodes[i].kernel])
     if name in BODIES[graph.nodes[i].kernel]:
-        return _with_parameters(graph, i, {name: chance.choice((to_text(graph), *_TEXTS))})
+        return _with_parameters(graph, i, {name: chance.choice((graph, *_TEXTS))})
     return _with_parameters(graph, i, {name: _parameter_value(chance, graph.nodes[i].kernel, name)})
 
 

@@ -1,11 +1,10 @@
-"""Calls of the kernel ``graph`` changed at random: the text, the JSON in it, its meaning, and the operands.
+"""Calls of the kernel ``graph`` changed at random: the bytes, the fields, the meaning, and the operands.
 
 The same seed and number make the same change.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,40 +14,19 @@ import ml_dtypes
 import numpy as np
 from faults.graph_calls import GraphRequest, valid_call
 from faults.graph_changes import CHANGES, VALUES, changed, names_of_control, written
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
-from shardcall_core.graphs.graph import from_text
+from shardcall.v1 import program_pb2
+from shardcall_core.graphs.messages import to_message
 
-_PIECES = ('"', "\\", "[", "]", "{", "}", ",", "0", "-", "1e999", "NaN", "null", "\0", "💥", '"\\ud800"', "\u2028", " ")
-_JSON: tuple[Any, ...] = (
-    *(None, True, False, 0, 1, -1, -64, -65, 2, 255, 2**31, 2**63, -(2**63) - 1, 10**400, 0.0, 1.5, 1e308),
-    *(
-        float("nan"),
-        float("inf"),
-        "",
-        "add",
-        "graph",
-        "\0",
-        "💥",
-        "x" * 5000,
-        [],
-        [0],
-        [0, 0],
-        [-1, 0],
-        [0, 63],
-        [0, 64],
-    ),
-    *(
-        [[]],
-        [None],
-        [0] * 65,
-        list(range(300)),
-        {},
-        {"": 0},
-        {"axis": 0},
-        {"x" * 5000: 0},
-        {"nodes": [], "results": [-1]},
-    ),
-)
+_SCALARS: dict[int, tuple[Any, ...]] = {
+    FieldDescriptor.CPPTYPE_UINT32: (0, 1, 2, 63, 64, 255, 1023, 1024, 2**31, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (0, 1, -1, 64, 2**31, 2**63 - 1, -(2**63)),
+    FieldDescriptor.CPPTYPE_DOUBLE: (0.0, -0.0, 1.5, 1e308, float("nan"), float("inf")),
+    FieldDescriptor.CPPTYPE_BOOL: (True, False),
+    FieldDescriptor.CPPTYPE_STRING: ("", "add", "graph", "axis", "\0", "💥", "x" * 5000, "x" * 2000),
+}
 _TYPES = ("bool", "int8", "int64", "uint8", "float16", "bfloat16", "float32", "float64", "complex64", "int4")
 _SHAPES = ((), (0,), (1,), (4, 3), (3, 4), (13,), (0, 3), (2, 2, 2), (1,) * 9, (4097,))
 
@@ -67,82 +45,80 @@ def mutated_call(seed: str, number: int) -> GraphRequest:
     return call
 
 
-def _of_text(chance: random.Random, call: GraphRequest) -> GraphRequest:
-    """Changes characters."""
-    text, begin = call.text, chance.randrange(len(call.text) + 1)
-    end = min(len(text), begin + chance.choice((1, 1, 2, 9, 99)))
-    piece = chance.choice((*_PIECES, text[begin:end], text[: end // 2], "[" * 3000, "9" * 5000))
-    if end > begin and chance.random() < 0.3:
-        piece = chr(ord(text[begin]) ^ 1 << chance.randrange(7))
-    variant = chance.randrange(4)
-    kept = text[begin:] if variant == 0 else text[end:] if variant < 3 else ""
-    return replace(call, text=text[:begin] + ("" if variant == 2 else piece) + kept)
+def _of_bytes(chance: random.Random, call: GraphRequest) -> GraphRequest:
+    """Changes bytes."""
+    data = bytearray(call.message or to_message(call.graph).SerializeToString(deterministic=True))
+    begin = chance.randrange(len(data) + 1)
+    end = min(len(data), begin + chance.choice((0, 1, 1, 2, 9, 99)))
+    piece = chance.choice(
+        (chance.randbytes(end - begin), chance.randbytes(1), data[begin:end] * 2, data[: end // 2], b"")
+    )
+    data[begin:end] = piece
+    return replace(call, message=bytes(data))
 
 
-def _of_json(chance: random.Random, call: GraphRequest) -> GraphRequest:
-    """Changes a part of the JSON, or how it is written."""
+def _of_fields(chance: random.Random, call: GraphRequest) -> GraphRequest:
+    """Changes fields of the message."""
     try:
-        data = json.loads(call.text)
-    except (ValueError, RecursionError):
-        return _of_text(chance, call)
-    parts = list(_containers(data))
-    if not parts:
-        return call
+        message = program_pb2.Program.FromString(call.message) if call.message else to_message(call.graph)
+    except DecodeError:
+        return _of_bytes(chance, call)
     for _ in range(chance.choice((1, 1, 2))):
-        container, key = chance.choice(parts)
-        _change_json(chance, container, key)
-    style: dict[str, Any] = {"separators": (",", ":"), "sort_keys": True}
+        _change_field(chance, chance.choice(list(_messages(message))))
+    return replace(call, message=message.SerializeToString(deterministic=True))
+
+
+def _messages(message: Message) -> Iterator[Message]:
+    """Yields a message and every message in it."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for item in value if field.is_repeated else (value,):
+                yield from _messages(item)
+
+
+def _change_field(chance: random.Random, message: Message) -> None:
+    field = chance.choice(message.DESCRIPTOR.fields)
     if chance.random() < 0.1:
-        style = chance.choice(({"separators": (", ", ": ")}, {"separators": (",", ":"), "ensure_ascii": False}))
-    try:
-        text = json.dumps(data, **style)
-    except RecursionError:
-        text = "[" * 3000
-    if chance.random() < 0.1:
-        text = text[:-1] + "," + text[1:]  # every name twice
-    return replace(call, text=text)
+        message.ClearField(field.name)
+    elif not field.is_repeated:
+        if field.message_type is not None:
+            getattr(message, field.name).SetInParent()
+        else:
+            setattr(message, field.name, chance.choice(_SCALARS[field.cpp_type]))
+    elif field.message_type is None:
+        getattr(message, field.name).extend([chance.choice(_SCALARS[field.cpp_type])] * chance.choice((1, 2, 64)))
+    else:
+        _change_items(chance, getattr(message, field.name))
 
 
-def _containers(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields every list and object in JSON with each of its keys."""
-    for key in list(data) if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
-        yield data, key
-        yield from _containers(data[key])
-
-
-def _change_json(chance: random.Random, container: Any, key: Any) -> None:
-    if key not in container if isinstance(container, dict) else key >= len(container):
-        return  # taken away before
-    value = json.loads(json.dumps(chance.choice(_JSON)))
-    match chance.randrange(5):
+def _change_items(chance: random.Random, items: Any) -> None:
+    at = chance.randrange(len(items) + 1)
+    match chance.randrange(4):
         case 0:
-            del container[key]
-        case 1 if isinstance(container, list):
-            container.insert(key, value)
+            items.add()
         case 1:
-            container[chance.choice(("", "axis", "graph", "nodes", "strategy", "x" * 5000, "é"))] = value
-        case 2 if isinstance(container, list):
-            container[key:key] = [container[key]] * chance.choice((1, 70, 300))
-        case 3:
-            for _ in range(chance.choice((1, 3, 500))):
-                container[key] = [container[key]]
+            del items[at : at + 1]
+        case 2 if items:
+            items.extend([items[at % len(items)]] * chance.choice((1, 70, 300, 5000)))
         case _:
-            container[key] = value
+            kept = [items[i] for i in chance.sample(range(len(items)), len(items))]
+            copies = [type(item).FromString(item.SerializeToString()) for item in kept]
+            del items[:]
+            items.extend(copies)
 
 
 def _of_meaning(chance: random.Random, call: GraphRequest) -> GraphRequest:
     """Changes nodes, operands, parameters, specs or results, of the graph or of one in it."""
-    try:
-        graph = from_text(call.text)
-    except ValueError:
-        return _of_text(chance, call)
+    graph = call.graph
     for _ in range(chance.choice((1, 1, 2, 3))):
         graph = changed(chance, graph, chance.choice(CHANGES))
-    text, used = written(chance, graph)
+    graph, used = written(chance, graph)
+    call = replace(call, graph=graph, message=b"")
     if not used or max(used) >= len(call.operands):
-        return replace(call, text=text)
+        return call
     others = call.operands[max(used) + 1 :]  # first values, tangents and numbers of iterations
-    return replace(call, text=text, operands=(*(call.operands[i] for i in used), *others), in_specs=())
+    return replace(call, operands=(*(call.operands[i] for i in used), *others), in_specs=())
 
 
 def _of_parameters(chance: random.Random, call: GraphRequest) -> GraphRequest:
@@ -175,6 +151,6 @@ def _of_operands(chance: random.Random, call: GraphRequest) -> GraphRequest:
 
 _Mutation = Callable[[random.Random, GraphRequest], GraphRequest]
 _MUTATIONS: tuple[_Mutation, ...] = (
-    *(_of_text, _of_json, _of_parameters, _of_operands),
+    *(_of_bytes, _of_fields, _of_parameters, _of_operands),
     *(_of_meaning,) * 12,
 )

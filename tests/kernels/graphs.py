@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardcall_core.graphs.canonical import canonical
-from shardcall_core.graphs.graph import Graph, Node, Value, parameters_of, to_text
+from shardcall_core.graphs.graph import Graph, Node, Value, parameters_of
 
 
 class GraphWriter:
@@ -30,9 +30,9 @@ class GraphWriter:
         graph, used = canonical(Graph(tuple(self.nodes), tuple(results)))
         return graph, [inputs[i] for i in used] if inputs else used
 
-    def text(self, *results: Value) -> str:
-        """The text of the graph."""
-        return to_text(self.call(results)[0])
+    def graph(self, *results: Value) -> Graph:
+        """The graph in its canonical form."""
+        return self.call(results)[0]
 
 
 def heat_step(write: GraphWriter) -> Value:

@@ -13,7 +13,7 @@ from kernels.graphs import GraphWriter
 
 from shardcall_core.call_error import CallError
 from shardcall_core.functions.element_types import is_float
-from shardcall_core.graphs.graph import Value, to_text
+from shardcall_core.graphs.graph import Value
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.library import kernels
@@ -331,8 +331,8 @@ def _loop(graph: RandomGraph) -> Drawn:
     u, c = _pair(graph)
     body, count = GraphWriter(), graph.chance.randint(1, 4)
     result, step = _step(body, graph.chance, body.x(0), body.x(1), graph.arrays[u].dtype)
-    graph_text, used = body.call([result])
-    how = {"graph": to_text(graph_text), "carried": (used.index(0),), "count": count}
+    body_graph, used = body.call([result])
+    how = {"graph": body_graph, "carried": (used.index(0),), "count": count}
 
     def reference(*arrays: np.ndarray) -> np.ndarray:
         named = dict(zip(used, arrays, strict=True))
@@ -355,9 +355,9 @@ def _scan(graph: RandomGraph) -> Drawn:
         raise UnfitCallError
     reverse, body = graph.chance.random() < 0.5, GraphWriter()
     total = body("add", body.x(0), body.x(1))
-    graph_text, used = body.call([total, body("negative", body("add", total, total))])
+    body_graph, used = body.call([total, body("negative", body("add", total, total))])
     how = {
-        "graph": to_text(graph_text),
+        "graph": body_graph,
         "carried": (used.index(0), -1),
         "scanned": (used.index(1),),
         "length": len(array),
@@ -383,7 +383,7 @@ def _branch(graph: RandomGraph) -> Drawn:
         body = GraphWriter()
         result, step = _step(body, graph.chance, body.x(0), body.x(1), graph.arrays[u].dtype)
         branch, used = body.call([result])
-        how |= {name: to_text(branch), f"{name}_inputs": tuple(used)}
+        how |= {name: branch, f"{name}_inputs": tuple(used)}
         steps.append(step)
     then, otherwise = steps
     return "cond", [flag, u, c], how, lambda flag, u, c: then(u, c) if flag else otherwise(u, c)

@@ -10,7 +10,7 @@ from kernels.derivative_cases import CASES, SYMMETRIC
 from kernels.graphs import GraphWriter
 
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.graphs.graph import Value, to_text
+from shardcall_core.graphs.graph import Value
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.library import kernels
 
@@ -59,7 +59,7 @@ class Case:
         self.inputs = [*(self.operands[i] for i in self.present), *self.weights]
 
     def graph(self, strategy="", specs=()):
-        """The text, and the operands in the sequence of its inputs, as indices of `inputs`."""
+        """The graph, and the operands in the sequence of its inputs, as indices of `inputs`."""
         write = GraphWriter()
         operands = [None if x is None else write.x(self.present.index(i)) for i, x in enumerate(self.operands)]
         first = write(self.name, *operands, **self.parameters)
@@ -122,7 +122,7 @@ def test_gradients_are_those_of_finite_differences(run, numeric, name, number, m
     inputs = [case.inputs[i] for i in used]
     try:
         _, *gradients = run(
-            GRAPH, *inputs, graph=to_text(graph), transform="value_and_grad", wrt=wrt, mesh=axes, padding=float("nan")
+            GRAPH, *inputs, graph=graph, transform="value_and_grad", wrt=wrt, mesh=axes, padding=float("nan")
         )
     except CallError as error:
         if error.reason != Reason.STRATEGY_UNSUPPORTED and "axis_name" not in error.message:
@@ -142,7 +142,7 @@ def gradient(run, write, result, *inputs, wrt=(0,), mesh=1, **how):
     _, *gradients = run(
         GRAPH,
         *(inputs[i] for i in used),
-        graph=to_text(graph),
+        graph=graph,
         mesh=axes,
         in_specs=[spec for i in used for spec in specs[i]],
         **options,
@@ -186,10 +186,10 @@ def test_equal_elements_share_a_gradient(run):
 @pytest.mark.parametrize("transform", ["jvp", "vjp"])
 def test_tangents_may_be_sharded_otherwise(run, transform):
     write = GraphWriter()
-    text = write.text(write("sin", write.x(0)))
+    graph = write.graph(write("sin", write.x(0)))
     x, dual = np.random.default_rng(3).normal(size=(2, 13, 9))
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b"), (None, "a")], "padding": float("nan")}
-    result = run(GRAPH, x, dual, graph=text, transform=transform, wrt=(0,), **how)
+    result = run(GRAPH, x, dual, graph=graph, transform=transform, wrt=(0,), **how)
     np.testing.assert_allclose(result[1] if transform == "jvp" else result, np.cos(x) * dual, rtol=1e-12)
 
 
@@ -199,7 +199,7 @@ def test_what_has_no_derivative_is_refused_by_name(refused):
 
     def message(*results, operands=(x,), **how):
         how = {"transform": "value_and_grad", "wrt": (0,), **how}
-        return refused(GRAPH, *operands, graph=write.text(*results), mesh={"x": 2}, **how).message
+        return refused(GRAPH, *operands, graph=write.graph(*results), mesh={"x": 2}, **how).message
 
     total = write("sum", write.x(0))
     assert "nextafter: it cannot be differentiated" in message(write("sum", write("nextafter", write.x(0), write.x(0))))
@@ -214,7 +214,7 @@ def test_what_has_no_derivative_is_refused_by_name(refused):
     assert "8 bits" in message(
         write("sum", write("astype", write("astype", write.x(0), dtype="float8_e5m2"), dtype="float32"))
     )
-    inner = write.text(write("add", write.x(0), write.x(0)))
+    inner = write.graph(write("add", write.x(0), write.x(0)))
     loop = write("graph", write.x(0), write.x(1), graph=inner, carried=(0,))
     times = ArrayType((), np.dtype("i8"))
     assert "such as a while_loop; give fori_loop" in message(write("sum", loop), operands=(x, times))

@@ -20,25 +20,25 @@ MESHES = [
 
 
 def doubled():
-    """The text of x·2 + 1."""
+    """The graph of x·2 + 1."""
     write = GraphWriter()
-    return write.text(write("add", write("add", write.x(0), write.x(0)), write.x(1)))
+    return write.graph(write("add", write("add", write.x(0), write.x(0)), write.x(1)))
 
 
-def text(kernel, *operands, results=1, **parameters):
-    """The text of a graph of one node."""
+def node_graph(kernel, *operands, results=1, **parameters):
+    """A graph of one node."""
     write = GraphWriter()
     node = write(kernel, *map(write.x, operands), **parameters)
-    return write.text(*(node._replace(number=i) for i in range(results)))
+    return write.graph(*(node._replace(number=i) for i in range(results)))
 
 
 @pytest.mark.parametrize("how", MESHES)
 def test_loops_of_a_number_of_iterations(run, how):
     u, one = RANDOM.integers(-9, 9, size=(13, 9)), np.int64(1)
     expected = u * 8 + 7
-    static = text("graph", 0, 1, graph=doubled(), carried=(0,), count=3)
+    static = node_graph("graph", 0, 1, graph=doubled(), carried=(0,), count=3)
     assert np.array_equal(run(GRAPH, u, one, graph=static, padding=9, **how), expected)
-    dynamic = text("graph", 0, 1, 2, graph=doubled(), carried=(0,))
+    dynamic = node_graph("graph", 0, 1, 2, graph=doubled(), carried=(0,))
     for times in (3, 0):
         result = run(GRAPH, u, one, np.int64(times), graph=dynamic, **how)
         assert np.array_equal(result, expected if times else u)
@@ -47,8 +47,8 @@ def test_loops_of_a_number_of_iterations(run, how):
 
 
 def test_loops_of_loops_are_loops_of_the_program(run):
-    inner = text("graph", 0, 1, graph=doubled(), carried=(0,), count=2)
-    outer = text("graph", 0, 1, graph=inner, carried=(0,), count=3)
+    inner = node_graph("graph", 0, 1, graph=doubled(), carried=(0,), count=2)
+    outer = node_graph("graph", 0, 1, graph=inner, carried=(0,), count=3)
     u, one = ArrayType((13, 9), np.dtype("i8")), ArrayType((), np.dtype("i8"))
     program = run.program(GRAPH, u, one, graph=outer, mesh={"x": 8}, in_specs=[("x", None)])
     assert program.compiled.as_text().count(" while(") == 2
@@ -59,9 +59,9 @@ def test_loops_of_loops_are_loops_of_the_program(run):
 def test_loops_with_a_condition(run, how):
     write = GraphWriter()
     total = write("add", write.x(0), write.x(0))
-    body = write.text(total, write("less", write("max", total), write.x(1)))
+    body = write.graph(total, write("less", write("max", total), write.x(1)))
     u, limit = np.ones((5, 3), np.float32), np.float32(100)
-    graph = text("graph", 0, 1, 2, 3, results=2, graph=body, carried=(0, 2), condition=1)
+    graph = node_graph("graph", 0, 1, 2, 3, results=2, graph=body, carried=(0, 2), condition=1)
     # Result 1 becomes an operand that the graph does not read: whether there is a first iteration.
     for begins, expected in ((True, 128), (False, 1)):
         result, _ = run(GRAPH, u, limit, np.bool_(begins), np.int64(2**62), graph=graph, **how)
@@ -75,9 +75,11 @@ def test_loops_with_a_condition(run, how):
 def test_scans_take_rows_and_stack_results(run, how, reverse):
     write = GraphWriter()
     total = write("add", write.x(0), write.x(1))
-    body = write.text(total, write("multiply", total, write.x(2)), write("max", write.x(1), axis=0))
+    body = write.graph(total, write("multiply", total, write.x(2)), write("max", write.x(1), axis=0))
     xs, first, factor = RANDOM.normal(size=(7, 5)), RANDOM.normal(size=5), np.float64(3)
-    graph = text("scan", 0, 1, 2, results=3, graph=body, carried=(0, -1, -1), scanned=(1,), length=7, reverse=reverse)
+    graph = node_graph(
+        "scan", 0, 1, 2, results=3, graph=body, carried=(0, -1, -1), scanned=(1,), length=7, reverse=reverse
+    )
     specs = [None, *how.get("in_specs", [])]
     last, stacked, largest = run(
         GRAPH, first, xs, factor, graph=graph, padding=float("nan"), mesh=how["mesh"], in_specs=specs
@@ -93,8 +95,8 @@ def test_scans_take_rows_and_stack_results(run, how, reverse):
 @pytest.mark.parametrize("how", MESHES)
 def test_branches(run, how):
     write = GraphWriter()
-    other = write.text(write("negative", write.x(0)))
-    graph = text("cond", 0, 1, 2, then=doubled(), otherwise=other, then_inputs=(0, 1), otherwise_inputs=(0,))
+    other = write.graph(write("negative", write.x(0)))
+    graph = node_graph("cond", 0, 1, 2, then=doubled(), otherwise=other, then_inputs=(0, 1), otherwise_inputs=(0,))
     u, specs = RANDOM.normal(size=(13, 9)), [None, *how.get("in_specs", [])]
     for pred, expected in ((True, u + u + 1), (False, -u)):
         result = run(GRAPH, np.bool_(pred), u, np.float64(1), graph=graph, mesh=how["mesh"], in_specs=specs)
@@ -103,15 +105,15 @@ def test_branches(run, how):
 
 def test_only_the_branch_that_runs_refuses_values(run):
     write = GraphWriter()
-    power = write.text(write("power", write.x(0), write.x(1)))
+    power = write.graph(write("power", write.x(0), write.x(1)))
     write = GraphWriter()
-    graph = text(
+    graph = node_graph(
         "cond",
         0,
         1,
         2,
         then=power,
-        otherwise=write.text(write("negative", write.x(0))),
+        otherwise=write.graph(write("negative", write.x(0))),
         then_inputs=(0, 1),
         otherwise_inputs=(0,),
     )
@@ -127,29 +129,25 @@ def test_what_is_refused(refused):
     scan = {"graph": doubled(), "carried": (-1,), "length": 4}
     cond = {"then": doubled(), "then_inputs": (0, 1), "otherwise_inputs": (0, 1)}
     write = GraphWriter()
-    bools = write.text(write("less", write.x(0), write.x(1)))
+    bools = write.graph(write("less", write.x(0), write.x(1)))
     for operands, graph, message in [
-        ((large, one), text("graph", 0, 1, graph=doubled(), carried=(0,), count=1000), "outermost loop, which runs in"),
-        ((x, one), text("graph", 0, 1, graph=doubled(), carried=(0,), count=-1), "count=-1"),
-        ((x, one), text("graph", 0, 1, graph=doubled(), carried=(0,), condition=1), "condition=1"),
-        ((x, one), text("scan", 0, 1, **scan, scanned=(0, 1)), "scanned is .*4 rows"),
-        ((x, one), text("scan", 0, 1, **{**scan, "length": 5}, scanned=(0,)), "scanned is .*5 rows"),
-        ((flag, x, one), text("cond", 0, 1, 2, **cond, otherwise=bools), "then has the results float32"),
-        ((x, x, one), text("cond", 0, 1, 2, **cond, otherwise=doubled()), "pred is float32"),
-        ((flag, x, one), text("cond", 0, 1, 2, **cond | {"then_inputs": (0, 5)}, otherwise=doubled()), "has 2 inputs"),
-        ((x,), text("graph", 0, graph="{"), "not JSON"),
+        (
+            (large, one),
+            node_graph("graph", 0, 1, graph=doubled(), carried=(0,), count=1000),
+            "outermost loop, which runs in",
+        ),
+        ((x, one), node_graph("graph", 0, 1, graph=doubled(), carried=(0,), count=-1), "count=-1"),
+        ((x, one), node_graph("graph", 0, 1, graph=doubled(), carried=(0,), condition=1), "condition=1"),
+        ((x, one), node_graph("scan", 0, 1, **scan, scanned=(0, 1)), "scanned is .*4 rows"),
+        ((x, one), node_graph("scan", 0, 1, **{**scan, "length": 5}, scanned=(0,)), "scanned is .*5 rows"),
+        ((flag, x, one), node_graph("cond", 0, 1, 2, **cond, otherwise=bools), "then has the results float32"),
+        ((x, x, one), node_graph("cond", 0, 1, 2, **cond, otherwise=doubled()), "pred is float32"),
+        (
+            (flag, x, one),
+            node_graph("cond", 0, 1, 2, **cond | {"then_inputs": (0, 5)}, otherwise=doubled()),
+            "has 2 inputs",
+        ),
+        ((x,), node_graph("graph", 0, graph="{"), "graph is a program"),
     ]:
         error = refused(GRAPH, *operands, graph=graph)
         assert re.search(message, error.message), error.message
-
-
-def test_nodes_of_bodies_count(refused):
-    write, value = GraphWriter(), GraphWriter.x(0)
-    for _ in range(200):
-        value = write("negative", value)
-    body = write.text(value)
-    write = GraphWriter()
-    first = write("graph", write.x(0), graph=body, carried=(0,), count=2)
-    graph = write.text(write("graph", first, graph=body, carried=(0,), count=3))
-    error = refused(GRAPH, ArrayType((4,), np.dtype("f4")), graph=graph)
-    assert "has 402 nodes, those of loops and branches included" in error.message

@@ -9,7 +9,6 @@ from kernels.graphs import GraphWriter, heat_step
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.functions.argument_checks import check_parameters
-from shardcall_core.graphs.graph import to_text
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.graphs.loop import MAX_ITERATIONS
 from shardcall_server.kernels.library import kernels
@@ -43,7 +42,7 @@ def test_steps_of_the_heat_equation_are_numpys_bit_for_bit(run, same, how, shape
             GRAPH,
             *inputs,
             np.int64(times),
-            graph=to_text(graph),
+            graph=graph,
             carried=(first,),
             padding=float("nan"),
             mesh=how["mesh"],
@@ -61,7 +60,7 @@ def test_the_iterations_are_a_loop_of_the_program(run):
     graph, used = write.call([heat_step(write)])
     inputs = [u if i == 0 else scalar for i in used]
     program = run.program(
-        GRAPH, *inputs, times, graph=to_text(graph), carried=(used.index(0),), mesh={"x": 8}, in_specs=[("x", None)]
+        GRAPH, *inputs, times, graph=graph, carried=(used.index(0),), mesh={"x": 8}, in_specs=[("x", None)]
     )
     text = program.compiled.as_text()
     assert "while" in text
@@ -76,8 +75,8 @@ def test_results_may_become_other_inputs_and_none(run, name):
     x, y = (RANDOM.integers(0, 3, size=(13, 9)).astype(dtype) for _ in range(2))
     write = GraphWriter()
     total = write("add", write.x(0), write.x(1))
-    text = write.text(write.x(1), total, write("max", write("real", total), axis=0))
-    how = {"graph": text, "carried": (1, 0, -1), "mesh": {"a": 4, "b": 2}, "in_specs": [("b",), ("a", "b")]}
+    graph = write.graph(write.x(1), total, write("max", write("real", total), axis=0))
+    how = {"graph": graph, "carried": (1, 0, -1), "mesh": {"a": 4, "b": 2}, "in_specs": [("b",), ("a", "b")]}
     results = run(GRAPH, y, x, np.int64(5), **how)
     for _ in range(5):
         x, y = y, x + y
@@ -88,9 +87,9 @@ def test_results_may_become_other_inputs_and_none(run, name):
 
 def test_carried_results_have_the_specs_of_their_inputs(run):
     write = GraphWriter()
-    text = write.text(write("flip", write("transpose", write.x(0)), axis=0), write("sum", write.x(0), axis=1))
+    graph = write.graph(write("flip", write("transpose", write.x(0)), axis=0), write("sum", write.x(0), axis=1))
     x, times = ArrayType((8, 8), np.dtype("f4")), ArrayType((), np.dtype("i8"))
-    how = {"mesh": {"a": 4, "b": 2}, "graph": text, "carried": (0, -1), "in_specs": [("a", "b")]}
+    how = {"mesh": {"a": 4, "b": 2}, "graph": graph, "carried": (0, -1), "in_specs": [("a", "b")]}
     problem = run.resolve(GRAPH, x, times, **how).problem
     assert problem.out_specs == ((("a",), ("b",)), (("a",),))
     array = RANDOM.normal(size=(8, 8)).astype("f4")
@@ -101,8 +100,8 @@ def test_carried_results_have_the_specs_of_their_inputs(run):
 
 def test_refused_values_of_any_iteration_refuse_the_call(run):
     write = GraphWriter()
-    text = write.text(write("power", write.x(1), write.x(0)), write("subtract", write.x(0), write.x(2)))
-    call = {"graph": text, "carried": (-1, 1)}
+    graph = write.graph(write("power", write.x(1), write.x(0)), write("subtract", write.x(0), write.x(2)))
+    call = {"graph": graph, "carried": (-1, 1)}
     base, exponents, one = np.array([2, 3]), np.array([2, 1]), np.int64(1)
     assert run(GRAPH, base, exponents, one, np.int64(2), **call)[0].tolist() == [2, 1]
     with pytest.raises(CallError, match="power: y holds a negative integer"):
@@ -112,9 +111,9 @@ def test_refused_values_of_any_iteration_refuse_the_call(run):
 @pytest.mark.parametrize("times", [-1, MAX_ITERATIONS + 1, 2**62])
 def test_a_launch_has_a_bounded_number_of_iterations(run, times):
     write = GraphWriter()
-    text = write.text(write("negative", write.x(0)))
+    graph = write.graph(write("negative", write.x(0)))
     operands = np.ones(5), np.int64(times)
-    launch = run.kernel_case(GRAPH, *operands, graph=text, carried=(0,))  # a server would run it in slices
+    launch = run.kernel_case(GRAPH, *operands, graph=graph, carried=(0,))  # a server would run it in slices
     with pytest.raises(
         CallError, match="times, the number of iterations of a loop in a program, is not from 0 to 1,024"
     ) as raised:
@@ -124,7 +123,7 @@ def test_a_launch_has_a_bounded_number_of_iterations(run, times):
 
 def test_loops_that_are_refused(refused):
     write = GraphWriter()
-    text = write.text(write("add", write.x(0), write.x(1)), write("less", write.x(0), write.x(1)))
+    graph = write.graph(write("add", write.x(0), write.x(1)), write("less", write.x(0), write.x(1)))
     x, times = ArrayType((4,), np.dtype("f4")), ArrayType((), np.dtype("i8"))
     for carried, message in [
         ((0,), "carried has 1 items and the graph 2 results"),
@@ -133,11 +132,11 @@ def test_loops_that_are_refused(refused):
         ((-2, -1), "has 2 inputs"),
         ((-1, 0), "makes result 1, bool.* input 0, which is float32"),
     ]:
-        assert _matches(refused(GRAPH, x, x, times, graph=text, carried=carried), message)
-    assert _matches(refused(GRAPH, x, x, graph=text, carried=(0, -1)), "times is float32")
-    assert _matches(refused(GRAPH, x, times, graph=text, carried=(0, -1)), "2 inputs and 1 operands came.*and times")
-    assert _matches(refused(GRAPH, graph=text, carried=(0, -1)), "2 inputs and 0 operands")
-    assert _matches(refused(GRAPH, x, x, times, graph=text, carried="x"), "sequence of integers")
+        assert _matches(refused(GRAPH, x, x, times, graph=graph, carried=carried), message)
+    assert _matches(refused(GRAPH, x, x, graph=graph, carried=(0, -1)), "times is float32")
+    assert _matches(refused(GRAPH, x, times, graph=graph, carried=(0, -1)), "2 inputs and 1 operands came.*and times")
+    assert _matches(refused(GRAPH, graph=graph, carried=(0, -1)), "2 inputs and 0 operands")
+    assert _matches(refused(GRAPH, x, x, times, graph=graph, carried="x"), "sequence of integers")
 
 
 @pytest.mark.parametrize(
@@ -151,14 +150,14 @@ def test_loops_that_are_refused(refused):
 )
 def test_loops_in_programs_are_limited_by_their_work(kernel, shapes, limit):
     write = GraphWriter()
-    body = write.text(write(kernel, *map(write.x, range(len(shapes)))))
+    body = write.graph(write(kernel, *map(write.x, range(len(shapes)))))
     operands = [ArrayType(shape, np.dtype("f8")) for shape in shapes]
 
     def work(count):
         write = GraphWriter()
         inputs = [write.x(i) for i in range(len(shapes))]
-        text = write.text(write("graph", *inputs, graph=body, carried=(-1,), count=count))
-        signature = GRAPH.validate(tuple(operands), check_parameters(GRAPH, {"graph": text}))
+        graph = write.graph(write("graph", *inputs, graph=body, carried=(-1,), count=count))
+        signature = GRAPH.validate(tuple(operands), check_parameters(GRAPH, {"graph": graph}))
         return GRAPH.work_bytes(tuple(operands), signature)
 
     once, many = work(1), work(2)

@@ -43,7 +43,7 @@ def varied(x, name, index):
 
 
 def batched(name, number, strategy, spec):
-    """A call of a kernel for three indices: the text, the operands, and the operands of every index."""
+    """A call of a kernel for three indices: the graph, the operands, and the operands of every index."""
     operands, parameters = CASES[name][number]
     arrays = [None if x is None else np.asarray(x) for x in operands]
     present = [x for x in arrays if x is not None]
@@ -57,16 +57,16 @@ def batched(name, number, strategy, spec):
     operand_types += [None] * (len(KERNELS[name].operand_infos(len(operand_types))) - len(operand_types))
     defaults = {p.name: parameters.get(p.name, p.default) for p in KERNELS[name].parameters}
     results = KERNELS[name].validate(operand_types, defaults).results
-    inner = write.text(*(Value(first.node, i) for i in range(len(results))))
+    inner = write.graph(*(Value(first.node, i) for i in range(len(results))))
     in_axes = tuple(min(i, x.ndim) for i, x in enumerate(present))
     out_axes = tuple(result.ndim - i % 2 if result.ndim else 0 for i, result in enumerate(results))
     write = GraphWriter()
     write("vmap", *map(write.x, range(len(present))), graph=inner, in_axes=in_axes, out_axes=out_axes, size=SIZE)
-    text = write.text(*(Value(0, i) for i in range(len(results))))
+    graph = write.graph(*(Value(0, i) for i in range(len(results))))
     rows_of_operands = [[None if x is None else varied(x, name, k) for x in arrays] for k in range(SIZE)]
     rows = [[x for x in row if x is not None] for row in rows_of_operands]
     stacked = [np.stack(xs, axis) for xs, axis in zip(zip(*rows, strict=True), in_axes, strict=True)]
-    return text, stacked, rows_of_operands, out_axes, parameters
+    return graph, stacked, rows_of_operands, out_axes, parameters
 
 
 @pytest.mark.parametrize(("name", "number", "mesh", "strategy"), list(cases()))
@@ -75,9 +75,9 @@ def test_results_are_those_of_every_index(run, name, number, mesh, strategy):
     largest = max((np.ndim(x) for x in CASES[name][number][0] if x is not None), default=0)
     spec = (*entries, *[None] * (largest - len(entries))) if len(entries) <= largest and entries else ()
     named = "" if len(KERNELS[name].strategies) == 1 or strategy == "auto" else strategy
-    text, operands, rows_of_operands, out_axes, parameters = batched(name, number, named, spec)
+    graph, operands, rows_of_operands, out_axes, parameters = batched(name, number, named, spec)
     try:
-        results = run(GRAPH, *operands, graph=text, mesh=axes, padding=float("nan"))
+        results = run(GRAPH, *operands, graph=graph, mesh=axes, padding=float("nan"))
     except CallError as error:
         if error.reason != Reason.STRATEGY_UNSUPPORTED and "axis_name" not in error.message:
             raise
@@ -94,14 +94,14 @@ def _as_tuple(results):
 
 def test_what_is_refused(refused):
     write = GraphWriter()
-    body = write.text(write("add", write.x(0), write.x(1)))
+    body = write.graph(write("add", write.x(0), write.x(1)))
     x, y = ArrayType((4, 3), np.dtype("f4")), ArrayType((3,), np.dtype("f4"))
 
     def message(*operands, **parameters):
         how = {"graph": body, "in_axes": (0, -1), "out_axes": (0,), "size": 4, **parameters}
         outer = GraphWriter()
-        text = outer.text(outer("vmap", *map(outer.x, range(len(operands))), **how))
-        return refused(GRAPH, *operands, graph=text).message
+        graph = outer.graph(outer("vmap", *map(outer.x, range(len(operands))), **how))
+        return refused(GRAPH, *operands, graph=graph).message
 
     assert "has 2 inputs and 1 operands came" in message(x)
     assert "in_axes is (2, -1)" in message(x, y, in_axes=(2, -1))
@@ -111,13 +111,13 @@ def test_what_is_refused(refused):
     assert "out_axes is (2,)" in message(x, y, out_axes=(2,))
     assert "out_axes is ()" in message(x, y, out_axes=())
     inner = GraphWriter()
-    loop = inner.text(inner("graph", inner.x(0), inner.x(1), graph=body, carried=(0,), count=1000))
+    loop = inner.graph(inner("graph", inner.x(0), inner.x(1), graph=body, carried=(0,), count=1000))
     many = ArrayType((1 << 14, 1 << 10), np.dtype("f4"))
     error = message(many, ArrayType((), np.dtype("f4")), graph=loop, size=1 << 14)
     assert "node 0, vmap: the loop would take" in error
     inner = GraphWriter()
     first = inner("roll", inner.x(0), shift=1, axis=0)
     inner.nodes[-1] = inner.nodes[-1]._replace(strategy="gspmd")
-    error = message(x, graph=inner.text(first), in_axes=(0,))
+    error = message(x, graph=inner.graph(first), in_axes=(0,))
     assert "node 0, vmap: " in error
     assert "strategy 'gspmd' of roll cannot be batched; leave the strategy out" in error

@@ -10,7 +10,6 @@ from kernels.graphs import GraphWriter
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.graphs.graph import to_text
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.intermediates import check_intermediates
 from shardcall_server.kernels.graphs.plan import MAX_VALUE_BYTES
@@ -42,7 +41,7 @@ def enlarged_call(name, axis, size):
 
 
 def in_a_graph(name, axis, size):
-    """Returns the inputs and the text of a graph: scalars are broadcast, and the results of the function are summed."""
+    """Returns the inputs and a graph: scalars are broadcast, and the results of the function are summed."""
     types, parameters = enlarged_call(name, axis, size)
     write = GraphWriter()
     scalars = [np.ones((), operand.dtype) for operand in types if operand is not None]
@@ -56,7 +55,7 @@ def in_a_graph(name, axis, size):
         for operand in types
     ]
     graph, inputs = write.call([write("sum", write(name, *operands, **parameters), axis=None)], scalars)
-    return inputs, to_text(graph)
+    return inputs, graph
 
 
 def refusal_of(run, *inputs, graph):
@@ -85,9 +84,9 @@ def test_every_type_of_a_lowered_program_is_counted():
 
 
 def test_a_square_inside_a_decomposition_is_refused(run):
-    inputs, text = in_a_graph("svdvals", 0, 2**40)
+    inputs, graph = in_a_graph("svdvals", 0, 2**40)
     with pytest.raises(CallError, match="computes an array of f64"):
-        run.program(KERNELS["graph"], *inputs, graph=text, mesh={"x": 8})
+        run.program(KERNELS["graph"], *inputs, graph=graph, mesh={"x": 8})
 
 
 @pytest.mark.long
@@ -98,6 +97,6 @@ def test_large_operands_are_refused_or_compiled(run, name, axis):
     with pytest.raises(CallError) as refused:
         run.program(KERNELS[name], *types, **parameters, mesh={"x": 8})
     assert refused.value.reason in REFUSED
-    inputs, text = in_a_graph(name, axis, 2**40)
-    refusal = refusal_of(run, *inputs, graph=text)
+    inputs, graph = in_a_graph(name, axis, 2**40)
+    refusal = refusal_of(run, *inputs, graph=graph)
     assert refusal in (None, *REFUSED) or "integer value too large" in refusal  # such as that of qr

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels.random_graphs import KERNELS, RandomGraph, assert_near
 
-from shardcall_core.graphs.graph import Value, to_text
+from shardcall_core.graphs.graph import Value
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's of means of nothing
 
@@ -22,7 +22,7 @@ def check(run, seed):
     results = [value for value in drawn.arrays if value.node >= 0][:_MAX_RESULTS]
     graph, used = drawn.write.call(results)
     specs = [drawn.in_specs[i] for i in used]
-    how = {"mesh": drawn.mesh, "in_specs": specs, "graph": to_text(graph), "padding": 77}
+    how = {"mesh": drawn.mesh, "in_specs": specs, "graph": graph, "padding": 77}
     returned = run(GRAPH, *(drawn.inputs[i] for i in used), **how)
     values = dict(zip(results, returned if isinstance(returned, tuple) else (returned,), strict=True))
     values |= {drawn.write.x(i): array for i, array in enumerate(drawn.inputs)}
@@ -60,7 +60,7 @@ def test_gradients_are_those_of_finite_differences(run, seed):
         pytest.skip("the last value does not depend on an input")
     specs = [drawn.in_specs[i] if i < len(drawn.in_specs) else None for i in used]
     inputs = [drawn.inputs[i] for i in used]
-    how = {"mesh": drawn.mesh, "in_specs": specs, "graph": to_text(graph), "padding": float("nan")}
+    how = {"mesh": drawn.mesh, "in_specs": specs, "graph": graph, "padding": float("nan")}
     value, *slopes = run(GRAPH, *inputs, transform="value_and_grad", wrt=wrt, **how)
     assert np.isclose(value, loss(drawn, last, weights, drawn.inputs), rtol=1e-9, atol=1e-9, equal_nan=True)
     if np.isnan(value):

@@ -235,10 +235,10 @@ def test_imports_have_one_direction(lower: str, upper: tuple[str, ...]) -> None:
 FOLDERS = {
     "shardcall_core": {
         "wire": set(),
-        "functions": {"layouts"},
+        "functions": {"graphs", "layouts"},
         "graphs": set(),
         "markup": set(),
-        "types": {"functions", "markup"},
+        "types": {"functions", "graphs", "markup"},
         "access": {"wire", "types"},
         "layouts": set(),
         "placements": {"types"},

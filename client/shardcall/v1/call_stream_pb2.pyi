@@ -132,8 +132,9 @@ class PrepareCall(_message.Message):
     The client chooses the slot: a number below `Limits.max_prepared_calls`. It
     MAY assign a slot again; calls sent before keep the previous assignment. A slot
     is valid as long as the stream, also across epochs of the mesh. There is no
-    answer: an invalid call, or a message of more than 64 KiB, is refused when a
-    call names the slot.
+    answer: an invalid call, or a message of more than 64 KiB and 1 MiB for a
+    program, is refused when a call names the slot. The client's budget counts the
+    messages of its slots 14 times.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

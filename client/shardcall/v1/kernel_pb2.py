@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
 from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
+from shardcall.v1 import program_pb2 as shardcall_dot_v1_dot_program__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shardcall/v1/kernel.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x17shardcall/v1/mesh.proto\"\x1d\n\x0bIntegerList\x12\x0e\n\x06values\x18\x01 \x03(\x12\"\xa1\x01\n\x0eParameterValue\x12\x14\n\nbool_value\x18\x01 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x02 \x01(\x12H\x00\x12\x15\n\x0b\x66loat_value\x18\x03 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x04 \x01(\tH\x00\x12-\n\x08int_list\x18\x05 \x01(\x0b\x32\x19.shardcall.v1.IntegerListH\x00\x42\x06\n\x04kind\"\xe3\x02\n\nKernelCall\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12<\n\nparameters\x18\x02 \x03(\x0b\x32(.shardcall.v1.KernelCall.ParametersEntry\x12 \n\x04mesh\x18\x03 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x35\n\x08in_specs\x18\x04 \x03(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x36\n\tout_specs\x18\x05 \x03(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08strategy\x18\x06 \x01(\t\x12\x13\n\x0buncommitted\x18\x07 \x03(\r\x1aO\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.shardcall.v1.ParameterValue:\x02\x38\x01\"]\n\x12OperandDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\x12\x10\n\x08optional\x18\x03 \x01(\x08\x12\x10\n\x08repeated\x18\x04 \x01(\x08\"\x82\x01\n\x14ParameterDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\x12\x33\n\rdefault_value\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.ParameterValue\x12\x10\n\x08required\x18\x04 \x01(\x08\":\n\x13StrategyDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\"\x9e\x02\n\x11KernelDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x32\n\x08operands\x18\x04 \x03(\x0b\x32 .shardcall.v1.OperandDescription\x12\x36\n\nparameters\x18\x05 \x03(\x0b\x32\".shardcall.v1.ParameterDescription\x12\x35\n\nstrategies\x18\x06 \x03(\x0b\x32!.shardcall.v1.StrategyDescription\x12\x36\n\x0freproducibility\x18\x07 \x01(\x0e\x32\x1d.shardcall.v1.Reproducibility\"\x8d\x01\n\x0e\x41rrayPlacement\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12)\n\x04spec\x18\x02 \x01(\x0b\x32\x1b.shardcall.v1.PartitionSpec\x12\x14\n\x0cpadded_shape\x18\x03 \x03(\x03\x12\x13\n\x0b\x62lock_shape\x18\x04 \x03(\x03\"C\n\nCollective\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x18\n\x10\x62ytes_per_device\x18\x03 \x01(\x03\"P\n\x0c\x44\x65viceMemory\x12\x16\n\x0e\x61rgument_bytes\x18\x01 \x01(\x03\x12\x14\n\x0coutput_bytes\x18\x02 \x01(\x03\x12\x12\n\ntemp_bytes\x18\x03 \x01(\x03\"\'\n\x07KeyPart\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"F\n\x0eStrategyTiming\x12\x10\n\x08strategy\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x11\n\trun_count\x18\x03 \x01(\x03\"\x96\x01\n\x08Transfer\x12\x0f\n\x07operand\x18\x01 \x01(\r\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12)\n\x04spec\x18\x03 \x01(\x0b\x32\x1b.shardcall.v1.PartitionSpec\x12\x16\n\x0ereceived_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cthrough_host\x18\x05 \x01(\x08\"\x8f\x04\n\x04Plan\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12.\n\x08operands\x18\x03 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12-\n\x07results\x18\x04 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x10\n\x08strategy\x18\x05 \x01(\t\x12\x17\n\x0fstrategy_reason\x18\x06 \x01(\t\x12-\n\x0b\x63ollectives\x18\x07 \x03(\x0b\x32\x18.shardcall.v1.Collective\x12\x18\n\x10\x66lops_per_device\x18\x08 \x01(\x01\x12*\n\x06memory\x18\t \x01(\x0b\x32\x1a.shardcall.v1.DeviceMemory\x12\x12\n\nkey_digest\x18\n \x01(\t\x12\"\n\x03key\x18\x0b \x03(\x0b\x32\x15.shardcall.v1.KeyPart\x12\x36\n\x10strategy_timings\x18\x0c \x03(\x0b\x32\x1c.shardcall.v1.StrategyTiming\x12)\n\ttransfers\x18\r \x03(\x0b\x32\x16.shardcall.v1.Transfer\x12\x14\n\x0creproducible\x18\x0e \x01(\x08\x12%\n\x05steps\x18\x0f \x03(\x0b\x32\x16.shardcall.v1.PlanStep\"\x93\x02\n\x08PlanStep\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12\x10\n\x08strategy\x18\x02 \x01(\t\x12.\n\x08operands\x18\x03 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12)\n\x07sources\x18\x04 \x03(\x0b\x32\x18.shardcall.v1.PlanSource\x12-\n\x07results\x18\x05 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x18\n\x10\x62ytes_per_device\x18\x06 \x01(\x04\x12\x18\n\x10\x66lops_per_device\x18\x07 \x01(\x01\x12\'\n\x06\x62odies\x18\x08 \x03(\x0b\x32\x17.shardcall.v1.PlanSteps\"2\n\tPlanSteps\x12%\n\x05steps\x18\x01 \x03(\x0b\x32\x16.shardcall.v1.PlanStep\"7\n\nPlanSource\x12\x11\n\x04step\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05index\x18\x02 \x01(\rB\x07\n\x05_step\"b\n\x0b\x43\x61\x63heAnswer\x12+\n\x07outcome\x18\x01 \x01(\x0e\x32\x1a.shardcall.v1.CacheOutcome\x12\x13\n\x0b\x65xplanation\x18\x02 \x01(\t\x12\x11\n\tfrom_disk\x18\x03 \x01(\x08*\xac\x01\n\x0fReproducibility\x12\x1f\n\x1bREPRODUCIBILITY_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPRODUCIBILITY_ALWAYS\x10\x01\x12\x1c\n\x18REPRODUCIBILITY_INTEGERS\x10\x02\x12\x1c\n\x18REPRODUCIBILITY_PER_CALL\x10\x03\x12 \n\x1cREPRODUCIBILITY_NOT_PROMISED\x10\x04*\\\n\x0c\x43\x61\x63heOutcome\x12\x1d\n\x19\x43\x41\x43HE_OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41\x43HE_OUTCOME_HIT\x10\x01\x12\x16\n\x12\x43\x41\x43HE_OUTCOME_MISS\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shardcall/v1/kernel.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x17shardcall/v1/mesh.proto\x1a\x1ashardcall/v1/program.proto\"\xcb\x01\n\x0eParameterValue\x12\x14\n\nbool_value\x18\x01 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x02 \x01(\x12H\x00\x12\x15\n\x0b\x66loat_value\x18\x03 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x04 \x01(\tH\x00\x12-\n\x08int_list\x18\x05 \x01(\x0b\x32\x19.shardcall.v1.IntegerListH\x00\x12(\n\x07program\x18\x06 \x01(\x0b\x32\x15.shardcall.v1.ProgramH\x00\x42\x06\n\x04kind\"\xe3\x02\n\nKernelCall\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12<\n\nparameters\x18\x02 \x03(\x0b\x32(.shardcall.v1.KernelCall.ParametersEntry\x12 \n\x04mesh\x18\x03 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x35\n\x08in_specs\x18\x04 \x03(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x36\n\tout_specs\x18\x05 \x03(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08strategy\x18\x06 \x01(\t\x12\x13\n\x0buncommitted\x18\x07 \x03(\r\x1aO\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.shardcall.v1.ParameterValue:\x02\x38\x01\"]\n\x12OperandDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\x12\x10\n\x08optional\x18\x03 \x01(\x08\x12\x10\n\x08repeated\x18\x04 \x01(\x08\"\x82\x01\n\x14ParameterDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\x12\x33\n\rdefault_value\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.ParameterValue\x12\x10\n\x08required\x18\x04 \x01(\x08\":\n\x13StrategyDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\"\x9e\x02\n\x11KernelDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x32\n\x08operands\x18\x04 \x03(\x0b\x32 .shardcall.v1.OperandDescription\x12\x36\n\nparameters\x18\x05 \x03(\x0b\x32\".shardcall.v1.ParameterDescription\x12\x35\n\nstrategies\x18\x06 \x03(\x0b\x32!.shardcall.v1.StrategyDescription\x12\x36\n\x0freproducibility\x18\x07 \x01(\x0e\x32\x1d.shardcall.v1.Reproducibility\"\x8d\x01\n\x0e\x41rrayPlacement\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12)\n\x04spec\x18\x02 \x01(\x0b\x32\x1b.shardcall.v1.PartitionSpec\x12\x14\n\x0cpadded_shape\x18\x03 \x03(\x03\x12\x13\n\x0b\x62lock_shape\x18\x04 \x03(\x03\"C\n\nCollective\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x18\n\x10\x62ytes_per_device\x18\x03 \x01(\x03\"P\n\x0c\x44\x65viceMemory\x12\x16\n\x0e\x61rgument_bytes\x18\x01 \x01(\x03\x12\x14\n\x0coutput_bytes\x18\x02 \x01(\x03\x12\x12\n\ntemp_bytes\x18\x03 \x01(\x03\"\'\n\x07KeyPart\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"F\n\x0eStrategyTiming\x12\x10\n\x08strategy\x18\x01 \x01(\t\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x11\n\trun_count\x18\x03 \x01(\x03\"\x96\x01\n\x08Transfer\x12\x0f\n\x07operand\x18\x01 \x01(\r\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12)\n\x04spec\x18\x03 \x01(\x0b\x32\x1b.shardcall.v1.PartitionSpec\x12\x16\n\x0ereceived_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cthrough_host\x18\x05 \x01(\x08\"\x8f\x04\n\x04Plan\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12.\n\x08operands\x18\x03 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12-\n\x07results\x18\x04 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x10\n\x08strategy\x18\x05 \x01(\t\x12\x17\n\x0fstrategy_reason\x18\x06 \x01(\t\x12-\n\x0b\x63ollectives\x18\x07 \x03(\x0b\x32\x18.shardcall.v1.Collective\x12\x18\n\x10\x66lops_per_device\x18\x08 \x01(\x01\x12*\n\x06memory\x18\t \x01(\x0b\x32\x1a.shardcall.v1.DeviceMemory\x12\x12\n\nkey_digest\x18\n \x01(\t\x12\"\n\x03key\x18\x0b \x03(\x0b\x32\x15.shardcall.v1.KeyPart\x12\x36\n\x10strategy_timings\x18\x0c \x03(\x0b\x32\x1c.shardcall.v1.StrategyTiming\x12)\n\ttransfers\x18\r \x03(\x0b\x32\x16.shardcall.v1.Transfer\x12\x14\n\x0creproducible\x18\x0e \x01(\x08\x12%\n\x05steps\x18\x0f \x03(\x0b\x32\x16.shardcall.v1.PlanStep\"\x93\x02\n\x08PlanStep\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12\x10\n\x08strategy\x18\x02 \x01(\t\x12.\n\x08operands\x18\x03 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12)\n\x07sources\x18\x04 \x03(\x0b\x32\x18.shardcall.v1.PlanSource\x12-\n\x07results\x18\x05 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x18\n\x10\x62ytes_per_device\x18\x06 \x01(\x04\x12\x18\n\x10\x66lops_per_device\x18\x07 \x01(\x01\x12\'\n\x06\x62odies\x18\x08 \x03(\x0b\x32\x17.shardcall.v1.PlanSteps\"2\n\tPlanSteps\x12%\n\x05steps\x18\x01 \x03(\x0b\x32\x16.shardcall.v1.PlanStep\"7\n\nPlanSource\x12\x11\n\x04step\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05index\x18\x02 \x01(\rB\x07\n\x05_step\"b\n\x0b\x43\x61\x63heAnswer\x12+\n\x07outcome\x18\x01 \x01(\x0e\x32\x1a.shardcall.v1.CacheOutcome\x12\x13\n\x0b\x65xplanation\x18\x02 \x01(\t\x12\x11\n\tfrom_disk\x18\x03 \x01(\x08*\xac\x01\n\x0fReproducibility\x12\x1f\n\x1bREPRODUCIBILITY_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPRODUCIBILITY_ALWAYS\x10\x01\x12\x1c\n\x18REPRODUCIBILITY_INTEGERS\x10\x02\x12\x1c\n\x18REPRODUCIBILITY_PER_CALL\x10\x03\x12 \n\x1cREPRODUCIBILITY_NOT_PROMISED\x10\x04*\\\n\x0c\x43\x61\x63heOutcome\x12\x1d\n\x19\x43\x41\x43HE_OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41\x43HE_OUTCOME_HIT\x10\x01\x12\x16\n\x12\x43\x41\x43HE_OUTCOME_MISS\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,46 +36,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_KERNELCALL_PARAMETERSENTRY']._loaded_options = None
   _globals['_KERNELCALL_PARAMETERSENTRY']._serialized_options = b'8\001'
-  _globals['_REPRODUCIBILITY']._serialized_start=2803
-  _globals['_REPRODUCIBILITY']._serialized_end=2975
-  _globals['_CACHEOUTCOME']._serialized_start=2977
-  _globals['_CACHEOUTCOME']._serialized_end=3069
-  _globals['_INTEGERLIST']._serialized_start=94
-  _globals['_INTEGERLIST']._serialized_end=123
-  _globals['_PARAMETERVALUE']._serialized_start=126
-  _globals['_PARAMETERVALUE']._serialized_end=287
-  _globals['_KERNELCALL']._serialized_start=290
-  _globals['_KERNELCALL']._serialized_end=645
-  _globals['_KERNELCALL_PARAMETERSENTRY']._serialized_start=566
-  _globals['_KERNELCALL_PARAMETERSENTRY']._serialized_end=645
-  _globals['_OPERANDDESCRIPTION']._serialized_start=647
-  _globals['_OPERANDDESCRIPTION']._serialized_end=740
-  _globals['_PARAMETERDESCRIPTION']._serialized_start=743
-  _globals['_PARAMETERDESCRIPTION']._serialized_end=873
-  _globals['_STRATEGYDESCRIPTION']._serialized_start=875
-  _globals['_STRATEGYDESCRIPTION']._serialized_end=933
-  _globals['_KERNELDESCRIPTION']._serialized_start=936
-  _globals['_KERNELDESCRIPTION']._serialized_end=1222
-  _globals['_ARRAYPLACEMENT']._serialized_start=1225
-  _globals['_ARRAYPLACEMENT']._serialized_end=1366
-  _globals['_COLLECTIVE']._serialized_start=1368
-  _globals['_COLLECTIVE']._serialized_end=1435
-  _globals['_DEVICEMEMORY']._serialized_start=1437
-  _globals['_DEVICEMEMORY']._serialized_end=1517
-  _globals['_KEYPART']._serialized_start=1519
-  _globals['_KEYPART']._serialized_end=1558
-  _globals['_STRATEGYTIMING']._serialized_start=1560
-  _globals['_STRATEGYTIMING']._serialized_end=1630
-  _globals['_TRANSFER']._serialized_start=1633
-  _globals['_TRANSFER']._serialized_end=1783
-  _globals['_PLAN']._serialized_start=1786
-  _globals['_PLAN']._serialized_end=2313
-  _globals['_PLANSTEP']._serialized_start=2316
-  _globals['_PLANSTEP']._serialized_end=2591
-  _globals['_PLANSTEPS']._serialized_start=2593
-  _globals['_PLANSTEPS']._serialized_end=2643
-  _globals['_PLANSOURCE']._serialized_start=2645
-  _globals['_PLANSOURCE']._serialized_end=2700
-  _globals['_CACHEANSWER']._serialized_start=2702
-  _globals['_CACHEANSWER']._serialized_end=2800
+  _globals['_REPRODUCIBILITY']._serialized_start=2842
+  _globals['_REPRODUCIBILITY']._serialized_end=3014
+  _globals['_CACHEOUTCOME']._serialized_start=3016
+  _globals['_CACHEOUTCOME']._serialized_end=3108
+  _globals['_PARAMETERVALUE']._serialized_start=123
+  _globals['_PARAMETERVALUE']._serialized_end=326
+  _globals['_KERNELCALL']._serialized_start=329
+  _globals['_KERNELCALL']._serialized_end=684
+  _globals['_KERNELCALL_PARAMETERSENTRY']._serialized_start=605
+  _globals['_KERNELCALL_PARAMETERSENTRY']._serialized_end=684
+  _globals['_OPERANDDESCRIPTION']._serialized_start=686
+  _globals['_OPERANDDESCRIPTION']._serialized_end=779
+  _globals['_PARAMETERDESCRIPTION']._serialized_start=782
+  _globals['_PARAMETERDESCRIPTION']._serialized_end=912
+  _globals['_STRATEGYDESCRIPTION']._serialized_start=914
+  _globals['_STRATEGYDESCRIPTION']._serialized_end=972
+  _globals['_KERNELDESCRIPTION']._serialized_start=975
+  _globals['_KERNELDESCRIPTION']._serialized_end=1261
+  _globals['_ARRAYPLACEMENT']._serialized_start=1264
+  _globals['_ARRAYPLACEMENT']._serialized_end=1405
+  _globals['_COLLECTIVE']._serialized_start=1407
+  _globals['_COLLECTIVE']._serialized_end=1474
+  _globals['_DEVICEMEMORY']._serialized_start=1476
+  _globals['_DEVICEMEMORY']._serialized_end=1556
+  _globals['_KEYPART']._serialized_start=1558
+  _globals['_KEYPART']._serialized_end=1597
+  _globals['_STRATEGYTIMING']._serialized_start=1599
+  _globals['_STRATEGYTIMING']._serialized_end=1669
+  _globals['_TRANSFER']._serialized_start=1672
+  _globals['_TRANSFER']._serialized_end=1822
+  _globals['_PLAN']._serialized_start=1825
+  _globals['_PLAN']._serialized_end=2352
+  _globals['_PLANSTEP']._serialized_start=2355
+  _globals['_PLANSTEP']._serialized_end=2630
+  _globals['_PLANSTEPS']._serialized_start=2632
+  _globals['_PLANSTEPS']._serialized_end=2682
+  _globals['_PLANSOURCE']._serialized_start=2684
+  _globals['_PLANSOURCE']._serialized_end=2739
+  _globals['_CACHEANSWER']._serialized_start=2741
+  _globals['_CACHEANSWER']._serialized_end=2839
 # @@protoc_insertion_point(module_scope)

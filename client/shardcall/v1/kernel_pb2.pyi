@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from shardcall.v1 import array_pb2 as _array_pb2
 from shardcall.v1 import mesh_pb2 as _mesh_pb2
+from shardcall.v1 import program_pb2 as _program_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -81,30 +82,6 @@ CACHE_OUTCOME_MISS: CacheOutcome.ValueType  # 2
 Global___CacheOutcome: _TypeAlias = CacheOutcome  # noqa: Y015
 
 @_typing.final
-class IntegerList(_message.Message):
-    """A list of integers."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    VALUES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The integers."""
-
-    def __init__(
-        self,
-        *,
-        values: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___IntegerList: _TypeAlias = IntegerList  # noqa: Y015
-
-@_typing.final
 class ParameterValue(_message.Message):
     """The value of a static parameter, which changes the compiled program. Values
     that do not change it are operands.
@@ -117,6 +94,7 @@ class ParameterValue(_message.Message):
     FLOAT_VALUE_FIELD_NUMBER: _builtins.int
     STRING_VALUE_FIELD_NUMBER: _builtins.int
     INT_LIST_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     bool_value: _builtins.bool
     """True or false."""
     int_value: _builtins.int
@@ -126,8 +104,12 @@ class ParameterValue(_message.Message):
     string_value: _builtins.str
     """A string."""
     @_builtins.property
-    def int_list(self) -> Global___IntegerList:
+    def int_list(self) -> _program_pb2.IntegerList:
         """Integers, such as axes."""
+
+    @_builtins.property
+    def program(self) -> _program_pb2.Program:
+        """A program, of the kernel "graph"."""
 
     def __init__(
         self,
@@ -136,13 +118,14 @@ class ParameterValue(_message.Message):
         int_value: _builtins.int = ...,
         float_value: _builtins.float = ...,
         string_value: _builtins.str = ...,
-        int_list: Global___IntegerList | None = ...,
+        int_list: _program_pb2.IntegerList | None = ...,
+        program: _program_pb2.Program | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bool_value", b"bool_value", "float_value", b"float_value", "int_list", b"int_list", "int_value", b"int_value", "kind", b"kind", "string_value", b"string_value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bool_value", b"bool_value", "float_value", b"float_value", "int_list", b"int_list", "int_value", b"int_value", "kind", b"kind", "program", b"program", "string_value", b"string_value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_value", b"bool_value", "float_value", b"float_value", "int_list", b"int_list", "int_value", b"int_value", "kind", b"kind", "string_value", b"string_value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_value", b"bool_value", "float_value", b"float_value", "int_list", b"int_list", "int_value", b"int_value", "kind", b"kind", "program", b"program", "string_value", b"string_value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["bool_value", "int_value", "float_value", "string_value", "int_list"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["bool_value", "int_value", "float_value", "string_value", "int_list", "program"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 

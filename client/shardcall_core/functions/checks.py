@@ -10,6 +10,7 @@ import numpy as np
 
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.functions.element_types import NAMED, DType
+from shardcall_core.graphs.graph import Graph
 from shardcall_core.layouts.layout import MAX_RANK, ArrayType
 
 
@@ -82,6 +83,14 @@ def text(parameters: Mapping[str, Any], name: str) -> str:
     value = parameters[name]
     if not isinstance(value, str):
         raise _wrong_type(name, value, "a string")
+    return value
+
+
+def program(parameters: Mapping[str, Any], name: str) -> Graph:
+    """Returns a parameter that must be a program."""
+    value = parameters[name]
+    if not isinstance(value, Graph):
+        raise _wrong_type(name, value, "a program")
     return value
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from shardcall_core.call_error import Reason
+from shardcall_core.graphs.graph import Graph
 from shardcall_core.layouts.layout import ArrayType
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ else:
 REQUIRED = object()
 """The default of a parameter that a call must set."""
 
-ParameterValue = bool | int | float | str | tuple[int, ...] | None
+ParameterValue = bool | int | float | str | tuple[int, ...] | Graph | None
 """The value of a static parameter: one that changes the compiled program."""
 
 ParameterValues = Mapping[str, ParameterValue]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardcall_core.graphs.graph import Graph, Node, Value
+from shardcall_core.graphs.graph import Graph, Node, NodeSpec, Value
 
 
 def canonical(graph: Graph) -> tuple[Graph, list[int]]:
@@ -65,9 +65,20 @@ class CanonicalForm:
     def _add(self, index: int) -> None:
         """Numbers a node whose operands are numbered."""
         node = self._graph.nodes[index]
-        new = node._replace(operands=tuple(None if value is None else self._renamed(value) for value in node.operands))
+        new = node._replace(
+            operands=tuple(None if value is None else self._renamed(value) for value in node.operands),
+            in_specs=_trimmed(node.in_specs),
+            out_specs=_trimmed(node.out_specs),
+        )
         key = repr(new)  # 1, True and 1.0 are equal
         if key not in self._equal:
             self._equal[key] = len(self.nodes)
             self.nodes.append(new)
         self.indices[index] = self._equal[key]
+
+
+def _trimmed(specs: tuple[NodeSpec | None, ...]) -> tuple[NodeSpec | None, ...]:
+    """Returns specs without those at the end that are unset."""
+    while specs and specs[-1] is None:
+        specs = specs[:-1]
+    return specs

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import Graph, Node, NodeParameter, Value, to_text
+from shardcall_core.graphs.graph import Graph, Node, NodeParameter, Value, is_dynamic
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,17 @@ class Stage:
     nodes: tuple[int, ...] = ()
 
     @property
-    def graph(self) -> str:
-        """The text of its graph."""
-        return str(self.parameters["graph"])
+    def graph(self) -> Graph:
+        """Its graph."""
+        graph = self.parameters["graph"]
+        assert isinstance(graph, Graph)
+        return graph
 
 
 def is_stage(node: Node) -> bool:
     """Returns True for a loop whose number of iterations is an operand, which runs in slices."""
     parameters = dict(node.parameters)
-    return node.kernel == "graph" and bool(parameters.get("carried")) and not parameters.get("count")
+    return is_dynamic(node.kernel, parameters.get("carried"), parameters.get("count"))
 
 
 def stages_of(graph: Graph) -> list[Stage]:
@@ -104,7 +106,7 @@ def _plain_stage(indices: Sequence[int], graph: Graph, stages: Sequence[Stage], 
     form, values = CanonicalForm(Graph(nodes, tuple(map(inside, results)))), list(outside)
     olds = {new: indices[old] for old, new in form.indices.items()}
     return Stage(
-        {"graph": to_text(form.graph)},
+        {"graph": form.graph},
         tuple(result_of(values[i], stages) for i in form.inputs),
         results,
         tuple(olds[i] for i in range(len(form.nodes))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -123,10 +123,10 @@ def _sources(name: str) -> list[Path]:
 def kernel_key(resolved: Resolution, platform: Platform) -> KernelKey:
     """Returns the key of a resolved call."""
     problem = resolved.problem
-    parameters = {} if problem.parameters is None else asdict(problem.parameters)
+    names = [] if problem.parameters is None else sorted(field.name for field in fields(problem.parameters))
     return KernelKey(
         kernel=f"{resolved.kernel.name} {resolved.kernel.version}",
-        parameters=tuple((name, repr(value)) for name, value in sorted(parameters.items())),
+        parameters=tuple((name, repr(getattr(problem.parameters, name))) for name in names),
         operands=tuple("absent" if operand is None else str(operand) for operand in problem.operands),
         mesh=str(problem.mesh),
         device_ids=",".join(map(str, resolved.device_ids)),

@@ -11,13 +11,16 @@ from functools import lru_cache
 
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.graphs.graph import MAX_CHARACTERS
+from shardcall_core.graphs.graph import MAX_BYTES, MAX_VALUES
 from shardcall_core.layouts.layout import MAX_RANK, ArrayType, MeshAxes, Spec
 from shardcall_core.types.element_types import to_dtype, to_element_type
 from shardcall_core.types.errors import ProtocolError
 
 MAX_SPAN_BYTES = 1 << 50
-MAX_OPERANDS = 64
+MAX_OPERANDS = MAX_VALUES
+"""The maximum number of operands and of results of a call: those of a program, with the number of its iterations."""
+
+_MAX_OPERANDS_OF_A_KERNEL = 64
 _MAX_PARAMETERS = 64
 _MAX_NAMES = 16
 _MAX_MESH_AXES = 16
@@ -31,27 +34,41 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
     Raises:
         CallError: names the part.
     """
-    specs = [*call.in_specs[: MAX_OPERANDS + 1], *call.out_specs[: MAX_OPERANDS + 1]]
+    max_operands = MAX_OPERANDS if call.kernel == "graph" else _MAX_OPERANDS_OF_A_KERNEL
+    specs = [*call.in_specs[: max_operands + 1], *call.out_specs[: max_operands + 1]]
     entries = [entry for s in specs for entry in s.spec.entries[: MAX_RANK + 1]]
     values = call.parameters.values() if len(call.parameters) <= _MAX_PARAMETERS else ()
     max_devices = max(64, min(_MAX_DEVICE_IDS, math.prod(axis.size for axis in call.mesh.axes[:_MAX_MESH_AXES])))
-    max_text = MAX_CHARACTERS if call.kernel == "graph" else _MAX_TEXT  # its parameter is a graph
     for field, noun, count, limit in (
-        ("operands", "operands", operand_count, MAX_OPERANDS),
-        ("in_specs", "specs", len(call.in_specs), MAX_OPERANDS),
-        ("out_specs", "specs", len(call.out_specs), MAX_OPERANDS),
+        ("operands", "operands", operand_count, max_operands),
+        ("in_specs", "specs", len(call.in_specs), max_operands),
+        ("out_specs", "specs", len(call.out_specs), max_operands),
         ("specs", "entries in a spec", max((len(s.spec.entries) for s in specs), default=0), MAX_RANK),
         ("specs", "mesh axes in an entry", max((len(e.axis_names) for e in entries), default=0), _MAX_NAMES),
         ("mesh", "axes", len(call.mesh.axes), _MAX_MESH_AXES),
         ("mesh.device_ids", "devices", len(call.mesh.device_ids), max_devices),
         ("parameters", "parameters", len(call.parameters), _MAX_PARAMETERS),
         ("parameters", "integers in a list", max((len(v.int_list.values) for v in values), default=0), _MAX_PARAMETERS),
-        ("parameters", "characters in a value", max((len(v.string_value) for v in values), default=0), max_text),
+        ("parameters", "characters in a value", max((len(v.string_value) for v in values), default=0), _MAX_TEXT),
+        ("parameters", "bytes of a program", max((v.program.ByteSize() for v in values), default=0), MAX_BYTES),
     ):
-        if count > limit:
-            raise CallError(
-                Reason.MALFORMED_REQUEST, f"{field}: {count} {noun} came; at most {limit} are allowed", field=field
-            )
+        _check_count(field, noun, count, limit)
+
+
+def check_operand_count(count: int) -> None:
+    """Refuses more operands than any call has, before any work is done for each of them.
+
+    Raises:
+        CallError: MALFORMED_REQUEST.
+    """
+    _check_count("operands", "operands", count, MAX_OPERANDS)
+
+
+def _check_count(field: str, noun: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise CallError(
+            Reason.MALFORMED_REQUEST, f"{field}: {count} {noun} came; at most {limit} are allowed", field=field
+        )
 
 
 def about(nbytes: int) -> str:
@@ -120,8 +137,7 @@ def decode_operand_types(messages: Sequence[array_pb2.ArrayType]) -> tuple[Array
     Raises:
         CallError: there are too many types, or as `decode_array_type`.
     """
-    if len(messages) > MAX_OPERANDS:  # a message of 4 MiB holds two million, and each takes ten microseconds
-        check_counts(kernel_pb2.KernelCall(), len(messages))
+    check_operand_count(len(messages))  # a message of 4 MiB holds two million, and each takes ten microseconds
     return tuple(
         None
         if m.element_type == array_pb2.ELEMENT_TYPE_UNSPECIFIED and not m.shape

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shardcall.v1 import kernel_pb2
+from shardcall_core.graphs.graph import Graph
 from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec
 from shardcall_core.wire.forks import begin_anew_in_children
@@ -14,7 +15,7 @@ from shardcall_core.wire.forks import begin_anew_in_children
 _MAX = 512
 
 # Equal values of these types are interchangeable; 0.0 and -0.0 are not, and a list may change.
-_PLAIN = frozenset({bool, int, str, type(None)})
+_PLAIN = frozenset({bool, int, str, Graph, type(None)})
 _PLAIN_ARGUMENTS = _PLAIN | {PartitionSpec}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shardcall._src.calls.pending_call import PendingCall
 from shardcall._src.calls.recorded_graph import RecordedNode
 from shardcall_core.graphs.canonical import canonical
-from shardcall_core.graphs.graph import Graph, Node, Value, to_text
+from shardcall_core.graphs.graph import Graph, Node, Value
 
 _MAX = 256
 _MAX_NEW = 16
@@ -21,7 +21,7 @@ class FusedProgram:
     """A program for recorded calls.
 
     Attributes:
-        text: the text of its graph.
+        graph: its graph.
         inputs: for each of its operands the index of that input of the recorded calls.
         count: the number of the recorded calls.
         nodes: the indices of those that results need, in order.
@@ -32,7 +32,7 @@ class FusedProgram:
         latest: a call that its latest run answers.
     """
 
-    text: str
+    graph: Graph
     inputs: list[int]
     count: int
     nodes: list[int]
@@ -152,4 +152,4 @@ def _program(nodes: Sequence[RecordedNode], results: Sequence[int]) -> FusedProg
     parts = [Node(node.template.kernel, node.operands, node.template.parameters) for node in nodes]
     graph, inputs = canonical(Graph(tuple(parts), tuple(Value(i, 0) for i in results)))
     depends_on = {i: frozenset(needed_calls(nodes, [i]) & {*results} - {i}) for i in results}
-    return FusedProgram(to_text(graph), inputs, len(nodes), sorted(needed_calls(nodes, results)), depends_on)
+    return FusedProgram(graph, inputs, len(nodes), sorted(needed_calls(nodes, results)), depends_on)

@@ -124,7 +124,7 @@ class RecordedCallSender:
         operands = [batch.inputs[i] for i in program.inputs]
         calls = self._calls_of(batch, program)
         try:
-            call = prepare("graph", operands, {"graph": program.text}, memo=self._memo)
+            call = prepare("graph", operands, {"graph": program.graph}, memo=self._memo)
             if not self._sender.can_submit(call.values, batch.deadline):
                 return False
             self._sender.send(call, list(batch.kept.values()), list(calls.values()), batch.deadline)

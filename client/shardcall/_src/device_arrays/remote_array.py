@@ -304,19 +304,26 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         """The elements in row-major order, as ``numpy.ndarray.flat``; a write to them changes the array."""
         return FlatElements(self)
 
-    def view(self, dtype: npt.DTypeLike | None = None, type: None = None) -> Self:  # noqa: A002  # NumPy's name
+    def view(self, *args: Any, **kwargs: Any) -> Self:
         """Returns another object of the array's memory, as ``numpy.ndarray.view`` without another element type.
 
+        Args:
+            args: its element type, if there is one.
+            kwargs: that of ``dtype=``.
+
         Raises:
-            TypeError: for another element type or class.
+            TypeError: for another element type, and a class.
         """
-        if type is not None:
-            raise unsupported("view with type=")
-        if dtype is not None and np.dtype(dtype) != self.dtype:
-            raise TypeError(
-                f"view({np.dtype(dtype).name}) of an array of {self.dtype.name} on the mesh; use astype for a "
-                "conversion, or get().view(…) on a copy in this process"
-            )
+        np.empty(0, self.dtype).view(*args, **kwargs)  # raises NumPy's errors
+        requested = [*args, *kwargs.values()]
+        if any(isinstance(item, type) and issubclass(item, np.ndarray) for item in requested):
+            raise unsupported("numpy.ndarray.view with a class of arrays")
+        for dtype in requested:
+            if dtype is not None and np.dtype(dtype) != self.dtype:
+                raise TypeError(
+                    f"view({np.dtype(dtype).name}) of an array of {self.dtype.name} on the mesh; use astype for a "
+                    "conversion, or get().view(…) on a copy in this process"
+                )
         step = index_step(basic_index(self.shape, ...), self.type)
         return self._view(step)
 

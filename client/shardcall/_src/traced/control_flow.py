@@ -16,7 +16,7 @@ from shardcall._src.traced.numbers import TracedNumber, as_traced, computed
 from shardcall._src.traced.trace import Trace, TracingClient
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, name_of
-from shardcall_core.graphs.graph import Node, NodeParameter, Value, has_loops, parameters_of
+from shardcall_core.graphs.graph import Graph, Node, NodeParameter, Value, parameters_of
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, TracingError
 from shardcall_core.types.pytrees import Structure, flatten
@@ -40,18 +40,16 @@ class _Body:
     """A body, traced.
 
     Attributes:
-        text: its graph.
+        graph: its graph.
         operands: the values outside that the inputs are; an argument is None.
         arguments: for each input the index of the argument that it is, or -1.
         results: the types of its results.
-        has_loops: whether there are loops in it.
     """
 
-    text: str
+    graph: Graph
     operands: tuple[Value | None, ...]
     arguments: tuple[int, ...]
     results: tuple[Array, ...]
-    has_loops: bool
 
     def bound(self, arguments: Sequence[Value], carried: Sequence[int]) -> tuple[list[Value], tuple[int, ...]]:
         """Returns the operands for arguments, and for each result the index of the operand that it becomes.
@@ -106,9 +104,9 @@ class ControlFlow:
             return structure.with_leaves(first)
         values = [index._traced.value, *(leaf._traced.value for leaf in first)]
         operands, becomes = traced_body.bound(values, carried)
-        parameters: dict[str, NodeParameter] = {"graph": traced_body.text, "carried": becomes}
+        parameters: dict[str, NodeParameter] = {"graph": traced_body.graph, "carried": becomes}
         is_outermost = not isinstance(trace, InnerTrace)
-        if count is not None and not (is_outermost and (count > MAX_ITERATIONS or traced_body.has_loops)):
+        if count is not None and not (is_outermost and (count > MAX_ITERATIONS or traced_body.graph.has_loops)):
             parameters["count"] = count
         else:
             operands.append(self._times(trace, lower, upper)._traced.value)
@@ -131,7 +129,7 @@ class ControlFlow:
         operands, becomes = traced_body.bound(values, range(len(first) + 1))
         operands.append(trace.constant(np.asarray(_ENDLESS, _INT64))._traced.value)
         parameters: dict[str, NodeParameter] = {
-            "graph": traced_body.text,
+            "graph": traced_body.graph,
             "carried": becomes,
             "condition": len(first),
         }
@@ -169,7 +167,7 @@ class ControlFlow:
         operands, becomes = traced_body.bound(values, (*range(len(first)), *[-1] * len(ys)))
         scanned = tuple(i for i, at in enumerate(traced_body.arguments) if at >= len(first))
         parameters: dict[str, NodeParameter] = {
-            "graph": traced_body.text,
+            "graph": traced_body.graph,
             "carried": becomes,
             "scanned": scanned,
             "length": count,
@@ -202,8 +200,8 @@ class ControlFlow:
         values = list(dict.fromkeys(value for body in bodies for value in body.operands if value is not None))
         indices = [tuple(values.index(value) for value in body.operands if value is not None) for body in bodies]
         parameters: dict[str, NodeParameter] = {
-            "then": bodies[0].text,
-            "otherwise": bodies[1].text,
+            "then": bodies[0].graph,
+            "otherwise": bodies[1].graph,
             "then_inputs": indices[0],
             "otherwise_inputs": indices[1],
         }
@@ -343,15 +341,14 @@ def _in_type(leaf: Any, begin: TracedArray) -> Any:
 
 def _traced(inner: InnerTrace, results: Sequence[TracedArray]) -> _Body:
     """Returns a body whose results are these."""
-    text, used = inner.graph(results)
+    graph, used = inner.graph(results)
     outside = [inner.operands[i] for i in used]
     leaves = [inner.inputs[i].leaf for i in used]
     return _Body(
-        text,
+        graph,
         tuple(None if array is None else array._traced.value for array in outside),
         tuple(-1 if leaf is None else leaf for leaf in leaves),
         tuple(result.type for result in results),
-        has_loops(inner.nodes),
     )
 
 

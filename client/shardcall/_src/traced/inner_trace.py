@@ -14,7 +14,7 @@ from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace
 from shardcall_core.functions.element_types import DType
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import Graph, node_count, to_text
+from shardcall_core.graphs.graph import MAX_ITEMS, Graph
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
 from shardcall_core.types.pytrees import Structure, flatten
@@ -89,17 +89,17 @@ class InnerTrace(Trace):
         """Returns what an array on the mesh is in the outermost program, as `Trace.stand_in`."""
         return self.outer.stand_in(array, name)
 
-    def graph(self, results: Sequence[TracedArray]) -> tuple[str, list[int]]:
-        """Returns the text of the graph of some results, and the inputs that it uses, in their sequence.
+    def graph(self, results: Sequence[TracedArray]) -> tuple[Graph, list[int]]:
+        """Returns the graph of some results, and the inputs that it uses, in their sequence.
 
         Raises:
             TracingError: for a graph beyond the limits.
         """
         form = CanonicalForm(Graph(tuple(self.nodes), tuple(result._traced.value for result in results)))
-        text, used = to_text(form.graph), list(form.inputs)
-        self.bodies[text] = self.graph_of(form)
-        check_limits(self.name, node_count(form.graph), [self.inputs[i] for i in used], len(results), len(text))
-        return text, used
+        used = list(form.inputs)
+        check_limits(self.name, form.graph, [self.inputs[i] for i in used], max_values=MAX_ITEMS)
+        self.bodies[form.graph] = self.graph_of(form)
+        return form.graph, used
 
     def _of_outer(self, array: TracedArray) -> TracedArray:
         tracer = self._input(("outer", array._traced.value), Input(array.type))

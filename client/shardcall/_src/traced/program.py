@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,16 +17,8 @@ from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
 from shardcall._src.traced.writes import Alias, WriteTarget
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import (
-    MAX_CHARACTERS,
-    MAX_ITEMS,
-    MAX_NODES,
-    Graph,
-    Node,
-    Value,
-    node_count,
-    to_text,
-)
+from shardcall_core.graphs.graph import MAX_BYTES, MAX_DEPTH, MAX_ITEMS, MAX_NODES, MAX_VALUES, Graph, Node, Value
+from shardcall_core.graphs.messages import to_message
 from shardcall_core.graphs.stages import Stage, is_stage, result_of, stages_of
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, ShardcallError, TracingError
@@ -45,7 +35,7 @@ class TracedProgram:
 
     Attributes:
         name: the name of the function, with its file and line.
-        text: its calls of kernels in their canonical form.
+        form: its calls of kernels in their canonical form.
         stages: the calls of programs that it is: one, unless it has loops that run in slices.
         stage_types: the types of the results of each.
         returned: the stage that each result is of, and its index there.
@@ -57,11 +47,11 @@ class TracedProgram:
         constants: what the inputs are, for comparing traces.
         bases: the arrays on the mesh among the inputs, which are not kept there by the program.
         graph: its calls.
-        bodies: the graphs that they run, by their texts.
+        bodies: the graphs that they run.
     """
 
     name: str
-    text: str
+    form: Graph
     stages: tuple[Stage, ...]
     stage_types: tuple[tuple[Array, ...], ...]
     returned: tuple[Value, ...]
@@ -75,10 +65,10 @@ class TracedProgram:
     graph: TracedGraph
     bodies: Bodies
 
-    @cached_property
+    @property
     def key(self) -> str:
-        """The hash of the text, hexadecimal; equal for functions that make the same calls in other words."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """The digest of the form, hexadecimal; equal for functions that make the same calls in other words."""
+        return self.form.digest
 
     def specs_of(self, stage: int, out_specs: Sequence[Any] | None) -> list[Any] | None:
         """Returns the specs of a stage's results.
@@ -120,7 +110,7 @@ class TracedProgram:
         """
         results = tuple(Value(0, i) for i in range(len(self.types)))
         operands = tuple(Value(-1, i) for i in range(len(self.inputs) + 1))
-        stage = Stage({"graph": self.text, "carried": carried}, operands, results)
+        stage = Stage({"graph": self.form, "carried": carried}, operands, results)
         return replace(self, stages=(stage,), stage_types=(self.types,), returned=results)
 
     def operands(self, leaves: Sequence[Any], objects: Sequence[Any]) -> list[Any] | None:
@@ -182,9 +172,8 @@ def program_of(
     form = CanonicalForm(Graph(tuple(trace.nodes), tuple(result._traced.value for result in results)))
     graph, used = form.graph, list(form.inputs)
     inputs = [trace.inputs[i] for i in used]
-    text = to_text(graph)
-    check_limits(trace.name, node_count(graph), inputs, len(results), len(text))
-    stages = [Stage({"graph": text}, tuple(Value(-1, i) for i in range(len(inputs))), graph.results)]
+    check_limits(trace.name, graph, inputs, max_values=MAX_ITEMS if is_body else MAX_VALUES)
+    stages = [Stage({"graph": graph}, tuple(Value(-1, i) for i in range(len(inputs))), graph.results)]
     returned = [Value(0, i) for i in range(len(results))]
     if not is_body and any(map(is_stage, graph.nodes)):
         stages = stages_of(graph)
@@ -194,7 +183,7 @@ def program_of(
     bases = (None if item.base is None else weakref.ref(item.base) for item in inputs)
     return TracedProgram(
         trace.name,
-        text,
+        graph,
         tuple(stages),
         tuple(tuple(map(traced.type_of, stage.results)) for stage in stages),
         tuple(returned),
@@ -210,23 +199,38 @@ def program_of(
     )
 
 
-def check_limits(name: str, nodes: int, inputs: Sequence[Input], results: int, characters: int) -> None:
+def check_limits(name: str, graph: Graph, inputs: Sequence[Input], *, max_values: int) -> None:
     """Checks the size of a program.
+
+    Args:
+        name: the name of the function.
+        graph: its calls.
+        inputs: what they take.
+        max_values: the maximum number of inputs, and of results.
 
     Raises:
         TracingError: if it is too large.
     """
     smaller = "trace a smaller part of it"
-    if nodes > MAX_NODES or characters > MAX_CHARACTERS:
-        size = f"{nodes} calls of kernels, described by {characters:,} characters"
+    if graph.node_count > MAX_NODES:
         raise TracingError(
-            f"{name} has {size}, and a program at most {MAX_NODES} and {MAX_CHARACTERS:,}; write a loop of Python "
-            f"as xp.fori_loop, call .repeat, or {smaller}"
+            f"{name} has {graph.node_count} calls of kernels, and a program at most {MAX_NODES:,}; write a loop of "
+            f"Python as xp.fori_loop, call .repeat, or {smaller}"
         )
-    if len(inputs) > MAX_ITEMS or results > MAX_ITEMS:
+    if graph.depth > MAX_DEPTH:
+        raise TracingError(
+            f"{name} has {graph.depth} loops, branches and derivatives one in the other, and a program at most "
+            f"{MAX_DEPTH}; {smaller}"
+        )
+    if len(inputs) > max_values or len(graph.results) > max_values:
         raise TracingError(
             f"{name} takes {len(inputs)} arrays and numbers, arguments, indices and constants together, and returns "
-            f"{results}; a program has at most {MAX_ITEMS} of each: join some, or {smaller}"
+            f"{len(graph.results)}; a program has at most {MAX_VALUES:,} of each, and the body of a loop, a branch or "
+            f"a function that is transformed {MAX_ITEMS}: join some, or {smaller}"
+        )
+    if (nbytes := to_message(graph).ByteSize()) > MAX_BYTES:
+        raise TracingError(
+            f"{name} is described by {human(nbytes)}, and a program by at most {human(MAX_BYTES)}; {smaller}"
         )
     constant_bytes = sum(item.array.nbytes for item in inputs if item.array is not None)
     if constant_bytes > MAX_CONSTANT_BYTES:

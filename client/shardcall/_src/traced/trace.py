@@ -24,7 +24,7 @@ from shardcall.v1 import mesh_pb2
 from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import Node, NodeSpec, Value, parameters_of
+from shardcall_core.graphs.graph import Graph, Node, NodeSpec, Value, parameters_of
 from shardcall_core.types import parameters, specs
 from shardcall_core.types.arguments import bind, operand_name
 from shardcall_core.types.arrays import Array, NDArray
@@ -91,7 +91,7 @@ class Trace:
         name: the name of the function, with its file and line.
         nodes: the calls.
         lines: the file and line of each.
-        bodies: the graphs that calls run, by their texts.
+        bodies: the graphs that calls run.
         inputs: what they take that is no result of another.
         keys: what the inputs are; equal ones are one input.
         types: the types of the results of each call.
@@ -111,7 +111,7 @@ class Trace:
         self.has_open_body = False
         self.nodes: list[Node] = []
         self.lines: list[str] = []
-        self.bodies: dict[str, TracedGraph] = {}
+        self.bodies: dict[Graph, TracedGraph] = {}
         self.inputs: list[Input] = []
         self.keys: dict[Hashable, int] = {}
         self.is_closed = False

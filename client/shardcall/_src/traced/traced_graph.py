@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from shardcall._src.device_arrays.plan_steps import PlanStep
 from shardcall_core.functions.element_types import is_inexact
-from shardcall_core.graphs.graph import Node, Value, bodies_of, is_dynamic
+from shardcall_core.graphs.graph import Graph, Node, Value, bodies_of, is_dynamic
 from shardcall_core.graphs.node_names import without_node
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ShardcallError, with_message
@@ -39,8 +39,8 @@ class TracedGraph:
         return self.inputs[value.number] if value.node < 0 else self.types[value.node][value.number]
 
 
-Bodies = Mapping[str, TracedGraph]
-"""Graphs that nodes run, by their texts."""
+Bodies = Mapping[Graph, TracedGraph]
+"""Graphs that nodes run, as they were traced."""
 
 
 def located(error: ShardcallError, calls: Sequence[tuple[Node, str]], bodies: Bodies) -> ShardcallError:
@@ -59,7 +59,7 @@ def located(error: ShardcallError, calls: Sequence[tuple[Node, str]], bodies: Bo
         if not at:
             return error
         where = f"{_name(at[0][0])} at {' or '.join(sorted({line for _, line in at}))}: "
-        within = [bodies[text].calls for node, _ in at for text in bodies_of(node)]
+        within = [bodies[graph].calls for node, _ in at for graph in bodies_of(node)]
     return with_message(error, where + message) if where else error
 
 
@@ -74,8 +74,8 @@ def with_lines(steps: Sequence[PlanStep], calls: Sequence[tuple[Node, str]], bod
     located_steps = []
     for step, (node, line) in zip(steps, calls, strict=True):
         within = (
-            with_lines(body, bodies[text].calls, bodies) if text in bodies else body
-            for body, text in zip(step.bodies, bodies_of(node), strict=True)
+            with_lines(body, bodies[graph].calls, bodies) if graph in bodies else body
+            for body, graph in zip(step.bodies, bodies_of(node), strict=True)
         )
         located_steps.append(replace(step, line=line, bodies=tuple(within)))
     return tuple(located_steps)
@@ -87,26 +87,26 @@ def _name(node: Node) -> str:
     return str(dict(node.parameters).get("transform", kernel))
 
 
-def find_dynamic_loop(text: str, bodies: Bodies, inputs: Sequence[int]) -> str | None:
+def find_dynamic_loop(graph: Graph, bodies: Bodies, inputs: Sequence[int]) -> str | None:
     """Returns the line of a loop that has no derivative with respect to inputs of a graph; None if there is none.
 
     The server refuses the same.
 
     Args:
-        text: the text of the graph.
+        graph: the graph.
         bodies: that graph and those in it.
         inputs: the inputs.
     """
-    graph = bodies[text]
-    active = {Value(-1, i) for i in inputs if is_inexact(graph.inputs[i].dtype)}
-    for i, node in enumerate(graph.nodes):
-        differentiable = [Value(i, k) for k, result_type in enumerate(graph.types[i]) if is_inexact(result_type.dtype)]
+    traced = bodies[graph]
+    active = {Value(-1, i) for i in inputs if is_inexact(traced.inputs[i].dtype)}
+    for i, node in enumerate(traced.nodes):
+        differentiable = [Value(i, k) for k, result_type in enumerate(traced.types[i]) if is_inexact(result_type.dtype)]
         depends = [k for k, value in enumerate(node.operands) if value in active]
         if not depends or not differentiable:
             continue
         parameters = dict(node.parameters)
         if is_dynamic(node.kernel, parameters.get("carried"), parameters.get("count")):
-            return graph.lines[i]
+            return traced.lines[i]
         is_plain = node.kernel == "vmap" or (node.kernel == "graph" and not parameters.get("carried"))
         for body in bodies_of(node):
             # In a loop what depends on an input may become any other one.

@@ -95,7 +95,7 @@ class FunctionTracer:
         program, trace = self._traced(leaves, structure, arguments, is_body=is_body)
         if before != _random_states(references) or references.names & _UNSTEADY:
             again, _ = self._traced(leaves, structure, arguments, is_body=is_body)
-            if (again.text, again.constants) != (program.text, program.constants):
+            if (again.form, again.constants) != (program.form, program.constants):
                 raise TracingError(
                     f"{self.name} is another program each time that it is traced, since it takes random numbers, such "
                     "as those of np.random, or the time; pass these as arguments, or generate them on the mesh from "

@@ -9,14 +9,14 @@ import ml_dtypes
 import numpy as np
 from google.protobuf.message import Message
 
-from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
+from shardcall.v1 import array_pb2, kernel_service_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.link.wire import MAX_OPERANDS, check_counts, decode_array_type, decode_operand_types
+from shardcall_server.link.wire import check_operand_count, decode_array_type, decode_operand_types
 
 _NO_BYTES = np.empty(0, np.uint8)
 _ALLOWED_BYTES = {
@@ -45,8 +45,7 @@ def check_operands(
     Raises:
         CallError: the description of an operand is invalid or does not match its data.
     """
-    if len(operands) > MAX_OPERANDS:
-        check_counts(kernel_pb2.KernelCall(), len(operands))
+    check_operand_count(len(operands))
     return tuple(
         check_operand(
             item, f"operand {i}", array_table, owner, may_stream=may_stream, inline=inline[i] if inline else None

@@ -7,12 +7,13 @@ from typing import NoReturn, TypeVar
 
 from shardcall.v1 import call_stream_pb2
 from shardcall_core.call_error import MAX_KERNEL_NAME, CallError, Reason, kernel_name_refusal
+from shardcall_core.graphs.graph import MAX_BYTES
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.streamed_call import PreparedSlot
 from shardcall_server.link.wire import check_counts
 
-_MAX_PREPARED_BYTES = 64 << 10
+_MAX_PREPARED_BYTES = MAX_BYTES + (64 << 10)  # a program, and everything else; the budget of the stream counts them
 
 M = TypeVar("M", call_stream_pb2.PrepareCall, call_stream_pb2.StreamedCall, call_stream_pb2.ReadArray)
 

@@ -22,7 +22,6 @@ from shardcall_server.kernels.graphs.plan import (
     GraphTypes,
     Kernels,
     PlannedNode,
-    graph_of,
     plan_of,
     types_of,
 )
@@ -32,7 +31,7 @@ _MAX_PLANS = 64
 
 
 class GraphBodies:
-    """Graphs of a set of kernels, by their texts.
+    """The types and plans of graphs of a set of kernels.
 
     Args:
         kernels: the kernels of nodes, by name.
@@ -43,35 +42,35 @@ class GraphBodies:
         self.types = lru_cache(maxsize=_MAX_PLANS)(self._types)
         self.plan = lru_cache(maxsize=_MAX_PLANS)(self._plan)
 
-    def results(self, written: str, inputs: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:
+    def results(self, graph: Graph, inputs: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:
         """Returns the types of a graph's results.
 
         Raises:
             CallError: as `types_of`.
         """
-        types = self.types(written, inputs).types
-        return tuple(types[value] for value in graph_of(written).results)
+        types = self.types(graph, inputs).types
+        return tuple(types[value] for value in graph.results)
 
-    def versions(self, written: str) -> tuple[str, ...]:
+    def versions(self, graph: Graph) -> tuple[str, ...]:
         """Returns name and version of the kernels in a graph, in alphabetical order."""
-        names = sorted(set(_names(graph_of(written))))
+        names = sorted(set(_names(graph)))
         return tuple(f"{name} {self._kernels[name].version}" for name in names)
 
-    def result_specs(self, written: str, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> list[Spec]:
+    def result_specs(self, graph: Graph, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> list[Spec]:
         """Returns the spec that each result of a graph has where it is computed."""
-        plan = self.plan(written, inputs, in_specs, mesh)
-        return [plan.specs[value] for value in graph_of(written).results]
+        plan = self.plan(graph, inputs, in_specs, mesh)
+        return [plan.specs[value] for value in graph.results]
 
     def parts(
-        self, written: str, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes
+        self, graph: Graph, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes
     ) -> list[tuple[Kernel, Problem]]:
         """Returns the kernels of a graph, those of the graphs in it included, each with its problem."""
-        nodes = self.plan(written, inputs, in_specs, mesh).nodes
+        nodes = self.plan(graph, inputs, in_specs, mesh).nodes
         return [part for node in nodes for part in node.kernel.parts(node.problem)]
 
     def program(
         self,
-        written: str,
+        graph: Graph,
         inputs: tuple[ArrayType, ...],
         in_specs: Specs,
         specs: Sequence[Spec],
@@ -81,15 +80,15 @@ class GraphBodies:
         """Makes the program of a graph.
 
         Args:
-            written: the text of the graph.
+            graph: the graph.
             inputs: the types of its inputs.
             in_specs: the specs of its inputs.
             specs: the specs of its results.
             axes: the axes of the mesh.
             mesh: the mesh.
         """
-        plan, results = self.plan(written, inputs, in_specs, axes), graph_of(written).results
-        result_types = self.results(written, inputs)
+        plan, results = self.plan(graph, inputs, in_specs, axes), graph.results
+        result_types = self.results(graph, inputs)
         used = {value for node in plan.nodes for value in node.operands}
         programs: dict[Hashable, Program] = {}
         keys = []
@@ -119,11 +118,11 @@ class GraphBodies:
 
         return program
 
-    def _types(self, written: str, inputs: tuple[ArrayType, ...]) -> GraphTypes:
-        return types_of(graph_of(written), self._kernels, inputs)
+    def _types(self, graph: Graph, inputs: tuple[ArrayType, ...]) -> GraphTypes:
+        return types_of(graph, self._kernels, inputs)
 
-    def _plan(self, written: str, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
-        return plan_of(graph_of(written), self._kernels, inputs, in_specs, mesh)
+    def _plan(self, graph: Graph, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
+        return plan_of(graph, self._kernels, inputs, in_specs, mesh)
 
 
 def resharded(
@@ -157,7 +156,7 @@ def _names(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         yield node.kernel
         for body in bodies_of(node):
-            yield from _names(graph_of(body))
+            yield from _names(body)
 
 
 def _program(node: PlannedNode, is_used: Sequence[bool], mesh: jax.sharding.Mesh) -> Program:

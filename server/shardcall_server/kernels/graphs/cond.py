@@ -12,14 +12,15 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.functions.checks import integers, text
+from shardcall_core.functions.checks import integers, program
 from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.graphs.graph import Graph
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded
-from shardcall_server.kernels.graphs.plan import GraphPlan, graph_of
+from shardcall_server.kernels.graphs.plan import GraphPlan
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,19 @@ class CondParameters:
     """The parameters of `CondKernel`.
 
     Attributes:
-        then: the text of the graph that runs if the condition is true.
-        otherwise: the text of the graph that runs if it is false.
+        then: the graph that runs if the condition is true.
+        otherwise: the graph that runs if it is false.
         then_inputs: for each input of the first graph the index of an operand behind the condition.
         otherwise_inputs: those of the other one.
     """
 
-    then: str
-    otherwise: str
+    then: Graph
+    otherwise: Graph
     then_inputs: tuple[int, ...]
     otherwise_inputs: tuple[int, ...]
 
     @property
-    def branches(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    def branches(self) -> tuple[tuple[Graph, tuple[int, ...]], ...]:
         """The graphs, the one of a false condition first, with the indices of their inputs."""
         return (self.otherwise, self.otherwise_inputs), (self.then, self.then_inputs)
 
@@ -81,15 +82,15 @@ class CondKernel(Kernel[CondParameters]):
             CallError: for what a graph refuses, a condition that is not one bool, and results of different types.
         """
         parsed = CondParameters(
-            text(parameters, "then"),
-            text(parameters, "otherwise"),
+            program(parameters, "then"),
+            program(parameters, "otherwise"),
             integers(parameters, "then_inputs"),
             integers(parameters, "otherwise_inputs"),
         )
         pred, inputs = required(operands[0]), tuple(map(required, operands[1:]))
         if pred.shape or pred.dtype != np.bool_:
             raise CallError(Reason.INVALID_OPERAND, f"pred is {shorten(str(pred))}; give one bool", field="pred")
-        others, results = (self._results(written, indices, inputs) for written, indices in parsed.branches)
+        others, results = (self._results(graph, indices, inputs) for graph, indices in parsed.branches)
         if results != others:
             raise CallError(
                 Reason.INVALID_PARAMETER,
@@ -98,8 +99,8 @@ class CondKernel(Kernel[CondParameters]):
             )
         checks = [
             check
-            for written, indices in parsed.branches
-            for check in self._bodies.types(written, tuple(inputs[i] for i in indices)).checks
+            for graph, indices in parsed.branches
+            for check in self._bodies.types(graph, tuple(inputs[i] for i in indices)).checks
         ]
         return Signature(parsed, results, tuple(checks))
 
@@ -107,8 +108,8 @@ class CondKernel(Kernel[CondParameters]):
         """Returns the bytes of the larger graph."""
         inputs = tuple(map(required, operands[1:]))
         return max(
-            self._bodies.types(written, tuple(inputs[i] for i in indices)).work_bytes
-            for written, indices in signature.parameters.branches
+            self._bodies.types(graph, tuple(inputs[i] for i in indices)).work_bytes
+            for graph, indices in signature.parameters.branches
         )
 
     def default_in_specs(
@@ -116,9 +117,9 @@ class CondKernel(Kernel[CondParameters]):
     ) -> Specs:
         """Fills in unset specs as the kernels in the graphs do."""
         inputs, specs = tuple(map(required, operands[1:])), list(in_specs[1:])
-        for written, indices in reversed(parameters.branches):
+        for graph, indices in reversed(parameters.branches):
             types, requested = tuple(inputs[i] for i in indices), tuple(specs[i] for i in indices)
-            plan = self._bodies.plan(written, types, requested, mesh)
+            plan = self._bodies.plan(graph, types, requested, mesh)
             for i, spec in zip(indices, plan.in_specs, strict=True):
                 specs[i] = spec
         filled = (spec or row_sharding(array_type.ndim, mesh) for array_type, spec in zip(inputs, specs, strict=True))
@@ -143,15 +144,15 @@ class CondKernel(Kernel[CondParameters]):
         """Returns the plans of the graphs."""
         return [self._bodies.plan(*branch, problem.mesh) for branch in _bodies(problem)]
 
-    def _results(self, written: str, indices: Sequence[int], inputs: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:
-        if len(indices) != graph_of(written).input_count or not all(0 <= i < len(inputs) for i in indices):
+    def _results(self, graph: Graph, indices: Sequence[int], inputs: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:
+        if len(indices) != graph.input_count or not all(0 <= i < len(inputs) for i in indices):
             raise CallError(
                 Reason.INVALID_PARAMETER,
-                f"a branch has {graph_of(written).input_count} inputs and takes the operands {shorten(str(indices))} "
+                f"a branch has {graph.input_count} inputs and takes the operands {shorten(str(indices))} "
                 f"of {len(inputs)}; give the index of one for each input",
                 field="then_inputs",
             )
-        return self._bodies.results(written, tuple(inputs[i] for i in indices))
+        return self._bodies.results(graph, tuple(inputs[i] for i in indices))
 
     def _result_specs(self, problem: Problem[CondParameters]) -> list[Spec]:
         _, then = _bodies(problem)
@@ -180,12 +181,12 @@ class CondKernel(Kernel[CondParameters]):
         return program
 
 
-def _bodies(problem: Problem[CondParameters]) -> list[tuple[str, tuple[ArrayType, ...], Specs]]:
+def _bodies(problem: Problem[CondParameters]) -> list[tuple[Graph, tuple[ArrayType, ...], Specs]]:
     """Returns the graphs, the one of a false condition first, the types of their inputs, and the specs."""
     inputs, specs = tuple(map(required, problem.operands[1:])), problem.in_specs[1:]
     return [
-        (written, tuple(inputs[i] for i in indices), tuple(specs[i] for i in indices))
-        for written, indices in problem.parameters.branches
+        (graph, tuple(inputs[i] for i in indices), tuple(specs[i] for i in indices))
+        for graph, indices in problem.parameters.branches
     ]
 
 

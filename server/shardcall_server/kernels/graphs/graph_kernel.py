@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import jax
 
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.functions.checks import integer, integers, text
+from shardcall_core.functions.checks import integer, integers, program, text
 from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_core.graphs.graph import Value
+from shardcall_core.graphs.graph import Graph, Value
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
@@ -25,7 +25,7 @@ from shardcall_server.kernels.graphs.loop import (
     looped,
     times_check,
 )
-from shardcall_server.kernels.graphs.plan import GraphPlan, check_derivatives, graph_of
+from shardcall_server.kernels.graphs.plan import GraphPlan, check_derivatives
 from shardcall_server.kernels.graphs.scan import ScanKernel
 from shardcall_server.kernels.graphs.transforms import (
     TRANSFORMS,
@@ -45,7 +45,7 @@ class GraphParameters:
     """The parameters of `GraphKernel`.
 
     Attributes:
-        graph: the text of the graph.
+        graph: the graph.
         kernels: name and version of the kernels in it, in alphabetical order.
         carried: for each result the input that it becomes in the next iteration, -1 for none; empty without a loop.
         condition: the result that decides on another iteration; -1 for none.
@@ -54,7 +54,7 @@ class GraphParameters:
         wrt: the inputs that a derivative is with respect to.
     """
 
-    graph: str
+    graph: Graph
     kernels: tuple[str, ...]
     carried: tuple[int, ...] = ()
     condition: int = -1
@@ -101,7 +101,7 @@ class GraphKernel(Kernel[GraphParameters]):
         OperandInfo("inputs", "The inputs of the graph; of a loop also times, last.", optional=True, repeated=True),
     )
     parameters = (
-        ParameterInfo("graph", "The graph as canonical JSON: nodes, and which values are results."),
+        ParameterInfo("graph", "The graph, a Program in its canonical form."),
         ParameterInfo("carried", "Of a loop: for each result the input that it becomes, or -1.", ()),
         ParameterInfo("condition", "Of a loop: the bool result that is true while there is another iteration.", -1),
         ParameterInfo("count", "Of a loop in a graph: the number of iterations; 0 for the operand times.", 0),
@@ -128,11 +128,11 @@ class GraphKernel(Kernel[GraphParameters]):
         """Checks a graph, node by node, and determines its results' types.
 
         Raises:
-            CallError: for a text that is not a canonical graph, for inputs that it does not have, and for calls that
-                the kernels of its nodes refuse.
+            CallError: for a parameter that is no graph, for inputs that it does not have, and for calls that the
+                kernels of its nodes refuse.
         """
         parsed = GraphParameters(
-            text(parameters, "graph"),
+            program(parameters, "graph"),
             (),
             integers(parameters, "carried"),
             integer(parameters, "condition"),
@@ -140,7 +140,7 @@ class GraphKernel(Kernel[GraphParameters]):
             text(parameters, "transform"),
             integers(parameters, "wrt"),
         )
-        used = graph_of(parsed.graph).input_count
+        used = parsed.graph.input_count
         check_transform(parsed.transform, parsed.wrt, used)
         check_count(parsed.loop)
         if parsed.has_times and operands:
@@ -162,7 +162,7 @@ class GraphKernel(Kernel[GraphParameters]):
     def work_bytes(self, operands: OperandTypes, signature: Signature[GraphParameters]) -> int:
         """Returns the bytes of an iteration, times their number, or the largest number if it is an operand."""
         parameters = signature.parameters
-        inputs = _inputs(operands, parameters)[: graph_of(parameters.graph).input_count]
+        inputs = _inputs(operands, parameters)[: parameters.graph.input_count]
         iteration_bytes = self._bodies.types(parameters.graph, inputs).work_bytes
         if parameters.transform:
             iteration_bytes *= _WORK_OF_DERIVATIVES
@@ -172,7 +172,7 @@ class GraphKernel(Kernel[GraphParameters]):
         self, operands: OperandTypes, parameters: GraphParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
         """Fills in unset specs: an input has the one that the first kernel that uses it fills in."""
-        inputs, graph = _inputs(operands, parameters), graph_of(parameters.graph)
+        inputs, graph = _inputs(operands, parameters), parameters.graph
         used = graph.input_count
         plan = self._bodies.plan(parameters.graph, inputs[:used], in_specs[:used], mesh)
         if parameters.wrt:
@@ -276,8 +276,8 @@ def _inputs(operands: OperandTypes, parameters: GraphParameters) -> tuple[ArrayT
     return inputs[:-1] if parameters.has_times else inputs
 
 
-def _body(problem: Problem[GraphParameters]) -> tuple[str, tuple[ArrayType, ...], Specs]:
+def _body(problem: Problem[GraphParameters]) -> tuple[Graph, tuple[ArrayType, ...], Specs]:
     """Returns the graph of a call, the types of its inputs and their specs."""
-    written = problem.parameters.graph
-    used = graph_of(written).input_count
-    return written, tuple(map(required, problem.operands[:used])), problem.in_specs[:used]
+    graph = problem.parameters.graph
+    used = graph.input_count
+    return graph, tuple(map(required, problem.operands[:used])), problem.in_specs[:used]

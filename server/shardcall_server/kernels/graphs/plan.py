@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
 from shardcall_core.functions.argument_checks import check_operands, check_parameters
 from shardcall_core.functions.element_types import is_inexact
 from shardcall_core.functions.signature import Signature, ValueCheck
-from shardcall_core.graphs.canonical import canonical
-from shardcall_core.graphs.graph import MAX_NODES, Graph, Node, Value, from_text, has_loops, is_loop, node_count
+from shardcall_core.graphs.graph import Graph, Node, Value, bodies_of, is_loop
 from shardcall_core.graphs.node_names import with_node
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.core.call_checks import AUTO, fill_in
@@ -20,7 +18,6 @@ from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
-_MAX_GRAPHS = 64
 _MAX_IN_A_CHAIN = 64
 
 _CHAINED = frozenset(("shift", "pad"))
@@ -96,29 +93,6 @@ class GraphPlan:
     results: tuple[ArrayType, ...]
 
 
-@lru_cache(maxsize=_MAX_GRAPHS)
-def graph_of(written: str) -> Graph:
-    """Returns the graph of a text.
-
-    Raises:
-        CallError: if the text is not a graph in canonical form, and for a graph with too many nodes.
-    """
-    try:
-        graph = from_text(written)
-        count = node_count(graph)
-    except ValueError as error:
-        raise _refused(str(error)) from None
-    if count > MAX_NODES:
-        raise _refused(f"has {count} nodes, those of loops and branches included; at most {MAX_NODES} are allowed")
-    form, inputs = canonical(graph)
-    if form != graph or inputs != sorted(inputs):
-        raise _refused(
-            "is not in its canonical form: number nodes and inputs as a walk from the results does, and leave out "
-            "nodes that are not needed, or equal to others"
-        )
-    return graph
-
-
 def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> GraphTypes:
     """Checks the calls of a graph.
 
@@ -130,15 +104,20 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
     checks: list[ValueCheck] = []
     work_bytes = 0
     _check_chains(graph)
+    checked: dict[Hashable, tuple[Signature, int]] = {}
     for i, node in enumerate(graph.nodes):
         kernel = _kernel(kernels, i, node)
         operands = [None if value is None else _type(types, value) for value in node.operands]
-        try:
-            present = check_operands(kernel, operands)
-            signature: Signature = kernel.validate(present, check_parameters(kernel, dict(node.parameters)))
-            work_bytes += _checked_work(kernel, node, present, signature)
-        except CallError as error:
-            raise _of_node(i, node.kernel, error) from None
+        key = _call_of(node), *operands
+        if key not in checked:
+            try:
+                present = check_operands(kernel, operands)
+                signature: Signature = kernel.validate(present, check_parameters(kernel, dict(node.parameters)))
+                checked[key] = signature, _checked_work(kernel, node, present, signature)
+            except CallError as error:
+                raise _of_node(i, node.kernel, error) from None
+        signature, node_bytes = checked[key]
+        work_bytes += node_bytes
         for index, result in enumerate(signature.results):
             if result.span_bytes > MAX_VALUE_BYTES:
                 too_large = CallError(Reason.INVALID_PARAMETER, f"the result, {shorten(str(result))}, is too large")
@@ -166,7 +145,7 @@ def _check_chains(graph: Graph) -> None:
 
 def _checked_work(kernel: Kernel, node: Node, operands: OperandTypes, signature: Signature) -> int:
     work_bytes = kernel.work_bytes(operands, signature)
-    is_batched_loop = node.kernel == VMAP and has_loops([node])
+    is_batched_loop = node.kernel == VMAP and any(body.has_loops for body in bodies_of(node))
     if (is_loop(node) or is_batched_loop) and work_bytes > MAX_WORK_BYTES:
         raise CallError(
             Reason.NOT_SUPPORTED,
@@ -190,8 +169,14 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
     types = {Value(-1, i): array_type for i, array_type in enumerate(inputs)}
     specs = {Value(-1, i): spec for i, spec in enumerate(in_specs) if spec is not None}
     nodes = []
+    plans: dict[Hashable, PlannedNode] = {}
     for i, node in enumerate(graph.nodes):
-        planned = _planned(i, node, kernels, types, specs, mesh)
+        operands = tuple(None if value is None else types[value] for value in node.operands)
+        operand_specs = tuple(None if value is None else specs.get(value) for value in node.operands)
+        key = _call_of(node), operands, operand_specs
+        if key not in plans:
+            plans[key] = _planned(i, node, kernels, operands, operand_specs, mesh)
+        planned = replace(plans[key], operands=tuple(value for value in node.operands if value is not None))
         nodes.append(planned)
         problem = planned.problem
         for value, in_spec in zip(planned.operands, _present(problem.in_specs), strict=True):
@@ -247,14 +232,22 @@ def _planned(
     index: int,
     node: Node,
     kernels: Kernels,
-    types: Mapping[Value, ArrayType],
-    specs: Mapping[Value, Spec],
+    operands: OperandTypes,
+    planned_specs: Specs,
     mesh: MeshAxes,
 ) -> PlannedNode:
+    """Returns the plan of a node.
+
+    Args:
+        index: its index.
+        node: the node.
+        kernels: the kernels of nodes.
+        operands: the types of its operands.
+        planned_specs: the specs of its operands, of those that are known.
+        mesh: the mesh.
+    """
     kernel = _kernel(kernels, index, node)
-    operands = [None if value is None else types[value] for value in node.operands]
     asked = [*node.in_specs, *[None] * (len(operands) - len(node.in_specs))]
-    planned_specs = [None if value is None else specs.get(value) for value in node.operands]
     in_specs = tuple(spec or planned_specs[i] if i < len(planned_specs) else spec for i, spec in enumerate(asked))
     # A stencil that the compiler partitions takes several times as long in a loop, so the halo is exchanged and the
     # result is moved.
@@ -283,6 +276,11 @@ def _planned(
     moved_specs = tuple(required(planned if spec is None else complete) for spec, complete, planned in entries)
     present = tuple(value for value in node.operands if value is not None)
     return PlannedNode(kernel, present, problem, strategy, moved_specs)
+
+
+def _call_of(node: Node) -> Hashable:
+    """Returns what equal calls have in common besides their operands; 1, 1.0 and True are other parameters."""
+    return node.kernel, repr(node.parameters), node.strategy, node.in_specs, node.out_specs
 
 
 def nodes_of(plan: GraphPlan) -> Iterator[PlannedNode]:

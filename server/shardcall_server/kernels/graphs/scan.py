@@ -11,15 +11,16 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.functions.checks import boolean, integer, integers, text
+from shardcall_core.functions.checks import boolean, integer, integers, program
 from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.graphs.graph import Graph
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded, resharded
 from shardcall_server.kernels.graphs.loop import GraphLoop, check_carried
-from shardcall_server.kernels.graphs.plan import GraphPlan, graph_of
+from shardcall_server.kernels.graphs.plan import GraphPlan
 from shardcall_server.kernels.graphs.vmap import without_axis
 
 
@@ -28,14 +29,14 @@ class ScanParameters:
     """The parameters of `ScanKernel`.
 
     Attributes:
-        graph: the text of the graph of one iteration.
+        graph: the graph of one iteration.
         carried: for each result the operand that it becomes in the next iteration, -1 for one that is stacked.
         scanned: the operands from which an iteration takes one row.
         length: the number of iterations.
         reverse: True to begin with the last row.
     """
 
-    graph: str
+    graph: Graph
     carried: tuple[int, ...]
     scanned: tuple[int, ...]
     length: int
@@ -77,13 +78,13 @@ class ScanKernel(Kernel[ScanParameters]):
             CallError: for what a graph refuses, and for operands without as many rows as there are iterations.
         """
         parsed = ScanParameters(
-            text(parameters, "graph"),
+            program(parameters, "graph"),
             integers(parameters, "carried"),
             integers(parameters, "scanned"),
             integer(parameters, "length"),
             boolean(parameters, "reverse"),
         )
-        used = graph_of(parsed.graph).input_count
+        used = parsed.graph.input_count
         if len(operands) < used:
             raise CallError(
                 Reason.OPERAND_COUNT,
@@ -102,17 +103,17 @@ class ScanKernel(Kernel[ScanParameters]):
     def work_bytes(self, operands: OperandTypes, signature: Signature[ScanParameters]) -> int:
         """Returns the bytes of an iteration, times their number."""
         parameters = signature.parameters
-        rows = _rows(operands, parameters)[: graph_of(parameters.graph).input_count]
+        rows = _rows(operands, parameters)[: parameters.graph.input_count]
         return self._bodies.types(parameters.graph, rows).work_bytes * parameters.length
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: ScanParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
         """Fills in unset specs as the kernels in the graph do; the first axis of scanned operands is not sharded."""
-        rows, used = _rows(operands, parameters), graph_of(parameters.graph).input_count
+        rows, used = _rows(operands, parameters), parameters.graph.input_count
         requested = [_row_spec(i, spec, parameters, mesh) for i, spec in enumerate(in_specs)]
         plan = self._bodies.plan(parameters.graph, rows[:used], tuple(requested[:used]), mesh)
-        first = dict(zip(parameters.carried, graph_of(parameters.graph).results, strict=True))
+        first = dict(zip(parameters.carried, parameters.graph.results, strict=True))
         inner = (*plan.in_specs, *(requested[i] or plan.specs[first[i]] for i in range(used, len(rows))))
         return tuple(
             spec or (((), *row_spec) if i in parameters.scanned else row_spec)
@@ -135,13 +136,13 @@ class ScanKernel(Kernel[ScanParameters]):
 
     def parts(self, problem: Problem[ScanParameters]) -> Sequence[tuple[Kernel, Problem]]:
         """Returns the kernels of the nodes, each with its problem."""
-        used = graph_of(problem.parameters.graph).input_count
+        used = problem.parameters.graph.input_count
         rows, specs = self._row_types(problem)
         return self._bodies.parts(problem.parameters.graph, rows[:used], specs[:used], problem.mesh)
 
     def plans(self, problem: Problem[ScanParameters]) -> Sequence[GraphPlan]:
         """Returns the plan of the graph."""
-        used = graph_of(problem.parameters.graph).input_count
+        used = problem.parameters.graph.input_count
         rows, specs = self._row_types(problem)
         return (self._bodies.plan(problem.parameters.graph, rows[:used], specs[:used], problem.mesh),)
 
@@ -153,14 +154,14 @@ class ScanKernel(Kernel[ScanParameters]):
 
     def _result_specs(self, problem: Problem[ScanParameters]) -> list[Spec]:
         """Returns the spec of each result in one iteration."""
-        used = graph_of(problem.parameters.graph).input_count
+        used = problem.parameters.graph.input_count
         rows, specs = self._row_types(problem)
         result_specs = self._bodies.result_specs(problem.parameters.graph, rows[:used], specs[:used], problem.mesh)
         return [spec if i < 0 else specs[i] for spec, i in zip(result_specs, problem.parameters.carried, strict=True)]
 
     def _build(self, problem: Problem[ScanParameters], mesh: jax.sharding.Mesh) -> Program:
         parameters, axes, results = problem.parameters, problem.mesh, self._result_specs(problem)
-        used = graph_of(parameters.graph).input_count
+        used = parameters.graph.input_count
         rows, row_specs = self._row_types(problem)
         inner = self._bodies.program(parameters.graph, rows[:used], row_specs[:used], results, axes, mesh)
         placed = [NamedSharding(mesh, partition_spec(spec)) for spec in results]

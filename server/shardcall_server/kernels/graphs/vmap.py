@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.functions.checks import integer, integers, text
+from shardcall_core.functions.checks import integer, integers, program
 from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.graphs.graph import Graph
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded, resharded
-from shardcall_server.kernels.graphs.plan import GraphPlan, graph_of, nodes_of
+from shardcall_server.kernels.graphs.plan import GraphPlan, nodes_of
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 _Item = TypeVar("_Item")
@@ -27,13 +28,13 @@ class VmapParameters:
     """The parameters of `VmapKernel`.
 
     Attributes:
-        graph: the text of the graph of one index.
+        graph: the graph of one index.
         in_axes: for each operand the axis that is mapped, -1 for an operand that every index uses completely.
         out_axes: for each result the axis that the results of all indices are stacked along.
         size: the length of the mapped axes.
     """
 
-    graph: str
+    graph: Graph
     in_axes: tuple[int, ...]
     out_axes: tuple[int, ...]
     size: int
@@ -82,12 +83,12 @@ class VmapKernel(Kernel[VmapParameters]):
                 whose mapped axes do not have the size.
         """
         parsed = VmapParameters(
-            text(parameters, "graph"),
+            program(parameters, "graph"),
             integers(parameters, "in_axes"),
             integers(parameters, "out_axes"),
             integer(parameters, "size"),
         )
-        used = graph_of(parsed.graph).input_count
+        used = parsed.graph.input_count
         if len(operands) != used:
             raise CallError(
                 Reason.OPERAND_COUNT,
