@@ -182,8 +182,8 @@ class Client(KernelMethods[Result[Any]]):
 
         A result is an operand of further calls at once. Its shape and element type are known; reading its values, or
         a property that depends on the mesh, waits for the call. If the call fails, so do the calls that depend on it.
-        The error names the line that submitted the call. It is raised by reading a result, by the next `get` of any
-        array, by `synchronize`, or at the end of the client's ``with`` block.
+        The error names the line that submitted the call. It is raised by reading a result, by `synchronize`, or at the
+        end of the client's ``with`` block; the next `get` of any array warns of one whose results were dropped.
 
         Invalid arguments are refused at once. A call waits for its answer, as `call` with ``keep=True``, if its
         operands are large, or if it is the first one of its kind of a kernel that is in no table of this client.

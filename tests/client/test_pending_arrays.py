@@ -150,14 +150,36 @@ def test_an_error_names_the_call_that_failed(client, stream):
 
 def test_an_error_that_nobody_waited_for_is_raised_once(client, stream):
     x = client.put([1.0, 2.0])
-    for raises in (client.synchronize, x.get):
-        stream.failures["power"] = INVALID
-        client.submit("add", client.submit("power", x, -1), 1)
-        stream.run()
-        with pytest.raises(shardcall.InvalidOperandError, match=r"^power of .*negative integer$"):
-            raises()
+    stream.failures["power"] = INVALID
+    client.submit("add", client.submit("power", x, -1), 1)
+    stream.run()
+    with pytest.raises(shardcall.InvalidOperandError, match=r"^power of .*negative integer$"):
         client.synchronize()
+    client.synchronize()
+    assert x.get().tolist() == [1.0, 2.0]
+
+
+def test_reading_another_array_warns_of_an_error_that_nobody_can_read(client, stream):
+    x = client.put([1.0, 2.0])
+    stream.failures["power"] = INVALID
+    kept = client.submit("power", x, -1)
+    stream.run()
+    assert x.get().tolist() == [1.0, 2.0]  # whoever has the result reads its error
+    with pytest.raises(shardcall.InvalidOperandError):
+        kept.get()
+    stream.failures["power"] = INVALID
+    dependent = client.submit("add", client.submit("power", x, -1), 1)
+    stream.run()
+    assert x.get().tolist() == [1.0, 2.0]
+    del dependent
+    warning = r"^nobody has read that power of .*test_pending_arrays.py:\d+, failed: .*negative integer$"
+    with pytest.warns(shardcall.FailedCallWarning, match=warning) as caught:
         assert x.get().tolist() == [1.0, 2.0]
+    assert [item.filename for item in caught] == [__file__]
+    assert x.get().tolist() == [1.0, 2.0]
+    with pytest.raises(shardcall.InvalidOperandError):
+        client.synchronize()
+    client.synchronize()
 
 
 def test_several_errors_are_counted(client, stream):

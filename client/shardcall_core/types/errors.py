@@ -278,6 +278,12 @@ class ProtocolError(InternalServerError):
     """An answer that violates the protocol."""
 
 
+class FailedCallWarning(UserWarning):
+    """A call failed whose results were dropped, so that nobody reads its error; `Client.synchronize` raises it."""
+
+    __module__ = "shardcall"
+
+
 def with_message(error: ShardcallError, message: str) -> ShardcallError:
     """Returns an error like another, with its class and details, and another message."""
     return type(error)(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
@@ -93,6 +94,7 @@ class CallSender:
             for index, result_type in enumerate(types)
         )
         submitted.located = located or submitted.located
+        submitted.results = [weakref.ref(array._version) for array in arrays]
         if stops_unread:
             submitted.stops_without = [array._version.handle for array in arrays]
         self.send(call, arrays, [submitted], deadline)

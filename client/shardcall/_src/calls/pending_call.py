@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.call_sites import line_of_caller
@@ -33,9 +34,11 @@ class PendingCall:
     Attributes:
         arrays: the handles of its results and of its operands on the mesh.
         borrowed: its operands of other clients, until it is answered.
+        results: its results, and those of calls that failed because of it, as long as the caller has them.
         stops_without: the handles of the results of a loop, or of a call that waits for one, which is cancelled when
             they are all deleted; empty for others.
         is_raised: True if its error was raised.
+        is_reported: True if there was a warning of its error.
         outlasts_forks: True if a fork has waited for it long enough.
         located: returns its error with the lines of the caller's code in it.
         resend: sends the calls of a program one by one that failed, where this is one of them; None for any other.
@@ -54,8 +57,9 @@ class PendingCall:
     ) -> None:
         self.arrays: Sequence[bytes] = ()
         self.borrowed: Sequence[object] = ()
+        self.results: list[weakref.ref[Any]] = []
         self.stops_without: Sequence[bytes] = ()
-        self.is_raised = self.outlasts_forks = False
+        self.is_raised = self.is_reported = self.outlasts_forks = False
         self.resend: Callable[[], object] | None = None
         self.located: Callable[[ShardcallError], ShardcallError] = _as_it_is
         self.mesh: Hashable = object()
@@ -84,6 +88,11 @@ class PendingCall:
     def is_sent(self) -> bool:
         """True if it was sent, or has failed."""
         return self._streamed is not None or self.is_done
+
+    @property
+    def is_unread(self) -> bool:
+        """True if it failed and its error was not raised, and the caller has no result to learn of it by."""
+        return self.is_failed and not self.is_raised and not any(result() is not None for result in self.results)
 
     @property
     def reason(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -17,10 +18,12 @@ from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import (
     CallCancelledError,
     DeadlineExceededError,
+    FailedCallWarning,
     InternalServerError,
     ShardcallError,
     with_message,
 )
+from shardcall_core.types.tracebacks import level_of_caller
 from shardcall_core.wire.forks import begin_anew_in_children
 
 _HANDLE_BYTES = 16
@@ -202,6 +205,15 @@ class PendingCalls:
             )
             raise with_message(error, error.message + others)
 
+    def warn_of_unread_failures(self) -> None:
+        """Warns, once, of each call that failed and whose results the caller has dropped."""
+        for call in tuple(self._failed):
+            if call.is_unread and not call.is_reported:
+                call.is_reported = True
+                error = call.failure()
+                call.is_raised = False
+                warnings.warn(f"nobody has read that {error}", FailedCallWarning, stacklevel=level_of_caller())
+
     def cancel(self) -> None:
         """Cancels all calls that were not answered yet, when the client closes."""
         with self._lock:
@@ -259,7 +271,9 @@ class PendingCalls:
             self._remove(call)
             if error is None:
                 call._depends_on, call.resend = (), None
-            elif call.root is call and not (self._closed and isinstance(error, CallCancelledError)):
+            elif (root := call.root) is not call:
+                root.results += call.results
+            elif not (self._closed and isinstance(error, CallCancelledError)):
                 self._add_failure(call)
         for waiting in tuple(call._waiting):
             waiting.set()

@@ -234,9 +234,11 @@ class RecordedCallSender:
 
     def _pending(self, batch: _Batch, index: int) -> PendingCall:
         node = batch.nodes[index]
-        return PendingCall(
+        call = PendingCall(
             self._sender.pending, node.template.kernel, node.template.types, batch.deadline.timeout_s, str(node)
         )
+        call.results = [] if node.version is None else [node.version]
+        return call
 
     def _interrupted(self, node: RecordedNode, array: RemoteArray) -> None:
         """Fails a call that was not sent because this thread was interrupted."""

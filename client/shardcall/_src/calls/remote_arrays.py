@@ -151,7 +151,7 @@ class RemoteArrays:
         array = self._resolved(array)
         self._handle(array)  # which refuses what is none
         if (value := self._read_pending(owner, array, deadline)) is not None:
-            self._sender.pending.raise_failure()
+            self._sender.pending.warn_of_unread_failures()
             return value
 
         def get(shared: CallMemory | None) -> NDArray:
@@ -162,7 +162,7 @@ class RemoteArrays:
             return self._transport.get_array(request, read, deadline, shares=shared is not None)
 
         with self.using([array], ["the array"], deadline):
-            self._sender.pending.raise_failure()
+            self._sender.pending.warn_of_unread_failures()
             placed = array._version.placed if isinstance(array, RemoteArray) else None
             if placed is not None and placed.value:
                 return arrays.from_bytes(placed.value, placed.placement.type)
