@@ -52,15 +52,17 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     `copy.deepcopy`) has values of its own; pickling is refused.
     """
 
+    _owner: Owner
+    _entered_by: int
+    _store: ArrayBase
     _is_traced = False
     _is_ndarray = False  # where NumPy's result without axes is an array and no scalar
     _steps: tuple[ViewStep, ...] = ()  # from the base to the view that it is
     _computed: tuple[ArrayVersion, ArrayVersion] | None = None  # of a view: the base's values, and its own
 
     def __init__(self, version: ArrayVersion) -> None:
-        self._owner = version.owner  # keeps the client, and a server of `local`, open
-        self._entered_by = 0
-        self._store = ArrayBase(version, self)
+        # The owner keeps the client, and a server of `local`, open.
+        self.__dict__.update(_owner=version.owner, _entered_by=0, _store=ArrayBase(version, self))
         version.base = weakref.ref(self._store)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -73,7 +75,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     def _of(cls, version: ArrayVersion) -> Self:
         """Returns an array with the values of another one, and a base of its own."""
         array = cls.__new__(cls)
-        array._owner, array._entered_by, array._store = version.owner, 0, ArrayBase(version, array)
+        array.__dict__.update(_owner=version.owner, _entered_by=0, _store=ArrayBase(version, array))
         return array
 
     @property
@@ -120,8 +122,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             step: the step to it.
         """
         view = type(self).__new__(type(self))
-        view._owner, view._entered_by, view._store = self._owner, 0, self._store
-        view._steps = with_step(self._steps, step)
+        steps = with_step(self._steps, step)
+        view.__dict__.update(_owner=self._owner, _entered_by=0, _store=self._store, _steps=steps)
         self._store.add_view(view)
         return view
 
@@ -455,7 +457,7 @@ def base_array(base: ArrayBase, array_class: type[RemoteArray]) -> RemoteArray:
     array: RemoteArray | None = None if base.array is None else base.array()
     if array is None:
         array = array_class.__new__(array_class)
-        array._owner, array._entered_by, array._store = base.version.owner, 0, base
+        array.__dict__.update(_owner=base.version.owner, _entered_by=0, _store=base)
         base.array = weakref.ref(array)
     return array
 
