@@ -91,7 +91,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             value = self._computed_from(version, steps)
             self._computed = version, value
         if base.is_only_of(self) and self._is_writeable:  # nobody else sees a write, and the base need not be kept
-            self._store, self._steps, self._computed = ArrayBase(value, self), (), None
+            layout = layout_of(self)
+            self._store, self._steps, self._computed = ArrayBase(value, self, layout), (), None
             value.base = weakref.ref(self._store)
         return value
 
