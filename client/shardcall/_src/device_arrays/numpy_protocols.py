@@ -123,6 +123,7 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
         if (
             target is not None
             and function is np.dot
+            and all(np.ndim(x) for x in positional)
             and (target.dtype != result.dtype or not target.flags.c_contiguous)
         ):
             raise ValueError(f"out of numpy.dot is to be of {result.dtype}, and in row-major order without gaps")
