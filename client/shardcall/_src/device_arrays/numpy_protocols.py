@@ -118,14 +118,11 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     if out is None:
         return results
     for result, target in zip(results if isinstance(results, tuple) else (results,), out, strict=True):
-        if target is not None and np.shape(target) != result.shape:
+        if target is None or (function is np.dot and not all(map(np.ndim, positional))):  # which is multiply
+            continue
+        if np.shape(target) != result.shape:
             raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")
-        if (
-            target is not None
-            and function is np.dot
-            and all(np.ndim(x) for x in positional)
-            and (target.dtype != result.dtype or not target.flags.c_contiguous)
-        ):
+        if function is np.dot and (target.dtype != result.dtype or not target.flags.c_contiguous):
             raise ValueError(f"out of numpy.dot is to be of {result.dtype}, and in row-major order without gaps")
     return _assign(functions, results, out, casting)
 
