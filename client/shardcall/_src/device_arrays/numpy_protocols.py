@@ -264,6 +264,10 @@ def _assign(functions: Any, results: Any, out: Sequence[Any], casting: Any = "sa
         if target is None:
             outputs.append(result if where is True else _masked(functions, result, where))
             continue
+        if result.ndim > np.ndim(target):
+            raise ValueError(
+                f"out is of shape {target.shape}, to which the result of {result.shape} does not broadcast"
+            )
         if isinstance(target, np.ndarray):
             np.copyto(target, _in_this_process(result), casting=casting, where=_in_this_process(where))
         else:
