@@ -377,6 +377,8 @@ class _Drawing:
             except ValueError:
                 fits = False
             if fits and other.shape and other.shape != (1,):
+                if x.squeeze().ndim == 1 and np.shares_memory(x, other):
+                    text = f"np.copy({text})"  # NumPy reads what it has written, where the steps in memory differ
                 return text if form < 4 else f"{text} {chance.choice('+-*')} {self.number(other.dtype)}"
         return self.number(x.dtype)
 
