@@ -21,7 +21,7 @@ from shardcall._src.traced.call_tracer import CallTracer
 from shardcall_core.call_error import CallError
 from shardcall_core.functions.indexing import BasicIndex
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.graphs.graph import from_text
+from shardcall_core.graphs.graph import Graph
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types import parameters
 from shardcall_core.types.arrays import Array
@@ -139,8 +139,8 @@ def evaluate(
     return [result.astype(item.dtype) for result, item in zip(results, types, strict=True)] if types else results
 
 
-def _graph(text: str, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    graph, results = from_text(text), list[list[np.ndarray]]()
+def _graph(graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    results = list[list[np.ndarray]]()
     for node in graph.nodes:
         operands = [None if v is None else inputs[v.number] if v.node < 0 else results[v.node][v.number]
                     for v in node.operands]  # fmt: skip
