@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGES = ("client", "server")
 _FOLDERS = {
     "client/shardcall_core": ("client", "server", "kernels", "end_to_end"),
-    "client": ("client", "kernels", "end_to_end"),
+    "client": ("client", "kernels", "end_to_end", "memory_model"),
     "server/shardcall_server/kernels": ("kernels", "end_to_end"),
     "server/shardcall_server/mesh": ("mesh", "server", "end_to_end"),
     "server": ("server", "mesh", "faults", "end_to_end"),

@@ -72,10 +72,12 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
             if name == "real" and x.dtype.kind != "c" and not arguments:
                 return x
             step = view_step(name, x, operands[1:], arguments)
+            if step is not None and name == "squeeze" and step.type == x.type:
+                return x  # as NumPy does
             if step is not None:
                 return x._view(step)
         result = self.compute(name, *operands, **arguments)
-        if name in ARRAYS:
+        if name in ARRAYS or (name == "astype" and _is_array(operands[0])):
             result._is_ndarray = True
         return result
 
@@ -89,6 +91,12 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
     def compute(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call as `call`; the result is an array of its own where NumPy has a view."""
         return self._client.submit(name, *operands, **arguments)
+
+
+def _is_array(a: OperandLike | None) -> bool:
+    """Returns whether an operand on the mesh is an array of NumPy, and no scalar."""
+    array = find_remote_array(a)
+    return array is not None and not array._is_scalar
 
 
 def namespace_of(xp: NamespaceBase, a: OperandLike) -> Any:

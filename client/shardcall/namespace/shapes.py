@@ -11,13 +11,16 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, counted_axis, type_of
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.views import is_contiguous
+from shardcall.namespace.base import NamespaceBase, copied, counted_axis, type_of
 from shardcall_core.functions.permutations import moved_axes, swapped_axes
 
 
 def ravel(xp: NamespaceBase, x: OperandLike) -> Any:
-    """Returns the elements in one axis, as ``numpy.ravel``."""
-    return xp.reshape(x, -1)
+    """Returns the elements in one axis, as ``numpy.ravel``: of a view with gaps in its memory as a copy."""
+    flat = xp.reshape(x, -1)
+    return flat if not isinstance(x, RemoteArray) or is_contiguous(x) else copied(flat)
 
 
 def matrix_transpose(xp: NamespaceBase, x: OperandLike) -> Any:

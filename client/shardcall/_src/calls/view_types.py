@@ -25,7 +25,7 @@ def view_step(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, 
     Raises:
         ShardcallError: for a call that the function does not accept.
     """
-    if name == "getitem" or not is_view_of(name, x, others, arguments):
+    if name == "getitem" or (name == "flip" and not x.ndim) or not is_view_of(name, x, others, arguments):
         return None
     try:
         plain = tuple((key, _plain(item)) for key, item in arguments.items())

@@ -127,15 +127,15 @@ class ArrayBase:
         version: the values.
         type: the shape and the element type, which no write changes.
         array: the object that is no view; the caller may have dropped it.
-        layout: as of `views.layout_of`; None before it is needed.
+        layout: as of `views.layout_of`, of an array that was a view as it was then; None before it is needed.
     """
 
     __slots__ = ("__weakref__", "_values", "_views", "array", "layout", "type", "version")
 
-    def __init__(self, version: ArrayVersion, array: Any = None) -> None:
+    def __init__(self, version: ArrayVersion, array: Any = None, layout: NDArray | None = None) -> None:
         self.type = version.type
         self.array: weakref.ref[Any] | None = None if array is None else weakref.ref(array)
-        self.layout: NDArray | None = None
+        self.layout = layout
         self._views: dict[int, weakref.ref[Any]] = {}
         self.version = version
         self._values: tuple[ArrayVersion, dict[Hashable, weakref.ref[ArrayVersion]]] = version, {}

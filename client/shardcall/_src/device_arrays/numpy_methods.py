@@ -91,7 +91,7 @@ class NumPyMethods:
     def ravel(self, order: str = "C") -> Self:
         """Returns the elements in one axis, in row-major order."""
         check_row_major(order)
-        return self._functions.reshape(self, -1)  # type: ignore[no-any-return]
+        return self._functions.ravel(self)  # type: ignore[no-any-return]
 
     flatten = ravel
 

@@ -82,6 +82,10 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
         run, casting = getattr(ufunc_methods, method), "unsafe"
         results = run(functions, ufunc, *inputs, **_options(f"{name}.{method}", run, kwargs))
     if any(target is not None for target in out):
+        if ufunc.signature is not None:
+            core = ufunc.signature.partition("->")[2].count(",") + (not ufunc.signature.endswith("()"))
+            count = sum(np.ndim(x) > 1 for x in inputs) if ufunc is np.matmul else core
+            _check_matrices(name, results, out[0], count)
         return _assign(functions, results, out, casting, where)
     return results if where is True else _masked(functions, results, where)
 
@@ -114,8 +118,12 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     if out is None:
         return results
     for result, target in zip(results if isinstance(results, tuple) else (results,), out, strict=True):
-        if target is not None and np.shape(target) != result.shape:
+        if target is None or (function is np.dot and not all(map(np.ndim, positional))):  # which is multiply
+            continue
+        if np.shape(target) != result.shape:
             raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")
+        if function is np.dot and (target.dtype != result.dtype or not target.flags.c_contiguous):
+            raise ValueError(f"out of numpy.dot is to be of {result.dtype}, and in row-major order without gaps")
     return _assign(functions, results, out, casting)
 
 
@@ -256,6 +264,10 @@ def _assign(functions: Any, results: Any, out: Sequence[Any], casting: Any = "sa
         if target is None:
             outputs.append(result if where is True else _masked(functions, result, where))
             continue
+        if result.ndim > np.ndim(target):
+            raise ValueError(
+                f"out is of shape {target.shape}, to which the result of {result.shape} does not broadcast"
+            )
         if isinstance(target, np.ndarray):
             np.copyto(target, _in_this_process(result), casting=casting, where=_in_this_process(where))
         else:
@@ -268,6 +280,17 @@ def _assign(functions: Any, results: Any, out: Sequence[Any], casting: Any = "sa
             functions.copyto(target, result, "unsafe", where)
         outputs.append(target)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _check_matrices(name: str, result: Any, out: Any, count: int) -> None:
+    """Checks the last axes of a target, to which the matrices or vectors of a result do not broadcast.
+
+    Raises:
+        ValueError: for other sizes.
+    """
+    sizes = result.shape[result.ndim - count :]
+    if np.shape(out)[max(np.ndim(out) - count, 0) :] != sizes:
+        raise ValueError(f"out is of shape {np.shape(out)}, and the last axes of the result of {name} of {sizes}")
 
 
 def _mask(where: Any) -> Any:

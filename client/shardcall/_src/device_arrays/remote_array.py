@@ -93,7 +93,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             value = self._computed_from(version, steps)
             self._computed = version, value
         if base.is_only_of(self) and self._is_writeable:  # nobody else sees a write, and the base need not be kept
-            self._store, self._steps, self._computed = ArrayBase(value, self), (), None
+            layout = layout_of(self)
+            self._store, self._steps, self._computed = ArrayBase(value, self, layout), (), None
             value.base = weakref.ref(self._store)
         return value
 
@@ -166,6 +167,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
+        if (present := self._owner._present(self)) is not self:
+            present._refuse_values()  # a later call of the traced function would not read them again
         return self._owner.get(self, timeout=timeout)
 
     def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
@@ -195,10 +198,16 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         if copy is False:
             raise ValueError("the values of a RemoteArray are on the mesh and cannot be had without a copy")
+        if (present := self._owner._present(self)) is not self:
+            array: NDArray = present.__array__(dtype)  # which refuses it
+            return array
         self._owner._copied(self)
         return np.asarray(self.get(), dtype=dtype)
 
     def _get_implicitly(self) -> NDArray | None:
+        present: object = self._owner._present(self)
+        if present is not self:
+            return None
         try:
             self._owner._copied(self)
         except TypeError:
@@ -459,6 +468,20 @@ def base_array(base: ArrayBase, array_class: type[RemoteArray]) -> RemoteArray:
         array = array_class.__new__(array_class)
         array.__dict__.update(_owner=base.version.owner, _entered_by=0, _store=base)
         base.array = weakref.ref(array)
+    return array
+
+
+def unshaped_array(base: ArrayBase) -> RemoteArray:
+    """Returns the array that a base is of, in the shape of that, which an assignment to the array's may have changed.
+
+    Args:
+        base: the base.
+    """
+    array = base_array(base, RemoteArray)
+    if array._steps:
+        array = RemoteArray.__new__(RemoteArray)
+        array._owner, array._entered_by, array._store = base.version.owner, 0, base
+        base.add_view(array)
     return array
 
 

@@ -204,9 +204,15 @@ def is_view_of(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str,
     return True
 
 
+def is_contiguous(x: Any) -> bool:
+    """Returns whether the elements of an array are in row-major order in NumPy, without gaps."""
+    is_plain = not x._steps and x._store.layout is None
+    return is_plain or layout_of(x).flags.c_contiguous
+
+
 def can_be_reshaped(x: Any, shape: tuple[int, ...]) -> bool:
     """Returns whether NumPy gives an array another shape without a copy."""
-    if not x._steps:
+    if is_contiguous(x):
         return True
     try:
         np.reshape(layout_of(x), shape, copy=False)

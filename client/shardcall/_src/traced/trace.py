@@ -238,6 +238,7 @@ class Trace:
         if tracer is None:
             check_there(array, name)
             tracer = self._writeable(("remote array", id(base)), Input(base.type, base=base))
+            tracer._is_ndarray = not base.type.shape and (bool(array._steps) or not array._is_scalar)
             self.stand_ins[base] = tracer
         return as_view(tracer, array)
 
@@ -250,7 +251,9 @@ class Trace:
         """
         if base not in self.stand_ins:
             new_input = Input(base.type, leaf=index, is_base=True)
-            self.stand_ins[base] = self._writeable(("base of argument", index), new_input)
+            tracer = self._writeable(("base of argument", index), new_input)
+            tracer._is_ndarray = not base.type.shape
+            self.stand_ins[base] = tracer
         return self.stand_ins[base]
 
     def is_same(self, a: TracedArray, b: TracedArray) -> bool:

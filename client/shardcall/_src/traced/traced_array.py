@@ -165,6 +165,10 @@ class TracedArray(RemoteArray):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         self._traced.refuse("numpy.array or numpy.asarray", _JOIN)
 
+    def _refuse_values(self) -> NoReturn:
+        """Raises TracingError for an array that the function refers to."""
+        self._traced.refuse("get() or a conversion", _CONVERSION)
+
     def _refuse(self, conversion: str) -> NoReturn:
         """Raises TracingError for a conversion by the caller, or by a function of this package."""
         if sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:

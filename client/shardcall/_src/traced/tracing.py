@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram, program_of
 from shardcall._src.traced.references import References
@@ -127,7 +128,9 @@ class FunctionTracer:
             indices = {tracer._store: i for i, (_, tracer) in enumerate(written)}
             aliases: dict[int, Alias] = {}
             results = []
-            for i, leaf in enumerate(returned):
+            for i, item in enumerate(returned):
+                is_input = isinstance(item, RemoteArray) and item._store in trace.stand_ins
+                leaf = trace.stand_in(item) if is_input else item
                 if isinstance(leaf, TracedArray) and leaf._store in indices and not is_body:
                     aliases[i] = Alias(indices[leaf._store], leaf._steps)
                 else:

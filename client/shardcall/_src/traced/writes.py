@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardcall._src.device_arrays.array_version import ArrayBase
-from shardcall._src.device_arrays.remote_array import RemoteArray, base_array
+from shardcall._src.device_arrays.remote_array import RemoteArray, unshaped_array
 from shardcall._src.device_arrays.views import ViewStep
 from shardcall._src.traced.references import serial_of
 from shardcall._src.traced.trace import Trace, as_view
@@ -43,11 +43,11 @@ class WriteTarget:
         """
         if self.leaf is not None:
             item = objects[self.leaf]
-            return base_array(item._store, RemoteArray) if self.is_base else item
+            return unshaped_array(item._store) if self.is_base else item
         base = None if self.base is None else self.base()
         if base is None:
             raise ArrayLostError("an array that the function writes to is gone")
-        return base_array(base, RemoteArray)
+        return unshaped_array(base)
 
 
 class Alias(NamedTuple):
