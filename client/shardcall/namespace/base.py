@@ -14,7 +14,7 @@ from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
-from shardcall._src.device_arrays.views import ARRAYS, VIEWS
+from shardcall._src.device_arrays.views import ARRAYS, VIEWS, read_only_step
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_caller import SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
@@ -76,6 +76,8 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
                 return x  # as NumPy does
             if step is not None:
                 return x._view(step)
+            if name == "imag" and x.ndim and not arguments:  # zeros
+                return self.compute(name, x)._view(read_only_step(x.type))
         result = self.compute(name, *operands, **arguments)
         if name in ARRAYS or (name == "astype" and _is_array(operands[0])):
             result._is_ndarray = True

@@ -42,7 +42,7 @@ def full(
     if value is None:
         value = _filled(fill_value, dtype)
     sizes = _sizes(shape)
-    return created(xp, "full" if not value.ndim else "broadcast_to", value, to=to, shape=sizes)
+    return copied(created(xp, "full" if not value.ndim else "broadcast_to", value, to=to, shape=sizes))
 
 
 @creating
@@ -248,7 +248,7 @@ def meshgrid(
     grids = []
     for axis, coordinates in zip(axes, xi, strict=True):
         column = xp.reshape(coordinates, [-1 if i == axis else 1 for i in range(len(xi))])
-        grids.append(column if sparse else xp.broadcast_to(column, sizes))
+        grids.append(copied(column if sparse else xp.broadcast_to(column, sizes)))
     return grids
 
 

@@ -177,7 +177,7 @@ def polyder(xp: NamespaceBase, p: OperandLike, m: int = 1) -> Any:
         p = xp.multiply(part_of(p, slice(-1)), np.arange(size - 1, 0, -1))
     size, *others = type_of(p).shape or (_size(p),)
     np.broadcast_shapes((max(size - 1, 0), *others), (max(size - 1, 0),))  # which NumPy computes, too
-    return p if m else xp.copy(p)
+    return p
 
 
 def polyint(xp: NamespaceBase, p: OperandLike, m: int = 1, k: OperandLike | None = None) -> Any:
@@ -202,7 +202,7 @@ def polyint(xp: NamespaceBase, p: OperandLike, m: int = 1, k: OperandLike | None
     for i in range(m):
         terms = xp.divide(p, np.arange(_size(p), 0, -1))
         p = xp.concatenate([terms, namespace_of(xp, constants).reshape(part_of(constants, i), 1)])
-    return p if m else xp.copy(p)
+    return p
 
 
 def polyfit(

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, array_of, converted, namespace_of, part_of, type_of, weak_type
+from shardcall.namespace.base import (
+    NamespaceBase,
+    array_of,
+    converted,
+    copied,
+    namespace_of,
+    part_of,
+    type_of,
+    weak_type,
+)
 from shardcall.namespace.ranges import arange
 from shardcall.namespace.searching import nonzero
 
@@ -53,7 +62,7 @@ def choose(xp: NamespaceBase, a: OperandLike, choices: Any, mode: str = "raise")
     result = arrays[-1]
     for i in reversed(range(len(arrays) - 1)):
         result = xp.where(namespace_of(xp, index).equal(index, i), arrays[i], result)
-    return xp.broadcast_to(result, shape) if type_of(result).shape != shape or result is arrays[-1] else result
+    return copied(xp.broadcast_to(result, shape))
 
 
 def ravel_multi_index(xp: NamespaceBase, multi_index: Any, dims: Any, mode: Any = "raise") -> Any:

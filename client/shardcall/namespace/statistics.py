@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, converted, namespace_of, type_of
+from shardcall.namespace.base import NamespaceBase, converted, copied, namespace_of, type_of
 from shardcall.namespace.standard import degrees_taken
 from shardcall_core.functions.element_types import is_float, is_inexact
 from shardcall_core.functions.type_rules import loop
@@ -165,7 +165,7 @@ def average(
         raise ZeroDivisionError("the weights have a sum of zero; average divides by it")
     product = xp.multiply(converted(xp, a, dtype), converted(xp, factors, dtype))
     mean = xp.divide(xp.sum(product, axis, keepdims=keepdims), scale)
-    return (mean, xp.broadcast_to(scale, type_of(mean).shape)) if returned else mean
+    return (mean, copied(xp.broadcast_to(scale, type_of(mean).shape))) if returned else mean
 
 
 def cov(

@@ -10,6 +10,7 @@ from typing import Any
 from shardcall._src.calls.call_request import prepare
 from shardcall._src.calls.result_types import types_by_table
 from shardcall._src.device_arrays.views import ViewStep, can_be_reshaped, is_view_of
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.arrays import Array
 
 
@@ -25,6 +26,8 @@ def view_step(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, 
     Raises:
         ShardcallError: for a call that the function does not accept.
     """
+    if not arguments.keys() <= FUNCTIONS[name].defaults.keys():
+        return None  # with a mesh and the like
     if name == "getitem" or (name == "flip" and not x.ndim) or not is_view_of(name, x, others, arguments):
         return None
     try:

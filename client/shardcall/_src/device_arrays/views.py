@@ -64,6 +64,8 @@ class ViewStep(NamedTuple):
         """
         if self.name == "getitem" and self._is_complete(x):
             return x
+        if self.name == "broadcast_to" and self.type.shape == x.shape:
+            return x
         operands = (np.asarray(self.starts, np.int64),) if self.name == "getitem" else ()
         return functions.compute(self.name, x, *operands, **dict(self.arguments))
 
@@ -134,6 +136,11 @@ def with_step(steps: tuple[ViewStep, ...], step: ViewStep) -> tuple[ViewStep, ..
 def index_step(index: BasicIndex, view_type: Array) -> ViewStep:
     """Returns the step to the elements at an index."""
     return ViewStep("getitem", index.starts, tuple(index.parameters.items()), view_type)
+
+
+def read_only_step(view_type: Array) -> ViewStep:
+    """Returns the step to all elements, as a view that is not written to."""
+    return ViewStep("broadcast_to", (), (("shape", view_type.shape),), view_type)
 
 
 def key_of(index: BasicIndex) -> tuple[Any, ...]:
