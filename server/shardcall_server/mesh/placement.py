@@ -21,8 +21,12 @@ Parts = Callable[[Bounds], np.ndarray]
 
 _ALIGNMENT_BYTES = 64  # JAX copies memory with a smaller alignment, on one thread
 _COPY_THREADS = 2  # two saturate the memory bandwidth of a small host
+_MAX_LAYOUTS = 512
 _LARGE_BYTES = 2 << 20
 _SLABS, _SLAB_BYTES = 8, 16 << 20  # a slab is an eighth of a result, between _LARGE_BYTES and this
+
+_numbers: dict[tuple[jax.sharding.Sharding, tuple[int, ...]], list[tuple[Bounds, int]]] = {}
+"""The numbers of the shards to gather, which are the same for all arrays of a sharding and a shape."""
 
 
 class ParallelCopier:
@@ -179,13 +183,23 @@ def _shards(array: jax.Array) -> dict[Bounds, np.ndarray]:
     """
     if array.is_fully_addressable and len(array.sharding.device_set) == 1:
         return {tuple((0, n) for n in array.shape): np.asarray(array)}
+    key = array.sharding, array.shape
+    if (numbers := _numbers.get(key)) is None:
+        while len(_numbers) >= _MAX_LAYOUTS:
+            _numbers.pop(next(iter(_numbers)), None)
+        numbers = _numbers[key] = _numbers_of_shards(array)
+    return {bounds: np.asarray(array.addressable_data(number)) for bounds, number in numbers}
+
+
+def _numbers_of_shards(array: jax.Array) -> list[tuple[Bounds, int]]:
+    """Returns the bounds of the distinct blocks that this process contributes, each with the number of a shard."""
     contributed = None if array.is_fully_addressable else _contributed_blocks(array)
-    shards: dict[Bounds, np.ndarray] = {}
-    for shard in array.addressable_shards:
+    numbers: dict[Bounds, int] = {}
+    for number, shard in enumerate(array.addressable_shards):
         bounds = _bounds(shard.index, array.shape)
-        if bounds not in shards and (contributed is None or bounds in contributed):  # else the same block, replicated
-            shards[bounds] = np.asarray(shard.data)
-    return shards
+        if contributed is None or bounds in contributed:
+            numbers.setdefault(bounds, number)  # others are the same block, replicated
+    return [*numbers.items()]
 
 
 def _contributed_blocks(array: jax.Array) -> frozenset[Bounds]:
