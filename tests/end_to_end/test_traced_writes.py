@@ -250,3 +250,19 @@ def test_arguments_without_axes_are_arrays_or_scalars(client, put):
         assert traced(total, h) is total
         assert float(traced(scalar, h)) == X.sum()
     assert (float(total), float(scalar)) == (2 * X.sum(), 0)
+
+
+def test_large_arrays_of_this_process_are_put_on_the_mesh_once(client, put):
+    weights = np.random.default_rng(0).random((512, 600))
+    traced = client.jit(lambda x: x @ weights)
+    x = np.random.default_rng(1).random((4, 512))
+    h = put(x)
+    np.testing.assert_allclose(traced(h).get(), x @ weights)
+    resident = len(client.list())
+    for _ in range(3):
+        np.testing.assert_allclose(traced(h).get(), x @ weights)
+    assert len(client.list()) <= resident + 1  # a result may be there still
+    weights[0] = 2
+    np.testing.assert_allclose(traced(h).get(), x @ weights)
+    client.delete(*[array for array in client.list() if array.shape == weights.shape])
+    np.testing.assert_allclose(traced(h).get(), x @ weights)

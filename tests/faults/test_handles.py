@@ -70,7 +70,11 @@ class Arrays:
                 client.synchronize()
 
     def share(self, _: int, array: sc.RemoteArray, values: np.ndarray, lost: bool) -> None:
-        self.add(self.random.choice([copy.copy, lambda h: h[...], lambda h: h[0:13]])(array), values, lost)
+        self.add(
+            self.random.choice([copy.copy, lambda h: copy.copy(h[...]), lambda h: copy.copy(h[0:13])])(array),
+            values,
+            lost,
+        )
 
     def compute(self, _: int, array: sc.RemoteArray, values: np.ndarray, lost: bool) -> None:
         number = self.random.getrandbits(20)

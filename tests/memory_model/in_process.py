@@ -12,6 +12,7 @@ import shardcall as sc
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.implicit_gets import ImplicitGets
+from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.calls.result_types import ResultTypes, types_by_table
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.operands import as_operand
@@ -48,6 +49,7 @@ class InProcessSubmitter:
     """Computes calls where another submitter sends them."""
 
     recorder = None
+    pending = PendingCalls()
 
     def flush(self) -> None:
         """Does nothing: no call is recorded."""
@@ -145,8 +147,8 @@ def _graph(graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray
         operands = [None if v is None else inputs[v.number] if v.node < 0 else results[v.node][v.number]
                     for v in node.operands]  # fmt: skip
         operand_types = tuple(None if value is None else Array(value.shape, value.dtype) for value in operands)
-        given = tuple((key, type(item), item) for key, item in node.parameters)
-        prepared, types = _plain_call(node.kernel, operand_types, given)
+        keywords = tuple((key, type(item), item) for key, item in node.parameters)
+        prepared, types = _plain_call(node.kernel, operand_types, keywords)
         results.append(evaluate(node.kernel, operands, prepared, types))
     values = [inputs[v.number] if v.node < 0 else results[v.node][v.number] for v in graph.results]
     return [value for value in values if value is not None]
@@ -261,8 +263,8 @@ def _put_along_axis(x: np.ndarray, values: np.ndarray, indices: np.ndarray, axis
 
 
 def _flatnonzero(x: np.ndarray, size: int) -> np.ndarray:
-    found = np.flatnonzero(x)[:size]
-    return np.concatenate([found, np.zeros(size - len(found), np.int64)])
+    indices = np.flatnonzero(x)[:size]
+    return np.concatenate([indices, np.zeros(size - len(indices), np.int64)])
 
 
 def _pad(x: np.ndarray, *values: Any, pad_width: Any, mode: str = "constant") -> np.ndarray:

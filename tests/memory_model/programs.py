@@ -113,11 +113,11 @@ def run(text: str, space: dict[str, Any]) -> Exception | None:
 
 def live(space: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arrays that a program has by the expressions of them: names, and items of tuples and dicts."""
-    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for name, value in space.items():
         if len(name) == 1:
-            found.update(_leaves(name, value))
-    return found
+            names.update(_leaves(name, value))
+    return names
 
 
 def _leaves(text: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -257,14 +257,14 @@ class _Drawing:
 
     def pick(self, min_ndim: int = 0, condition: Callable[[Any], bool] = lambda x: True) -> tuple[str, Any]:
         """Draws an array; returns its expression and NumPy's array."""
-        found = [
+        names = [
             (text, value)
             for text, value in live(self.space).items()
             if isinstance(value, np.ndarray) and value.ndim >= min_ndim and condition(value)
         ]
-        if not found:
+        if not names:
             raise _Unfit
-        return self.chance.choice(found)
+        return self.chance.choice(names)
 
     def operand(self) -> tuple[str, Any]:
         """Draws an array or a scalar that a statement reads."""
@@ -481,7 +481,7 @@ class _Drawing:
         operator = self.chance.choice(("=", "=", "=", "+=", "*=", "-="))
         return f"{text}[{key}] {operator} {values}"
 
-    def in_place(self) -> str:
+    def augmented(self) -> str:
         text, x = self.pick()
         if self.chance.random() < 0.5:
             key = self.key(x.shape)
@@ -649,7 +649,7 @@ _VIEWS = (_index, _index, _index, _transposed, _reshaped, _other_view)
 _STATEMENTS = (
     (_Drawing.assign_view, 22), (_Drawing.assign_views, 3), (_Drawing.assign_copy, 5), (_Drawing.assign_computed, 5),
     (_Drawing.assign_alias, 6), (_Drawing.delete, 3), (_Drawing.set_item, 16), (_Drawing.set_overlapping, 7),
-    (_Drawing.set_fancy, 7), (_Drawing.in_place, 12), (_Drawing.out, 10), (_Drawing.write_by_function, 14),
+    (_Drawing.set_fancy, 7), (_Drawing.augmented, 12), (_Drawing.out, 10), (_Drawing.write_by_function, 14),
     (_Drawing.set_shape, 2), (_Drawing.call_setter, 2),
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ _LONG, _LONG_TRACED, _LONG_VALUES = 37_500 // _BLOCKS, 12_500 // _BLOCKS, 400 //
 _MAX_SKIPPED = 0.3
 
 
-FOUND = (
+FAULTS = (
     ("d = a.T; a = 0; e = d.reshape(-1)", "e[0] = 5"),
     ("d = np.broadcast_to(a, (2, 3, 4)); a = 0; e = d.sum()", "d[0] = 1"),
     ("d = a[:, 1].ravel()", "d[0] = 5"),
@@ -68,10 +68,10 @@ def compare(comparison, numbers: range, figure, **options: bool) -> None:
 
 def test_programs_that_once_differed():
     client = InProcessClient()
-    for lines in FOUND:
+    for lines in FAULTS:
         space = new_space(inputs := {"a": "np.arange(12.0).reshape(3, 4)"}, lambda x: x)
         failing = frozenset(i for i, line in enumerate(lines) if run(line, space) is not None)
-        program = Program("found", inputs, [*lines], failing)
+        program = Program("fault", inputs, [*lines], failing)
         assert not EagerComparison(client.put)(program, Tally()), lines
 
 

@@ -16,10 +16,12 @@ from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import (
+    ArrayLostError,
     CallCancelledError,
     DeadlineExceededError,
     FailedCallWarning,
     InternalServerError,
+    MeshRestartedError,
     ShardcallError,
     with_message,
 )
@@ -33,7 +35,11 @@ _MAX_WAIT_S = 0.5  # a signal that arrives just before a wait does not interrupt
 
 
 class PendingCalls:
-    """The calls that a client has submitted; safe to use from several threads at once."""
+    """The calls that a client has submitted; safe to use from several threads at once.
+
+    Attributes:
+        losses: the number of calls that failed because the mesh had lost an array.
+    """
 
     def __init__(self) -> None:
         self._unanswered: dict[PendingCall, None] = {}
@@ -53,6 +59,7 @@ class PendingCalls:
         self._deleted: set[bytes] = set()  # of their results
         self._handles: list[bytes] = []
         self._failed: list[PendingCall] = []
+        self.losses = 0
 
     def send(
         self,
@@ -268,6 +275,8 @@ class PendingCalls:
             if call not in self._unanswered:  # in a forked child
                 return
             call._answer, call._error, call._streamed = answer, error, None
+            if isinstance(error, ArrayLostError | MeshRestartedError):
+                self.losses += 1
             self._remove(call)
             if error is None:
                 call._depends_on, call.resend = (), None

@@ -10,6 +10,7 @@ from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.call_trace import CallTrace
+from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.calls.recorded_graph import common_location
 from shardcall._src.calls.recording import Recorder, call_key_of, is_recorded
 from shardcall._src.calls.result import Result
@@ -18,7 +19,7 @@ from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.transfer.upload import Value
-from shardcall_core.types.arrays import Array
+from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.mesh import MeshLike, as_mesh
 from shardcall_core.types.specs import SpecLike
@@ -32,6 +33,9 @@ class SubmittingClient(Owner, Protocol):
         self, call: CallRequest, values: tuple[Value, ...], timeout: float | None, *, keep: bool = ...
     ) -> Result[Any]:
         """Runs a call, and waits for its results."""
+
+    def _put_array(self, array: NDArray, mesh: None, spec: None) -> RemoteArray:
+        """Puts an array of this process on the mesh."""
 
 
 class Submitter:
@@ -145,6 +149,11 @@ class Submitter:
         if self._is_synchronous:
             settle(arrays[0])
         return arrays
+
+    @property
+    def pending(self) -> PendingCalls:
+        """The calls that were submitted."""
+        return self._sender.pending
 
     def flush(self) -> None:
         """Sends the calls that this thread has recorded."""

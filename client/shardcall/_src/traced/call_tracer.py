@@ -11,6 +11,7 @@ from shardcall._src.calls.call_request import prepare
 from shardcall._src.calls.result import Result
 from shardcall._src.calls.submitter import Submitter, SubmittingClient
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.traced.large_constants import LargeConstants
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace
@@ -37,6 +38,7 @@ class CallTracer:
         self.active = ActiveTrace()
         self._submitter = submitter
         self._memo = memo
+        self._constants = LargeConstants(submitter.pending)
 
     def is_tracing(self, operands: Sequence[Any]) -> bool:
         """Returns True while this thread traces a function.
@@ -86,6 +88,9 @@ class CallTracer:
     ) -> Sequence[RemoteArray]:
         """Submits the stages of a program without waiting in between; returns its results."""
         self._submitter.flush()
+        operands = [*operands]
+        for i in program.large_constants:
+            operands[i] = self._constants.find_or_put(client, operands[i])
         results: list[Sequence[RemoteArray]] = []
         for i, (stage, types) in enumerate(zip(program.stages, program.stage_types, strict=True)):
             values = [operands[v.number] if v.node < 0 else results[v.node][v.number] for v in stage.operands]

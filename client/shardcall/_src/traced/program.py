@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from shardcall_core.types.pytrees import Structure
 from shardcall_core.types.sizes import human
 
 MAX_CONSTANT_BYTES = 1 << 20
-"""The most bytes of the arrays of this process that a program takes beside its arguments."""
+"""The most bytes of arrays of this process that a call sends beside its arguments; more are kept on the mesh."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class TracedProgram:
     def key(self) -> str:
         """The digest of the form, hexadecimal; equal for functions that make the same calls in other words."""
         return self.form.digest
+
+    @cached_property
+    def large_constants(self) -> tuple[int, ...]:
+        """The indices of the operands that are arrays of this process which are kept on the mesh."""
+        sizes = {i: item.array.nbytes for i, item in enumerate(self.inputs) if item.array is not None}
+        return tuple(sizes) if sum(sizes.values()) > MAX_CONSTANT_BYTES else ()
 
     def specs_of(self, stage: int, out_specs: Sequence[Any] | None) -> list[Any] | None:
         """Returns the specs of a stage's results.
@@ -231,10 +238,4 @@ def check_limits(name: str, graph: Graph, inputs: Sequence[Input], *, max_values
     if (nbytes := to_message(graph).ByteSize()) > MAX_BYTES:
         raise TracingError(
             f"{name} is described by {human(nbytes)}, and a program by at most {human(MAX_BYTES)}; {smaller}"
-        )
-    constant_bytes = sum(item.array.nbytes for item in inputs if item.array is not None)
-    if constant_bytes > MAX_CONSTANT_BYTES:
-        raise TracingError(
-            f"{name} refers to {human(constant_bytes)} of arrays of this process, which every call would send; at most "
-            f"{human(MAX_CONSTANT_BYTES)} are allowed: pass them as arguments, or put them on the mesh with client.put"
         )

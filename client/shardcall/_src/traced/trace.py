@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
 from shardcall_core.types.specs import axis_names
 
+_MAX_KEY_BYTES = 1 << 12
 _MAX_CALLS = 4096  # of which a program has fewer: those that results need
 _SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
 _AXES_OF_RESULT = ("stack", "expand_dims")  # their axes count from the last of the result
@@ -187,8 +189,7 @@ class Trace:
 
     def constant(self, array: NDArray) -> TracedArray:
         """Returns an array of this process as one of the program."""
-        key = ("array", array.dtype, array.shape, array.tobytes())
-        return self._input(key, Input(Array(array.shape, array.dtype), array=np.array(array)))
+        return self._input(content_key(array), Input(Array(array.shape, array.dtype), array=np.array(array)))
 
     def argument(self, index: int, argument_type: Array) -> TracedArray:
         """Returns an argument."""
@@ -350,6 +351,12 @@ class Trace:
             types = tuple(placement.type for placement in plan.results)
             self._client._result_types.add(call, types)
         return types
+
+
+def content_key(array: NDArray) -> Hashable:
+    """Returns a key that arrays of equal type and values have."""
+    data = array.tobytes()
+    return "array", array.dtype, array.shape, data if len(data) <= _MAX_KEY_BYTES else hashlib.sha256(data).digest()
 
 
 def as_view(tracer: TracedArray, array: RemoteArray) -> TracedArray:

@@ -96,7 +96,7 @@ class Arguments:
 
     @property
     def key(self) -> Hashable:
-        """What a program depends on: the arguments that share arrays, and how; those without axes that are arrays."""
+        """The part of a program's key: the arguments that share arrays, and how; those without axes that are arrays."""
         shared = tuple(
             (i, first, item._steps, None if first is not None else serial_of(item._store))
             for i, first in self._shared.items()
