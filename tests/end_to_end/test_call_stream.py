@@ -148,14 +148,14 @@ def test_an_invalid_prepared_call_fails_no_other_calls(stream):
     wrong = {
         1: prepare(1, types=[tensor(8)] * 65),
         2: prepare(2, types=[tensor(*[1] * 60)]),
-        3: prepare(3, of=call(parameters={"a" * 70_000: 1})),
+        3: prepare(3, of=call(parameters={"a" * 1_200_000: 1})),
         4: prepare(4, of=call("k" * 100_000)),
     }
     stream.send(prepare(), *wrong.values())
     for slot in wrong:
         stream.send(item(slot, X, slot=slot), item(10 + slot, X, slot=slot))
     stream.send(item(20, X))
-    for slot, says in ((1, "65"), (2, "INVALID_SHAPE"), (3, "a prepared call has 70"), (4, "KERNEL_NOT_FOUND")):
+    for slot, says in ((1, "65"), (2, "INVALID_SHAPE"), (3, "a prepared call has 120"), (4, "KERNEL_NOT_FOUND")):
         assert says in stream.refusal(slot)
         assert says in stream.refusal(10 + slot)
     np.testing.assert_array_equal(stream.result(20), np.diff(X))

@@ -67,7 +67,7 @@ MENDED = (
 """Calls that programs showed to differ: z has no axes, e no elements, m is of bool, x of int8, f and t of floats."""
 
 UNDRAWN = {
-    *("getitem", "setitem", "take_at", "put_at", "update"),  # indices
+    *("getitem", "setitem", "take_at", "put_at", "update", "complex"),  # indices
     *("uniform", "normal", "randint", "permutation"),  # other numbers than NumPy's
     *("collective_matmul", "laplacian", "shift", "reshard", "with_spec", "solve_triangular"),  # not in NumPy
     *("fori_loop", "while_loop", "scan"),  # of functions

@@ -122,6 +122,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         Args:
             step: the step to it.
         """
+        if self._why_lost:
+            check_there(self, "the array")
         view = type(self).__new__(type(self))
         steps = with_step(self._steps, step)
         view.__dict__.update(_owner=self._owner, _entered_by=0, _store=self._store, _steps=steps)
