@@ -46,7 +46,7 @@ def test_a_copy_keeps_its_array_when_the_object_stands_for_another(client, memor
     assert array.get() == [2.0]
 
 
-@pytest.mark.parametrize("share", [copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("share", [copy.copy, copy.deepcopy, lambda array: copy.copy(array[...])])
 @pytest.mark.parametrize("swapped", [False, True])
 def test_deleting_an_object_leaves_those_that_share_its_array(client, memory, share, swapped):
     array = client.put([[1.0, 2.0]])

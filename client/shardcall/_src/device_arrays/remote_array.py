@@ -537,8 +537,9 @@ def give_up_shared(array: RemoteArray, why: str) -> bool:
         array._store, array._steps, array._computed = ArrayBase(version, array), (), None
         return True
     version = array._version
-    others = [sharer for sharer in version.list_sharers() if sharer is not array]
-    if not any(sharer._store.version is version for sharer in others if not sharer._steps):
+    bases = [sharer._store for sharer in version.list_sharers() if not sharer._steps]
+    bases += [base] if version.base is not None and (base := version.base()) is not None else []
+    if not any(base.version is version for base in bases if base is not array._store):
         return False
     array._store.replace(replace(version, lost=why))
     return True
