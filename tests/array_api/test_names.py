@@ -85,7 +85,7 @@ def traced(client, name, operands, keywords):
         return operator.attrgetter(name)(client.xp)(*values, **keywords)
 
     program = client.jit(call).trace(*arrays)
-    return program.text, program.constants, program.types
+    return program.form, program.constants, program.types
 
 
 def misses(name):
