@@ -12,6 +12,7 @@ from function_examples import example_call
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.functions.function import REQUIRED
 from shardcall_core.functions.table import FUNCTIONS
+from shardcall_core.graphs.graph import Graph, Node, Value
 from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.kernels.library import kernels
@@ -27,6 +28,7 @@ NEED_OTHER_SHAPES = (
     "searchsorted",
     "graph",
 )
+NEGATIVE = Graph((Node("negative", (Value(-1, 0),)),), (Value(0, 0),))
 MESH = {"x": 2}
 REPEATED = 3
 NAMED = (Reason.OPERAND_COUNT, Reason.INVALID_OPERAND, Reason.INVALID_SHAPE, Reason.UNSUPPORTED_ELEMENT_TYPE)
@@ -47,7 +49,7 @@ def types(pattern, dtype):
 
 def needed(kernel):
     required = [info.name for info in kernel.parameters if info.default is REQUIRED]
-    _, parameters = example_call(kernel.name) if kernel.name in FUNCTIONS else ((), {"graph": ""})
+    _, parameters = example_call(kernel.name) if kernel.name in FUNCTIONS else ((), {"graph": NEGATIVE})
     return {name: parameters[name] for name in required}
 
 

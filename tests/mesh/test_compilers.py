@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 import pytest
-from mesh.test_commands import WAIT_S, HeldLink
+from mesh.test_commands import WAIT_S, FakeLink
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -26,6 +26,19 @@ from shardcall_worker.v1 import link_pb2
 
 OPERAND = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT32, shape=[4])
 REFUSAL = link_pb2.CompilationOutcome(failure=link_pb2.Failure(reason=Reason.COMPILE_FAILED.value, message="no"))
+
+
+class HeldLink(FakeLink):
+    """Receives answers, and blocks their senders while it is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def send(self, body: bytes, *, more: bool = False) -> None:
+        super().send(body, more=more)
+        assert self.goes_on.wait(WAIT_S)
 
 
 class ForkServer:
@@ -54,9 +67,7 @@ def compile_with(compiler: ForkedCompiler, link: HeldLink) -> CallError:
 
 @pytest.fixture
 def link() -> HeldLink:
-    link = HeldLink()
-    link.goes_on.set()
-    return link
+    return HeldLink()
 
 
 def test_a_program_that_ends_its_process_late_has_the_rest_of_the_time_in_another(link, monkeypatch):
