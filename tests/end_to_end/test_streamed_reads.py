@@ -227,10 +227,10 @@ def test_the_error_of_a_read_is_that_of_the_call_with_its_line(only_streamed):
         with pytest.raises(sc.InvalidOperandError, match=r"^power of "):
             bad.get()
     only_streamed.synchronize()
-    failed = only_streamed.submit("power", x, -1)
-    wait_for(lambda: repr(failed) == "<RemoteArray int64[4], failed>")
+    results = [only_streamed.submit("power", x, -1)]
+    wait_for(lambda: repr(results[0]) == "<RemoteArray int64[4], failed>")
     np.testing.assert_array_equal(x.get(), np.arange(4))
-    del failed
+    results.clear()
     with pytest.warns(sc.FailedCallWarning, match="nobody has read that power of "):
         x.get()
     np.testing.assert_array_equal((x + 1).get(), np.arange(1, 5))
