@@ -308,4 +308,4 @@ def test_a_forked_child_calls_nobody_back(client, streams):
     assert not called
     for connection in connections:
         connection.outgoing.put(None)
-    assert streams.streams[0].half_closed.wait(10)
+    assert streams.streams[0].half_closed.wait(60)

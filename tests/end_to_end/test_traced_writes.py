@@ -1,5 +1,6 @@
 """Writes of traced functions to their arguments and to arrays that they refer to, which are NumPy's after a call."""
 
+import gc
 import threading
 
 import numpy as np
@@ -252,17 +253,31 @@ def test_arguments_without_axes_are_arrays_or_scalars(client, put):
     assert (float(total), float(scalar)) == (2 * X.sum(), 0)
 
 
-def test_large_arrays_of_this_process_are_put_on_the_mesh_once(client, put):
+def test_large_arrays_of_this_process_are_put_on_the_mesh_once(server):
     weights = np.random.default_rng(0).random((512, 600))
-    traced = client.jit(lambda x: x @ weights)
     x = np.random.default_rng(1).random((4, 512))
-    h = put(x)
-    np.testing.assert_allclose(traced(h).get(), x @ weights)
-    resident = len(client.list())
-    for _ in range(3):
+    with sc.connect(server.address) as client:
+        traced, h = client.jit(lambda x: x @ weights), client.put(x, mesh=sc.Mesh(x=8))
+        for _ in range(3):
+            np.testing.assert_allclose(traced(h).get(), x @ weights)
+            assert [array.shape for array in client.list()].count(weights.shape) == 1
+        weights[0] = 2
         np.testing.assert_allclose(traced(h).get(), x @ weights)
-    assert len(client.list()) <= resident + 1  # a result may be there still
-    weights[0] = 2
-    np.testing.assert_allclose(traced(h).get(), x @ weights)
-    client.delete(*[array for array in client.list() if array.shape == weights.shape])
-    np.testing.assert_allclose(traced(h).get(), x @ weights)
+        client.delete(*[array for array in client.list() if array.shape == weights.shape])
+        np.testing.assert_allclose(traced(h).get(), x @ weights)
+
+
+def test_arrays_that_a_function_refers_to_are_deleted_when_they_are_dropped(client, put):
+    gc.collect()
+    gc.disable()
+    try:
+        kept, x = [put(X)], put(X)
+        traced = client.jit(lambda u, h=kept[0]: u + h[0])
+        traced(x).get()
+        there = len(client.list())
+        kept.clear()
+        del traced
+        client.put(np.ones(3))  # which deletes dropped arrays
+        assert len(client.list()) < there
+    finally:
+        gc.enable()

@@ -282,6 +282,11 @@ class Trace:
                     waiting.append((first, second))
         return True
 
+    def release(self) -> None:
+        """Forgets the arrays of the trace, which refer to it, so that nothing waits for the collector of cycles."""
+        self.stand_ins.clear()
+        self._first.clear()
+
     def is_written(self, tracer: TracedArray) -> bool:
         """Returns whether something was written to an input."""
         return tracer._store.version is not self._first[tracer._store]

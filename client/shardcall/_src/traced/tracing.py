@@ -108,6 +108,14 @@ class FunctionTracer:
         self, leaves: Sequence[Any], structure: Structure, arguments: Arguments, *, is_body: bool
     ) -> tuple[TracedProgram, Trace]:
         trace = Trace(self._client, self.name, self._active)
+        try:
+            return self._program_of(trace, leaves, structure, arguments, is_body=is_body), trace
+        finally:
+            trace.release()
+
+    def _program_of(
+        self, trace: Trace, leaves: Sequence[Any], structure: Structure, arguments: Arguments, *, is_body: bool
+    ) -> TracedProgram:
         tracers: dict[int, TracedArray] = {}
         values = [self._argument(trace, arguments, i, leaf, tracers) for i, leaf in enumerate(leaves)]
         before = {i: tracer._steps for i, tracer in tracers.items()}
@@ -137,7 +145,7 @@ class FunctionTracer:
                     results.append(trace.value(leaf, "what the function returns"))
             results += [trace.value(base_of(tracer), "what the function writes") for _, tracer in written]
         targets = [target for target, _ in written]
-        return program_of(trace, results, shape, aliases, targets, is_body=is_body), trace
+        return program_of(trace, results, shape, aliases, targets, is_body=is_body)
 
     def _argument(
         self, trace: Trace, arguments: Arguments, index: int, leaf: Any, tracers: dict[int, TracedArray]
