@@ -28,7 +28,7 @@ _MAX_SHOWN = 12
 
 @dataclass
 class Tally:
-    """What was compared.
+    """The totals of a comparison.
 
     Attributes:
         programs: the programs.

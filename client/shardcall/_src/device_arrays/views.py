@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from shardcall_core.functions.indexing import BasicIndex, is_basic
+from shardcall_core.functions.indexing import BasicIndex
 from shardcall_core.types.arrays import Array, NDArray
 
 VIEWS = frozenset(
@@ -179,17 +179,6 @@ def composed(first: BasicIndex, second: BasicIndex) -> BasicIndex | None:
         if i in second.dropped:
             dropped.add(axis)
     return BasicIndex(tuple(starts), tuple(sizes), tuple(steps), tuple(sorted(dropped)), second.inserted)
-
-
-def is_view(key: Any, ndim: int) -> bool:
-    """Returns whether the elements of an array at an index are a view in NumPy.
-
-    Args:
-        key: the index.
-        ndim: the number of axes of the elements.
-    """
-    items = key if isinstance(key, tuple) else (key,)
-    return all(map(is_basic, items)) and (ndim > 0 or any(item is Ellipsis for item in items))
 
 
 def is_view_of(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, Any]) -> bool:
