@@ -101,6 +101,10 @@ def test_arguments_that_share_memory(client, put, arguments):
         traced(*arguments(h))
         function(*arguments(x))
         equal([h], [x])
+    here = X.copy()
+    with pytest.raises(sc.TracingError, match=r"changes its argument x, which may share memory with its argument y"):
+        traced(*arguments(here))
+    np.testing.assert_array_equal(here, X)
     a, b = put(X), put(X + 1)
     traced(a, b)
     x, y = X.copy(), X + 1

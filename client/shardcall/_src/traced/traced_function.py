@@ -107,7 +107,8 @@ class TracedFunction:
             return self._function(*args, **kwargs)  # as a part of that program
         leaves, objects, structure = self._leaves(args, kwargs)
         program, operands, _trace = self._program(leaves, objects, structure)
-        check_targets(program.name, program.writes, objects, [*paths(structure)])
+        if program.writes:
+            check_targets(program.name, program.writes, objects, [*paths(structure)])
         has_loops = any("carried" in stage.parameters for stage in program.stages)
         timeout = None if has_loops else DEFAULT_TIMEOUT_S
         arrays = self._client._submit_program(program, operands, self._out_specs, timeout)

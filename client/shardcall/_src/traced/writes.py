@@ -158,7 +158,7 @@ def check_targets(name: str, writes: Sequence[WriteTarget], objects: Sequence[An
         paths: their names.
 
     Raises:
-        TracingError: for an argument that is no array.
+        TracingError: for an argument that is no array, and for one of this process that shares memory with another.
         ValueError: for an array that is read-only.
     """
     for target in writes:
@@ -175,6 +175,18 @@ def check_targets(name: str, writes: Sequence[WriteTarget], objects: Sequence[An
             )
         elif not item.flags.writeable:
             raise ValueError("assignment destination is read-only")
+        else:
+            _check_alone(name, target.leaf, objects, paths)
+
+
+def _check_alone(name: str, leaf: int, objects: Sequence[Any], paths: Sequence[str]) -> None:
+    """Checks that an array of this process that a function writes to shares no memory with another argument."""
+    for other, item in enumerate(objects):
+        if other != leaf and isinstance(item, np.ndarray) and np.may_share_memory(item, objects[leaf]):
+            raise TracingError(
+                f"{name} changes its argument {paths[leaf]}, which may share memory with its argument {paths[other]}; "
+                "put the array on the mesh with client.put and pass views of that, or pass a copy"
+            )
 
 
 def write(array: Any, value: RemoteArray) -> None:
