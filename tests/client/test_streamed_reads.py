@@ -1,6 +1,7 @@
 """Reads of arrays by call streams: retries, refusals, errors, threads that stop waiting."""
 
 import threading
+from contextlib import nullcontext
 
 import grpc
 import numpy as np
@@ -150,40 +151,33 @@ def test_a_read_ends_at_its_timeout_and_is_cancelled(client, streams):
     assert streams.streams[0].cancelled.get(timeout=20) == reads[0].item.number
 
 
-def test_a_cancelled_wait_cancels_the_read(pending, streams):
-    reads, cancellation, raised = [], Cancellation(), []
+def failure_of_a_read(pending, streams, end, cancellation=None):
+    """Ends a read that nobody answers in another way; returns the read and the error that it raised."""
+    reads, raised = [], []
     streams.on_read = reads.append
-
-    def work():
-        with cancellation:
-            try:
-                pending.get()
-            except shardcall.ShardcallError as error:
-                raised.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    wait_for(lambda: reads)
-    cancellation.cancel()
-    thread.join(20)
-    assert isinstance(raised[0], shardcall.CallCancelledError)
-    assert streams.streams[0].cancelled.get(timeout=20) == reads[0].item.number
-
-
-def test_closing_ends_the_read(pending, streams):
-    reads = []
-    streams.on_read = reads.append
-    client, raised = pending._owner, []
 
     def work():
         try:
-            pending.get()
+            with cancellation or nullcontext():
+                pending.get()
         except shardcall.ShardcallError as error:
             raised.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
     wait_for(lambda: reads)
-    client.close()
+    end()
     thread.join(20)
-    assert isinstance(raised[0], shardcall.CallCancelledError | shardcall.ClientClosedError)
+    return reads[0], raised[0]
+
+
+def test_a_cancelled_wait_cancels_the_read(pending, streams):
+    cancellation = Cancellation()
+    read, error = failure_of_a_read(pending, streams, cancellation.cancel, cancellation)
+    assert isinstance(error, shardcall.CallCancelledError)
+    assert streams.streams[0].cancelled.get(timeout=20) == read.item.number
+
+
+def test_closing_ends_the_read(pending, streams):
+    _, error = failure_of_a_read(pending, streams, pending._owner.close)
+    assert isinstance(error, shardcall.CallCancelledError | shardcall.ClientClosedError)
