@@ -90,7 +90,7 @@ class CallTracer:
         self._submitter.flush()
         operands = [*operands]
         for i in program.large_constants:
-            operands[i] = self._constants.find_or_put(client, operands[i])
+            operands[i] = self._constants.find_or_put(client, program.constants[i], operands[i])
         results: list[Sequence[RemoteArray]] = []
         for i, (stage, types) in enumerate(zip(program.stages, program.stage_types, strict=True)):
             values = [operands[v.number] if v.node < 0 else results[v.node][v.number] for v in stage.operands]

@@ -45,7 +45,7 @@ class TracedProgram:
         structure: the structure of what the function returns.
         aliases: the leaves of what it returns that are arrays which it writes to, or views of them, by their indices.
         writes: the arrays that it writes to; their values are the last results.
-        constants: what the inputs are, for comparing traces.
+        constants: the keys of the inputs; equal ones are equal inputs.
         bases: the arrays on the mesh among the inputs, which are not kept there by the program.
         graph: its calls.
         bodies: the graphs that they run.
