@@ -18,22 +18,21 @@ import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_index
 
 from shardcall._src.calls import result
-from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.implicit_gets import ImplicitGet, ImplicitGets, Statistics
 from shardcall._src.calls.profile import Profile
-from shardcall._src.calls.recording import Recorder
 from shardcall._src.calls.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep
 from shardcall._src.calls.result import Result
-from shardcall._src.calls.result_types import ResultTypes
-from shardcall._src.calls.submitter import Submitter
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array, settle_others
+from shardcall._src.programs.call_sender import CallSender
+from shardcall._src.programs.recording import Recorder
+from shardcall._src.programs.submitter import Submitter
+from shardcall._src.programs.templates import Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.traced.call_tracer import CallTracer
@@ -102,18 +101,15 @@ class Client(KernelMethods[Result[Any]]):
         served = info.limits.max_streamed_calls and info.limits.max_prepared_calls
         self._call_stream = CallStream(transport, info.limits) if call_stream and served else None
         self._runner = CallRunner(transport, info.limits, shared_memory, self._call_stream)
-        self._memo = CallMemo()
-        self._result_types = ResultTypes()
+        self._templates = Templates()
         self._sender = CallSender(transport, info.limits, info.epoch, self._call_stream)
         self._here = self._sender.here
         is_recording = fuse and not synchronous and self._call_stream is not None
         longest_s = info.limits.max_call_seconds
-        recorder = Recorder(self._sender, self._memo, longest_s) if is_recording else None
+        recorder = Recorder(self._sender, self._templates, longest_s) if is_recording else None
         self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, self._sender, recorder)
-        self._submitter = Submitter(
-            self._sender, recorder, self._memo, self._result_types, longest_s, is_synchronous=synchronous
-        )
-        self._tracer = CallTracer(self._submitter, self._memo)
+        self._submitter = Submitter(self._sender, recorder, self._templates, longest_s, is_synchronous=synchronous)
+        self._tracer = CallTracer(self._submitter, self._templates.messages)
         self._implicit_gets = ImplicitGets(implicit_get)
         self._kernels: frozenset[str] | None = None
         self._stop_server: weakref.finalize[..., Client] | None = None
@@ -163,7 +159,7 @@ class Client(KernelMethods[Result[Any]]):
         how: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
         if self._tracer.is_tracing(operands):
             return self._tracer.result(name, operands, {**parameters, **how})
-        call = prepare(name, operands, parameters, **how, memo=self._memo)
+        call = prepare(name, operands, parameters, **how, memo=self._templates.messages)
         return self._run(call, call.values, timeout, keep=keep)
 
     def submit(
@@ -265,7 +261,7 @@ class Client(KernelMethods[Result[Any]]):
             in_specs=in_specs,
             out_specs=out_specs,
             strategy=strategy,
-            memo=self._memo,
+            memo=self._templates.messages,
         )
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages(), handles=call.handles)
         deadline = self._deadline(timeout)
@@ -309,7 +305,7 @@ class Client(KernelMethods[Result[Any]]):
             in_specs=in_specs,
             out_specs=out_specs,
             strategy=strategy,
-            memo=self._memo,
+            memo=self._templates.messages,
         )
 
         def compiled(timeout: float | None, *, text: bool) -> kernel_service_pb2.CompileResponse:

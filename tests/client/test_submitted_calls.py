@@ -40,7 +40,7 @@ def test_a_synchronous_call_has_the_servers_error_at_its_deadline(server, stream
         time.sleep(call.item.timeout_seconds)
         call.fail(DEADLINE, "DEADLINE_EXCEEDED", "the call's time passed while it ran")
 
-    monkeypatch.setattr("shardcall._src.calls.pending_calls.GRACE_S", 60.0)
+    monkeypatch.setattr("shardcall._src.programs.pending_calls.GRACE_S", 60.0)
     streams.on_call = fail_late
     error = pytest.raises(shardcall.DeadlineExceededError, match="passed while it ran")
     with shardcall.connect(server.address, synchronous=True) as client, error:
@@ -95,7 +95,7 @@ def test_a_wait_that_is_not_woken_ends_after_the_answer(client, held, monkeypatc
         def set(self):
             pass
 
-    monkeypatch.setattr("shardcall._src.calls.pending_calls._AnswerEvent", Asleep)
+    monkeypatch.setattr("shardcall._src.programs.pending_calls._AnswerEvent", Asleep)
     h = client.submit("negative", X)
     wait_for(lambda: held)
     threading.Timer(0.1, held.pop().keep).start()

@@ -1,14 +1,15 @@
 """Calls that are recorded and run as one program: results and errors as if they had run one by one."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from end_to_end.processes import wait_for
 
 import shardcall as sc
-from shardcall._src.calls import recording
-from shardcall_core.graphs.canonical import canonical
+from shardcall._src.programs import recording
+from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall_core.graphs.graph import Graph, Value
 
 U = np.random.default_rng(5).normal(size=(13, 9))
@@ -113,7 +114,7 @@ def test_errors_name_the_line_of_their_call(client):
 
 
 def test_a_program_that_the_server_refuses_runs_as_calls(client, monkeypatch):
-    monkeypatch.setattr("shardcall._src.calls.fused_programs.canonical", lambda graph: (REFUSED, canonical(graph)[1]))
+    monkeypatch.setattr(ProgramBuilder, "form", lambda *_: SimpleNamespace(graph=REFUSED, inputs={0: 0, 1: 1}))
     h = client.put(U)
     for _ in range(2):
         kept = h + 1
@@ -156,7 +157,7 @@ def test_what_is_recorded_is_sent_after_some_time(server, monkeypatch):
         pending = client._sender.pending
         waited = threading.Event()
         for _ in range(6000):
-            if result._version.pending is None or type(result._version.pending).__name__ == "SubmittedResult":
+            if result._version.pending is None or result._version.pending.call.graph is None:
                 break
             waited.wait(0.01)
         assert np.array_equal(result.get(), (U + 1) * 2)
@@ -285,7 +286,7 @@ def test_a_call_whose_sending_was_interrupted_fails(client, monkeypatch):
     h = client.put(U)
     result = (h + 1) * 2
     with monkeypatch.context() as patched:
-        patched.setattr("shardcall._src.calls.recorded_sending.prepare", _interrupt)
+        patched.setattr("shardcall._src.programs.sending.prepare", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             result.get()
     assert np.array_equal((h + 3).get(), U + 3)  # raises nothing of the interrupted call

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shardcall as sc
-from shardcall._src.calls import fused_programs, recording
+from shardcall._src.programs import fused_programs, recording
 
 _USUAL = ("float64", "int32")
 _ALL = (*_USUAL, "float32", "bool", "complex128", "complex64", "float16", "bfloat16", "int8", "uint8", "uint64")

@@ -8,13 +8,13 @@ from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 
-from shardcall._src.calls.view_types import view_step
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, read_only_step
+from shardcall._src.programs.view_types import view_step
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_caller import SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
+from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_stream import CallStream

@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeAlias, TypeGuard, TypeVar, cast
 
-from shardcall._src.calls.call_sender import CallSender
-from shardcall._src.calls.recording import Recorder
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
@@ -30,6 +28,8 @@ from shardcall._src.device_arrays.remote_array import (
     settle,
     snapshot,
 )
+from shardcall._src.programs.call_sender import CallSender
+from shardcall._src.programs.recording import Recorder
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer import download

@@ -6,21 +6,37 @@ import sys
 from collections.abc import Hashable
 from functools import lru_cache
 from types import FrameType
+from typing import NamedTuple
 
 _PACKAGES = ("shardcall", "shardcall_core", "numpy")
 _MAX_FRAMES = 8
 
 
-def line_of_caller() -> str:
-    """Returns the file and line outside this package and NumPy that the present call comes from."""
-    frame = frame_of_caller()
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+class Line(NamedTuple):
+    """A line of the caller's code.
+
+    Attributes:
+        file: the file.
+        number: the number of the line.
+    """
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
 
 
-def call_site() -> tuple[Hashable, tuple[str, int]]:
-    """Returns the position of the present call in the caller's code, including its callers, and its file and line."""
+def line_of_caller() -> Line:
+    """Returns the line outside this package and NumPy that the present call comes from."""
     frame = frame_of_caller()
-    line = frame.f_code.co_filename, frame.f_lineno
+    return Line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def call_site() -> tuple[Hashable, Line]:
+    """Returns the position of the present call in the caller's code, including its callers, and its line."""
+    frame = frame_of_caller()
+    line = Line(frame.f_code.co_filename, frame.f_lineno)
     site: list[int] = []
     outer: FrameType | None = frame
     for _ in range(_MAX_FRAMES):

@@ -9,8 +9,8 @@ from typing import Any
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import prepare
 from shardcall._src.calls.result import Result
-from shardcall._src.calls.submitter import Submitter, SubmittingClient
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.programs.submitter import Submitter, SubmittingClient
 from shardcall._src.traced.large_constants import LargeConstants
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.traced_array import TracedArray

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Hashable
 from typing import Protocol
 
-from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.wire.forks import begin_anew_in_children
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardcall._src.calls.pending_call import PendingCall
-from shardcall._src.calls.recorded_graph import RecordedNode
-from shardcall_core.graphs.canonical import canonical
-from shardcall_core.graphs.graph import Graph, Node, Value
+from shardcall._src.programs.pending_call import PendingCall
+from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
+from shardcall._src.programs.recorded_calls import RecordedCall
+from shardcall._src.transfer.upload import Value as Operand
+from shardcall_core.graphs.graph import Graph, Value
 
 _MAX = 256
 _MAX_NEW = 16
 _USES_FOR_ANOTHER = 4
+
+Calls = Sequence[RecordedCall]
+Builder = ProgramBuilder[Operand]
 
 
 @dataclass
@@ -36,7 +40,7 @@ class FusedProgram:
     inputs: list[int]
     count: int
     nodes: list[int]
-    depends_on: Mapping[int, frozenset[int]]
+    depends_on: Mapping[int, list[int]]
     is_proven: bool = False
     is_refused: bool = False
     is_repeated: bool = False
@@ -55,35 +59,33 @@ class FusedPrograms:
         self._lengths: set[int] = set()
         self._new = self._uses = 0
 
-    def get(self, nodes: Sequence[RecordedNode], results: Sequence[int], mesh: Hashable) -> FusedProgram:
+    def get(self, calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> FusedProgram:
         """Returns the program of recorded calls.
 
         Args:
-            nodes: the calls.
+            calls: the calls.
+            builder: the calls as nodes.
             results: the indices of those whose results are kept.
             mesh: the mesh that they run on, if it is known.
         """
-        key = _key(nodes, results, mesh)
+        key = _key(calls, builder, results, mesh)
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = _program(nodes, results)
+            program = self._programs[key] = _program(builder, results)
             while len(self._programs) > _MAX:
                 del self._programs[next(iter(self._programs))]
         return program
 
-    def find_beginning(self, nodes: Sequence[RecordedNode], results: Sequence[int], mesh: Hashable) -> int | None:
+    def find_beginning(self, calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> int | None:
         """Returns the number of calls at the beginning that a program runs which the server has; None if none does.
 
-        So what follows the last iteration of a loop does not need another program of the whole iteration.
-
-        Args:
-            nodes: the calls.
-            results: the indices of those whose results are kept.
-            mesh: the mesh that they run on, if it is known.
+        So what follows the last iteration of a loop does not need another program of the whole iteration. Arguments are
+        those of `get`.
         """
         for count in sorted(self._lengths, reverse=True):
-            if count < len(nodes):
-                program = self._programs.get(_key(nodes[:count], results_before(nodes, results, count), mesh))
+            if count < len(calls):
+                key = _key(calls[:count], builder, results_before(builder, results, count), mesh)
+                program = self._programs.get(key)
                 if program is not None and program.is_proven:
                     return count
         return None
@@ -121,35 +123,26 @@ class FusedPrograms:
             self._lengths.add(program.count)
 
 
-def results_before(nodes: Sequence[RecordedNode], results: Sequence[int], count: int) -> list[int]:
+def results_before(builder: Builder, results: Sequence[int], count: int) -> list[int]:
     """Returns the indices of the first calls whose results are kept, or are operands of a later call that is needed.
 
     Args:
-        nodes: the calls.
+        builder: the calls.
         results: the indices of those whose results are kept.
         count: the number of the first calls.
     """
-    needed = {value.node for i in needed_calls(nodes, results) if i >= count for value in nodes[i].operands if value}
-    return sorted(i for i in {*needed, *results} if 0 <= i < count)
+    later = (i for i in needed_nodes(builder.nodes, results) if i >= count)
+    operands = {value.node for i in later for value in builder.nodes[i].operands if value is not None}
+    return sorted(i for i in {*operands, *results} if 0 <= i < count)
 
 
-def _key(nodes: Sequence[RecordedNode], results: Sequence[int], mesh: Hashable) -> Hashable:
-    return tuple(node.key for node in nodes), tuple(results), mesh
+def _key(calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> Hashable:
+    nodes = [(call.template.number, node.operands) for call, node in zip(calls, builder.nodes, strict=False)]
+    return tuple(nodes), tuple(results), mesh
 
 
-def needed_calls(nodes: Sequence[RecordedNode], results: Iterable[int]) -> set[int]:
-    """Returns the indices of the calls that results need."""
-    needed, waiting = set(results), list(results)
-    while waiting:
-        for value in nodes[waiting.pop()].operands:
-            if value is not None and value.node >= 0 and value.node not in needed:
-                needed.add(value.node)
-                waiting.append(value.node)
-    return needed
-
-
-def _program(nodes: Sequence[RecordedNode], results: Sequence[int]) -> FusedProgram:
-    parts = [Node(node.template.kernel, node.operands, node.template.parameters) for node in nodes]
-    graph, inputs = canonical(Graph(tuple(parts), tuple(Value(i, 0) for i in results)))
-    depends_on = {i: frozenset(needed_calls(nodes, [i]) & {*results} - {i}) for i in results}
-    return FusedProgram(graph, inputs, len(nodes), sorted(needed_calls(nodes, results)), depends_on)
+def _program(builder: Builder, results: Sequence[int]) -> FusedProgram:
+    form = builder.form(Value(i, 0) for i in results)
+    nodes = builder.nodes
+    depends_on = {i: [k for k in needed_nodes(nodes, [i]) if k in results and k != i] for i in results}
+    return FusedProgram(form.graph, list(form.inputs), len(nodes), needed_nodes(nodes, results), depends_on)

@@ -6,17 +6,16 @@ import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.calls.call_sender import CallSender
 from shardcall._src.calls.call_trace import CallTrace
-from shardcall._src.calls.pending_calls import PendingCalls
-from shardcall._src.calls.recorded_graph import common_location
-from shardcall._src.calls.recording import Recorder, call_key_of, is_recorded
 from shardcall._src.calls.result import Result
-from shardcall._src.calls.result_types import ResultTypes
 from shardcall._src.device_arrays.array_version import Owner
 from shardcall._src.device_arrays.remote_array import RemoteArray, settle
+from shardcall._src.programs.call_sender import CallSender
+from shardcall._src.programs.pending_calls import PendingCalls
+from shardcall._src.programs.recorded_calls import common_location
+from shardcall._src.programs.recording import Recorder
+from shardcall._src.programs.templates import Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.transfer.upload import Value
 from shardcall_core.types.arrays import Array, NDArray
@@ -47,8 +46,7 @@ class Submitter:
     Args:
         sender: sends the calls.
         recorder: as the attribute.
-        memo: the messages of the client's calls.
-        result_types: the types of the results of calls.
+        templates: the templates of the client's calls.
         max_seconds: the longest timeout.
         is_synchronous: whether to wait for each call.
     """
@@ -57,16 +55,14 @@ class Submitter:
         self,
         sender: CallSender,
         recorder: Recorder | None,
-        memo: CallMemo,
-        result_types: ResultTypes,
+        templates: Templates,
         max_seconds: float,
         *,
         is_synchronous: bool,
     ) -> None:
         self.recorder = recorder
         self._sender = sender
-        self._memo = memo
-        self._result_types = result_types
+        self._templates = templates
         self._max_seconds = max_seconds
         self._is_synchronous = is_synchronous
         finish_calls_before_forks(self)
@@ -88,12 +84,8 @@ class Submitter:
         recorder = self.recorder
         if recorder is not None:
             plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO
-            if (
-                plain
-                and timeout == DEFAULT_TIMEOUT_S
-                and (call_key := call_key_of(name, operands, parameters)) is not None
-            ):
-                array = self._recorded(client, recorder, name, call_key, parameters)
+            if plain and timeout == DEFAULT_TIMEOUT_S:
+                array = recorder.record(client, name, operands, parameters)
                 if array is not None:
                     return (array,)
             recorder.flush()
@@ -105,12 +97,12 @@ class Submitter:
             in_specs=in_specs,
             out_specs=out_specs,
             strategy=strategy,
-            memo=self._memo,
+            memo=self._templates.messages,
         )
-        types = self._result_types.find(call)
+        types = self._templates.types(call)
         arrays = self.send(client, call, types or (), timeout, _mesh_of_results(call.values, mesh))
         if not types:
-            self._result_types.add(call, [array.type for array in arrays])
+            self._templates.add_types(call, [array.type for array in arrays])
         return arrays
 
     def send(
@@ -199,30 +191,11 @@ class Submitter:
         self.flush_all()
         self._sender.pending.stop_loops()
 
-    def _recorded(
-        self,
-        client: SubmittingClient,
-        recorder: Recorder,
-        name: str,
-        call_key: tuple[Hashable, list[Value | None]],
-        parameters: Mapping[str, Any],
-    ) -> RemoteArray | None:
-        """Records a call; returns its result, or None for a call that is to be sent."""
-        key, values = call_key
-        template = recorder.find(key)
-        if template is None:
-            call = prepare(name, values, parameters, memo=self._memo)
-            types = self._result_types.find(call)
-            if types is None or len(types) != 1 or not is_recorded(call, parameters):
-                return None
-            template = recorder.add_template(key, call, parameters, types[0])
-        return recorder.record(client, template, values)
-
 
 def _mesh_of_results(values: Sequence[Value | None], mesh: MeshLike | None) -> Hashable | None:
     """Returns what is known of the mesh of a call's results: the mesh, or what stands for it."""
     if mesh is None:
-        location = common_location(values)
+        location = common_location(value._version for value in values if isinstance(value, RemoteArray))
         return None if location is None else location[1]
     call_mesh = as_mesh(mesh)
     return None if call_mesh.device_ids is None else call_mesh

@@ -1,4 +1,4 @@
-"""A call that was submitted: its answer or its error, and its results."""
+"""A call that nobody waits for: its answer or its error, and its results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 from shardcall._src.calls.result import placement_of
-from shardcall._src.device_arrays.call_sites import line_of_caller
+from shardcall._src.device_arrays.call_sites import Line, line_of_caller
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.download import Answer
@@ -35,8 +35,11 @@ class PendingCall:
         arrays: the handles of its results and of its operands on the mesh.
         borrowed: its operands of other clients, until it is answered.
         results: its results, and those of calls that failed because of it, as long as the caller has them.
+        first: the index of its first result in the answer, which may be that of a program of several calls.
+        placed: the placement of its result, if it was run and not sent.
         stops_without: the handles of the results of a loop, or of a call that waits for one, which is cancelled when
             they are all deleted; empty for others.
+        is_done: True if it was answered, or has failed.
         is_raised: True if its error was raised.
         is_reported: True if there was a warning of its error.
         outlasts_forks: True if a fork has waited for it long enough.
@@ -49,25 +52,32 @@ class PendingCall:
         name: the name of the kernel.
         types: the operands' types.
         timeout_s: the timeout of the call.
-        line: the file and line of the call; empty for those of the present one.
+        line: the line of the call; None for that of the present one.
     """
 
     def __init__(
-        self, calls: CallsOfClient, name: str, types: Sequence[Array | None], timeout_s: float, line: str = ""
+        self,
+        calls: CallsOfClient,
+        name: str,
+        types: Sequence[Array | None],
+        timeout_s: float,
+        line: Line | None = None,
     ) -> None:
         self.arrays: Sequence[bytes] = ()
         self.borrowed: Sequence[object] = ()
         self.results: list[weakref.ref[Any]] = []
+        self.first = 0
+        self.placed: MeshPlacement | None = None
         self.stops_without: Sequence[bytes] = ()
-        self.is_raised = self.is_reported = self.outlasts_forks = False
+        self.is_done = self.is_raised = self.is_reported = self.outlasts_forks = False
         self.resend: Callable[[], object] | None = None
         self.located: Callable[[ShardcallError], ShardcallError] = _as_it_is
         self.mesh: Hashable = object()
+        self.line = line or line_of_caller()
         self._calls = calls
         self._name = name
         self._types = types
         self._timeout_s = timeout_s
-        self._line = line or line_of_caller()
         self._depends_on: Sequence[PendingCall] = ()
         self._streamed: StreamRequest | None = None
         self._answer: Answer | None = None
@@ -75,19 +85,9 @@ class PendingCall:
         self._waiting: set[Wakeup] = set()
 
     @property
-    def is_done(self) -> bool:
-        """True if it was answered."""
-        return self._answer is not None or self._error is not None
-
-    @property
     def is_failed(self) -> bool:
         """True if it failed."""
         return self._error is not None
-
-    @property
-    def is_sent(self) -> bool:
-        """True if it was sent, or has failed."""
-        return self._streamed is not None or self.is_done
 
     @property
     def is_unread(self) -> bool:
@@ -103,14 +103,20 @@ class PendingCall:
         """Marks calls that are sent together with this one, and before it, as those that it depends on."""
         self._depends_on = [*self._depends_on, *calls]
 
-    def fail(self, error: ShardcallError) -> None:
-        """Fails a call that could not be sent."""
+    def fail(self, error: ShardcallError, *, is_raised: bool = False) -> None:
+        """Fails a call that could not be sent; of one marked as raised only those learn who read its results."""
         error.__traceback__ = None
-        self._error, self.is_raised = error, False
+        self._error, self.is_done, self.is_raised = error, True, is_raised
         self._calls.add_failure(self)
 
-    def retry(self) -> None:
-        """Sends the calls of a program one by one if it failed."""
+    def renew(self) -> None:
+        """Makes it a call that was not sent, after it failed as part of a program."""
+        self._error = self._answer = self.resend = None
+        self._depends_on, self.first = (), 0
+        self.is_done = self.is_raised = False
+
+    def begin(self) -> None:
+        """Sends it, if it was not sent, or failed as part of a program."""
         if self._error is not None and self.resend is not None:
             self.resend()
 
@@ -124,8 +130,8 @@ class PendingCall:
             self._depends_on = (root,)  # instead of the calls between, of which there may be any number
         return root
 
-    def wait(self, deadline: Deadline | None = None) -> Answer:
-        """Returns the answer.
+    def wait(self, deadline: Deadline | None = None) -> None:
+        """Waits for the answer.
 
         Args:
             deadline: the end of the wait; None for that of the call.
@@ -134,15 +140,22 @@ class PendingCall:
             DeadlineExceededError: if there is no answer in time; the call continues.
             ShardcallError: of this call or of the one because of which it failed.
         """
-        self._calls.wait(self, deadline)
-        if (error := self.failure()) is not None:
-            raise error
-        assert self._answer is not None
-        return self._answer
+        while True:
+            self.begin()
+            self._calls.wait(self, deadline)
+            if self._answer is not None or self.placed is not None:
+                return
+            self.begin()
+            if self.is_done and (error := self.failure()) is not None:  # else another thread has sent it again
+                raise error
 
-    def wait_answered(self, deadline: Deadline | None) -> None:
-        """Waits until it is answered, or has failed, as `PendingCalls.wait`."""
-        self._calls.wait(self, deadline)
+    def placement(self, index: int, deadline: Deadline | None) -> MeshPlacement:
+        """Returns the placement of a result, after the answer; errors are those of `wait`."""
+        self.wait(deadline)
+        if self.placed is not None:
+            return self.placed
+        assert self._answer is not None
+        return placement_of(self.first + index, self._answer)
 
     def failure(self) -> ShardcallError | None:
         """Returns a new error, to be raised, that names the call that failed; None if this one has not failed."""
@@ -173,7 +186,7 @@ class PendingCall:
 
     def __str__(self) -> str:
         types = ", ".join(str(operand_type) for operand_type in self._types if operand_type is not None)
-        return f"{self._name} of {types or 'no arrays'}, submitted at {self._line}"
+        return f"{self._name} of {types or 'no arrays'}, submitted at {self.line}"
 
 
 def lost_in_fork() -> ArrayLostError:
@@ -197,18 +210,16 @@ class SubmittedResult:
         mesh: the mesh that it will be on, or what stands for it, the attribute of an earlier call; None for this one's.
     """
 
+    __slots__ = ("_index", "call", "mesh")
+
     def __init__(self, call: PendingCall, index: int, mesh: Hashable | None = None) -> None:
         self.call = call
         self.mesh = call.mesh if mesh is None else mesh
         self._index = index
 
     def begin(self) -> None:
-        """Sends the call again by itself if it failed as part of a program."""
-        self.call.retry()
-
-    def replace(self, other: SubmittedResult) -> None:
-        """Makes this the result of another call."""
-        self.call, self._index = other.call, other._index
+        """Sends the call, if it was not sent, or failed as part of a program."""
+        self.call.begin()
 
     @property
     def is_done(self) -> bool:
@@ -226,7 +237,4 @@ class SubmittedResult:
 
     def wait(self, deadline: Deadline | None) -> MeshPlacement:
         """Returns the placement, after the answer."""
-        self.call.wait_answered(deadline)
-        self.begin()
-        answer = self.call.wait(deadline)
-        return placement_of(self._index, answer)
+        return self.call.placement(self._index, deadline)

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from shardcall._src.calls.pending_call import PendingCall, SubmittedResult, lost_in_fork
 from shardcall._src.device_arrays.array_version import PendingResult
+from shardcall._src.programs.pending_call import PendingCall, SubmittedResult, lost_in_fork
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.threads import check_not_exiting
@@ -50,8 +50,7 @@ class PendingCalls:
     def begin_anew(self) -> None:
         """Resets the object in a forked child: the answers go to its parent."""
         for call in self._unanswered:
-            call._error = lost_in_fork()
-            call.resend = None
+            call._error, call.is_done, call.resend = lost_in_fork(), True, None
         self._lock = lock("the lock of the pending calls")  # guards all of these; nobody is woken under it
         self._unanswered = {}
         self._uses: dict[bytes, int] = {}
@@ -169,7 +168,7 @@ class PendingCalls:
         """Waits as `synchronize`, and raises no error of a call that failed."""
         self._wait_for_all(deadline)
         for call in tuple(self._failed):
-            call.retry()
+            call.begin()
         self._wait_for_all(deadline)
 
     @property
@@ -198,11 +197,11 @@ class PendingCalls:
         if not self._failed:
             return
         for call in tuple(self._failed):
-            call.retry()
+            call.begin()
         with self._lock:
             roots = {call.root: None for call in self._failed}
             self._failed = []
-        failed = [call for call in roots if not call.is_raised]
+        failed = [call for call in roots if call.is_failed and not call.is_raised]
         for call in reversed(failed):
             error = call.failure()
         if failed:
@@ -274,7 +273,7 @@ class PendingCalls:
         with self._lock:
             if call not in self._unanswered:  # in a forked child
                 return
-            call._answer, call._error, call._streamed = answer, error, None
+            call._answer, call._error, call._streamed, call.is_done = answer, error, None, True
             if isinstance(error, ArrayLostError | MeshRestartedError):
                 self.losses += 1
             self._remove(call)

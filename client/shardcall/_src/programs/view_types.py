@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from shardcall._src.calls.call_request import prepare
-from shardcall._src.calls.result_types import types_by_table
 from shardcall._src.device_arrays.views import ViewStep, can_be_reshaped, is_view_of
+from shardcall._src.programs.templates import types_by_table
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.arrays import Array
 

@@ -6,36 +6,30 @@ import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol, cast
 
 import numpy as np
 
-from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.calls.result_types import ResultTypes, types_by_table
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.call_sites import line_of_caller
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
+from shardcall._src.programs.program_builder import ProgramBuilder
+from shardcall._src.programs.templates import Templates, node_of, spec_of
+from shardcall._src.programs.traced_graph import TracedGraph
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
-from shardcall._src.traced.traced_graph import TracedGraph
-from shardcall.v1 import mesh_pb2
 from shardcall_core.functions.element_types import DType
-from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import Graph, Node, NodeSpec, Value, parameters_of
-from shardcall_core.types import parameters, specs
+from shardcall_core.graphs.graph import Graph, Node, Value
+from shardcall_core.types import parameters
 from shardcall_core.types.arguments import bind, operand_name
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
-from shardcall_core.types.specs import axis_names
 
 _MAX_KEY_BYTES = 1 << 12
 _MAX_CALLS = 4096  # of which a program has fewer: those that results need
-_SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
-_AXES_OF_RESULT = ("stack", "expand_dims")  # their axes count from the last of the result
 
 
 @dataclass(frozen=True)
@@ -74,8 +68,7 @@ class CurrentTrace(Protocol):
 class TracingClient(Protocol):
     """A client whose calls are traced."""
 
-    _memo: CallMemo
-    _result_types: ResultTypes
+    _templates: Templates
     _here: ServerIdentity
 
     @property
@@ -86,17 +79,12 @@ class TracingClient(Protocol):
         """Returns the plan of a call."""
 
 
-class Trace:
+class Trace(ProgramBuilder[Input]):
     """The calls of a function that is being traced.
 
     Attributes:
         name: the name of the function, with its file and line.
-        nodes: the calls.
-        lines: the file and line of each.
         bodies: the graphs that calls run.
-        inputs: what they take that is no result of another.
-        keys: what the inputs are; equal ones are one input.
-        types: the types of the results of each call.
         is_closed: True after the trace.
         has_open_body: True while the body of a loop or branch is traced.
         stand_ins: what the arrays on the mesh that the function refers to are in the program, by their bases.
@@ -108,14 +96,10 @@ class Trace:
     """
 
     def __init__(self, client: TracingClient, name: str, active: CurrentTrace) -> None:
+        super().__init__()
         self.name = name
-        self.types: list[Sequence[Array]] = []
         self.has_open_body = False
-        self.nodes: list[Node] = []
-        self.lines: list[str] = []
         self.bodies: dict[Graph, TracedGraph] = {}
-        self.inputs: list[Input] = []
-        self.keys: dict[Hashable, int] = {}
         self.is_closed = False
         self._client = client
         self._active = active
@@ -151,14 +135,15 @@ class Trace:
             )
         if len(self.nodes) >= _MAX_CALLS:
             raise TracingError(f"{self.name} makes more than {_MAX_CALLS} calls; trace a smaller part of it")
-        plain_call = None
-        if in_specs is None and out_specs is None and strategy == AUTO and _is_plain_call(name, keywords):
+        template = None
+        if in_specs is None and out_specs is None and strategy == AUTO:
             values = self._operands(name, operands)
-            operand_types = tuple(None if value is None else value.type for value in values)
-            plain_call = _plain_call(
-                name, operand_types, tuple((key, type(item), item) for key, item in keywords.items())
-            )
-        if plain_call is None:
+            operand_types = [None if value is None else value.type for value in values]
+            template = self._client._templates.find(name, operand_types, keywords)
+        results: Sequence[Array]
+        if template is not None:
+            node, results = template.node, template.results
+        else:
             bound = bind(name, operands, keywords, in_specs=in_specs, out_specs=out_specs)
             values = self._operands(name, bound.operands)
             call = prepare(
@@ -168,12 +153,11 @@ class Trace:
                 in_specs=bound.in_specs,
                 out_specs=bound.out_specs,
                 strategy=strategy,
-                memo=self._client._memo,
+                memo=self._client._templates.messages,
             )
-            plain_call = _node(call), self._types(call)
-        node, types = plain_call
+            node, results = node_of(call), self._types(call)
         operand_values = tuple(None if value is None else value._traced.value for value in values)
-        return self.add(node._replace(operands=operand_values), types)
+        return self.add(node._replace(operands=operand_values), results)
 
     def add(self, node: Node, types: Sequence[Array]) -> tuple[TracedArray, ...]:
         """Adds a call as a node; returns its results.
@@ -182,10 +166,8 @@ class Trace:
             node: the node.
             types: the types of its results.
         """
-        self.nodes.append(node)
-        self.types.append(types)
-        self.lines.append(line_of_caller())
-        return tuple(self._tracer(result_type, Value(len(self.nodes) - 1, i)) for i, result_type in enumerate(types))
+        index = self.add_node(node, types, line_of_caller())
+        return tuple(self._tracer(result_type, Value(index, i)) for i, result_type in enumerate(types))
 
     def constant(self, array: NDArray) -> TracedArray:
         """Returns an array of this process as one of the program."""
@@ -308,7 +290,7 @@ class Trace:
             form.nodes,
             [self.inputs[i].array_type for i in form.inputs],
             [self.types[i] for i in indices],
-            [self.lines[i] for i in indices],
+            [str(self.lines[i]) for i in indices],
         )
 
     def _operands(self, kernel: str, items: Sequence[Any]) -> list[TracedArray | None]:
@@ -327,10 +309,7 @@ class Trace:
         return self.value(item, name)
 
     def _input(self, key: Hashable, new_input: Input) -> TracedArray:
-        number = self.keys.setdefault(key, len(self.inputs))
-        if number == len(self.inputs):
-            self.inputs.append(new_input)
-        return self._tracer(new_input.array_type, Value(-1, number))
+        return self._tracer(new_input.array_type, self.add_input(key, new_input))
 
     def _writeable(self, key: Hashable, new_input: Input) -> TracedArray:
         tracer = self._input(key, new_input)
@@ -342,19 +321,19 @@ class Trace:
         return TracedArray(ArrayVersion(owner, self._client._here, b"", result_type, pending=TracedResult(self, value)))
 
     def _types(self, call: CallRequest) -> Sequence[Array]:
-        types = self._client._result_types.find(call)
+        types = self._client._templates.types(call)
         if types is None:  # which only the server can determine, or refuse
             message = call.message
             plan = self._client.plan(
                 message.kernel,
                 *call.operands,
-                in_specs=[_spec(spec) for spec in message.in_specs] or None,
-                out_specs=[_spec(spec) for spec in message.out_specs] or None,
+                in_specs=[spec_of(spec) for spec in message.in_specs] or None,
+                out_specs=[spec_of(spec) for spec in message.out_specs] or None,
                 strategy=message.strategy or AUTO,
                 **{name: parameters.from_proto(value) for name, value in message.parameters.items()},
             )
             types = tuple(placement.type for placement in plan.results)
-            self._client._result_types.add(call, types)
+            self._client._templates.add_types(call, types)
         return types
 
 
@@ -380,53 +359,3 @@ def base_of(tracer: TracedArray) -> TracedArray:
     """Returns the array that one is a view of; itself if it is none."""
     base = tracer.base
     return tracer if base is None else cast(TracedArray, base)
-
-
-def _is_plain_call(name: str, keywords: Mapping[str, Any]) -> bool:
-    """Returns True for a function of the table with keywords that are parameters of unchanging values."""
-    function = FUNCTIONS.get(name)
-    return function is not None and keywords.keys() <= function.defaults.keys() and are_plain(keywords.values())
-
-
-@lru_cache(maxsize=_MAX_CALLS)
-def _plain_call(
-    name: str,
-    operands: tuple[Array | None, ...],
-    keywords: tuple[tuple[str, type, Any], ...],
-) -> tuple[Node, Sequence[Array]] | None:
-    """Returns a call as a node without operands, and the types of its results; None if the table does not have these.
-
-    Args:
-        name: the name of the function.
-        operands: the type of each operand; None for one left out.
-        keywords: the name, the class and the value of each parameter.
-    """
-    call = prepare(name, operands, {key: value for key, _, value in keywords})
-    types = types_by_table(call)
-    return None if types is None else (_node(call), types)
-
-
-def _node(call: CallRequest) -> Node:
-    """Returns a call as a node without operands; calls that compute the same are equal where that is plain."""
-    message, name = call.message, _SAME.get(call.message.kernel, call.message.kernel)
-    values = {name: parameters.from_proto(value) for name, value in message.parameters.items()}
-    defaults = FUNCTIONS[name].defaults if name in FUNCTIONS else {}
-    axis, operand_type = values.get("axis"), call.types[0] if call.types else None
-    if type(axis) is int and axis < 0 and operand_type is not None and name not in _AXES_OF_RESULT:
-        values["axis"] = axis + operand_type.ndim
-    kept = [(key, value) for key, value in values.items() if key not in defaults or not _is_same(value, defaults[key])]
-    strategy = "" if message.strategy == AUTO else message.strategy
-    node_specs = (_node_specs(message.in_specs), _node_specs(message.out_specs))
-    return Node(name, (), parameters_of(kept), strategy, *node_specs)
-
-
-def _is_same(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and repr(value) == repr(default)
-
-
-def _node_specs(messages: Sequence[mesh_pb2.OptionalPartitionSpec]) -> tuple[NodeSpec | None, ...]:
-    return tuple(None if spec is None else tuple(map(axis_names, spec)) for spec in map(_spec, messages))
-
-
-def _spec(message: mesh_pb2.OptionalPartitionSpec) -> specs.PartitionSpec | None:
-    return specs.from_proto(message.spec) if message.HasField("spec") else None

@@ -9,8 +9,6 @@ from functools import partial
 
 from shardcall._src.calls.array_deletion import delete, delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
-from shardcall._src.calls.pending_call import PendingCall, SubmittedResult
-from shardcall._src.calls.pending_calls import PendingCalls
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, ServerIdentity
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.remote_array import (
@@ -20,6 +18,8 @@ from shardcall._src.device_arrays.remote_array import (
     pending_result,
     settle_others,
 )
+from shardcall._src.programs.pending_call import PendingCall, SubmittedResult
+from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_runner import max_streamed_bytes, operand_bytes
@@ -144,9 +144,8 @@ class CallSender:
         assert self._stream is not None
         return only_array(self._stream.read(handle, deadline).result(deadline))
 
-    def is_here(self, array: RemoteArray) -> bool:
+    def is_here(self, version: ArrayVersion) -> bool:
         """Returns True for an array on this client's server that was not deleted."""
-        version = array._version
         return not version.lost and (version.server is self.here or version.server.is_same(self.here))
 
     def send(

@@ -1,0 +1,1 @@
+"""Calls that nobody waits for, recorded or traced as programs."""

@@ -1,0 +1,65 @@
+"""Builds programs of calls, whether these are traced or recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from shardcall._src.device_arrays.call_sites import Line
+from shardcall_core.graphs.canonical import CanonicalForm
+from shardcall_core.graphs.graph import Graph, Node, Value
+from shardcall_core.types.arrays import Array
+
+Input = TypeVar("Input")
+
+
+class ProgramBuilder(Generic[Input]):
+    """Calls that become a program.
+
+    Attributes:
+        nodes: the calls.
+        lines: the line of each.
+        types: the types of the results of each.
+        inputs: what they take that is no result of another.
+        keys: the keys of the inputs.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.lines: list[Line] = []
+        self.types: list[Sequence[Array]] = []
+        self.inputs: list[Input] = []
+        self.keys: dict[Hashable, int] = {}
+
+    def add_node(self, node: Node, types: Sequence[Array], line: Line) -> int:
+        """Adds a call; returns its index.
+
+        Args:
+            node: the call, whose operands are values of this program.
+            types: the types of its results.
+            line: its line.
+        """
+        self.nodes.append(node)
+        self.types.append(types)
+        self.lines.append(line)
+        return len(self.nodes) - 1
+
+    def add_input(self, key: Hashable, item: Input) -> Value:
+        """Returns an input; those with equal keys are one."""
+        number = self.keys.setdefault(key, len(self.inputs))
+        if number == len(self.inputs):
+            self.inputs.append(item)
+        return Value(-1, number)
+
+    def form(self, results: Iterable[Value]) -> CanonicalForm:
+        """Returns the canonical form of the calls that some results need."""
+        return CanonicalForm(Graph(tuple(self.nodes), tuple(results)))
+
+
+def needed_nodes(nodes: Sequence[Node], results: Iterable[int]) -> list[int]:
+    """Returns the indices of the calls that the results of some need, and of these, in order."""
+    needed = set(results)
+    for i in reversed(range(len(nodes))):
+        if i in needed:
+            needed.update(value.node for value in nodes[i].operands if value is not None and value.node >= 0)
+    return sorted(needed)

@@ -1,0 +1,192 @@
+"""Calls that are recorded and not sent yet."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeAlias
+
+from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.call_sites import Line
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.programs.pending_call import CallsOfClient, PendingCall, SubmittedResult
+from shardcall._src.programs.program_builder import ProgramBuilder
+from shardcall._src.programs.templates import Template
+from shardcall._src.rpc.threads import check_not_exiting
+from shardcall._src.transfer.upload import Value as Operand
+from shardcall_core.graphs.graph import Value
+from shardcall_core.locks import check_held, rlock
+
+MAX_NODES = 64
+"""The most calls that are recorded before they are sent."""
+
+MAX_INPUTS = 48
+"""The most operands that they have together."""
+
+Location: TypeAlias = tuple[bool, Hashable]
+"""The commitment of an array and its mesh; a stand-in for the mesh where that is not known yet."""
+
+
+class RecordedCall(PendingCall):
+    """A call that is recorded, to be sent alone or as part of a program.
+
+    Attributes:
+        template: the common part of such calls.
+        graph: the recorded calls that it is one of; None once it was sent, or has failed.
+        number: its index among them.
+        version: its result, while the caller has it.
+        committed: whether its result is committed to its devices.
+    """
+
+    def __init__(
+        self,
+        calls: CallsOfClient,
+        template: Template,
+        graph: RecordedGraph,
+        number: int,
+        timeout_s: float,
+        line: Line,
+        *,
+        committed: bool,
+    ) -> None:
+        super().__init__(calls, template.kernel, template.types, timeout_s, line)
+        self.template = template
+        self.graph: RecordedGraph | None = graph
+        self.number = number
+        self.committed = committed
+        self.version: weakref.ref[ArrayVersion] | None = None
+
+    def set_result(self, version: ArrayVersion) -> None:
+        """Makes an array its result."""
+        self.version = weakref.ref(version)
+        self.results = [self.version]
+
+    @property
+    def kept(self) -> RemoteArray | None:
+        """Its result, if the caller has it."""
+        version = None if self.version is None else self.version()
+        return None if version is None else RemoteArray._of(version)
+
+    def begin(self) -> None:
+        """Sends it, if it was not sent, or failed as part of a program."""
+        if (graph := self.graph) is not None:
+            check_not_exiting()
+            with graph.lock:  # another thread may be sending it
+                if self.graph is not None:
+                    graph.send(graph)
+        elif self.resend is not None:
+            super().begin()
+
+
+class RecordedGraph:
+    """The recorded calls of one thread.
+
+    Attributes:
+        lock: held while it changes or is sent, and so while a new program is answered.
+        calls: the calls, in order.
+        sending: the calls that are no longer among them, while a thread sends them.
+        builder: the program of the calls, whose inputs are their operands.
+        sites: the positions of the calls in the caller's code.
+        location: the location of all results; None while there is none.
+        is_cut: True if calls before them were sent because nothing was recorded for some time.
+        touched_s: the time of the last call.
+
+    Args:
+        send: sends the calls, if there are any.
+    """
+
+    def __init__(self, send: Callable[[RecordedGraph], None]) -> None:
+        self.send = send
+        self.begin_anew()
+        self.is_cut = False
+        self.touched_s = 0.0
+        self.sending: Sequence[RecordedCall] = ()
+
+    def begin_anew(self) -> None:
+        """Forgets the calls, with a new lock."""
+        self.lock = rlock("the lock of a thread's recorded calls", 10)
+        with self.lock:
+            self.clear()
+
+    def clear(self) -> None:
+        """Forgets the calls."""
+        check_held(self.lock)
+        self.calls: list[RecordedCall] = []
+        self.builder: ProgramBuilder[Operand] = ProgramBuilder()
+        self.sites: set[Hashable] = set()
+        self.location: Location | None = None
+
+    def accepts(self, site: Hashable, count: int, location: Location) -> bool:
+        """Returns False if a call has to be the first of another graph.
+
+        Args:
+            site: its position in the caller's code.
+            count: the number of its operands.
+            location: the location of its result.
+        """
+        if site in self.sites or len(self.calls) >= MAX_NODES or len(self.builder.inputs) + count > MAX_INPUTS:
+            return False
+        return self.location in (None, location)
+
+    def value(self, operand: ArrayVersion | Operand | None, *, is_committed: bool) -> Value | None:
+        """Returns what an operand is in the program: an earlier result, or an input, which it becomes.
+
+        Args:
+            operand: the operand.
+            is_committed: whether the result of its call is committed.
+        """
+        if operand is None:
+            return None
+        builder = self.builder
+        if not isinstance(operand, ArrayVersion):
+            return builder.add_input(object(), operand)
+        call = recorded_call(operand)
+        if call is not None and call.graph is self:
+            return Value(call.number, 0)
+        number = builder.keys.get(id(operand))
+        if number is not None:
+            return Value(-1, number)
+        # One that is not committed moves for each call anew, as that call wants it.
+        key: object = id(operand) if operand.committed or not is_committed else object()
+        return builder.add_input(key, RemoteArray._of(operand))
+
+    def add(self, call: RecordedCall, operands: tuple[Value | None, ...], site: Hashable, location: Location) -> None:
+        """Adds a call.
+
+        Args:
+            call: the call.
+            operands: its operands.
+            site: its position in the caller's code.
+            location: the location of its result.
+        """
+        check_held(self.lock)
+        template = call.template
+        self.builder.add_node(template.node._replace(operands=operands), template.results, call.line)
+        self.calls.append(call)
+        self.sites.add(site)
+        self.location = location
+        self.touched_s = time.monotonic()
+
+
+def recorded_call(version: ArrayVersion) -> RecordedCall | None:
+    """Returns the recorded call that makes an array; None if none does."""
+    pending = version.pending
+    call = pending.call if type(pending) is SubmittedResult else None
+    return call if type(call) is RecordedCall else None
+
+
+def location_of(version: ArrayVersion) -> Location:
+    """Returns the location of an array."""
+    pending = version.pending  # read first: another thread may set both
+    if version.placed is not None:
+        return version.committed, version.placed.mesh
+    return version.committed, pending.mesh if isinstance(pending, SubmittedResult) else None
+
+
+def common_location(versions: Iterable[ArrayVersion]) -> Location | None:
+    """Returns the location of a call's result; None if its operands do not decide it: they are at several places."""
+    locations = {location_of(version) for version in versions}
+    if len(locations) > 1:
+        locations = {location for location in locations if location[0]} or locations
+    return locations.pop() if len(locations) == 1 else None

@@ -1,0 +1,327 @@
+"""Sends recorded calls: as one program, or one by one."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_request import CallRequest, prepare
+from shardcall._src.calls.call_trace import TraceBuffer
+from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost
+from shardcall._src.programs.call_sender import CallSender
+from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms, results_before
+from shardcall._src.programs.pending_call import PendingCall, SubmittedResult
+from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
+from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
+from shardcall._src.transfer.upload import Value as Operand
+from shardcall_core.graphs.graph import Value
+from shardcall_core.locks import check_held, lock
+from shardcall_core.types.errors import CallCancelledError, ShardcallError
+from shardcall_core.types.mesh import Mesh
+from shardcall_core.wire.forks import begin_anew_in_children
+
+_NOT_OF_THE_PROGRAM = frozenset(
+    (
+        *("MESH_RESTARTED", "DEADLINE_EXCEEDED", "CANCELLED", "SERVER_BUSY", "SERVER_DRAINING"),
+        *("MESH_NOT_READY", "TOKEN_REQUIRED", "SCOPE_MISSING", "QUOTA_EXCEEDED", "STREAM_IDLE", "EXECUTE_LIMIT", ""),
+    )
+)
+"""The reasons for which all calls would fail one by one, too."""
+
+_OF_THE_MOMENT = frozenset(("ARRAY_LOST", "OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_MEMORY", "RESIDENT_LIMIT"))
+"""The reasons for which a program may run another time."""
+
+
+class RecordedCallSender:
+    """Sends the recorded calls of a client.
+
+    Args:
+        sender: sends the calls.
+        memo: the messages of the client's calls.
+        max_seconds: the longest timeout.
+    """
+
+    def __init__(self, sender: CallSender, memo: CallMemo, max_seconds: float) -> None:
+        self.history = TraceBuffer()
+        self._sender = sender
+        self._memo = memo
+        self._max_seconds = max_seconds
+        self._programs = FusedPrograms()
+
+    def send(self, graph: RecordedGraph, *, is_cut: bool) -> None:
+        """Sends the calls of a graph, whose lock is held, and clears it.
+
+        Errors are those of the results; what interrupts this thread is raised.
+
+        Args:
+            graph: the calls.
+            is_cut: True if they are an accidental part of those that the caller repeats.
+        """
+        check_held(graph.lock)
+        calls, builder, location = graph.calls, graph.builder, graph.location
+        kept = {call.number: array for call in calls if (array := call.kept) is not None}
+        graph.sending = calls
+        graph.clear()
+        try:
+            if kept and location is not None:  # else nobody can see what they compute
+                deadline = deadline_after(DEFAULT_TIMEOUT_S, self._max_seconds)
+                self._send(_Batch(calls, builder, kept, location[1], deadline), is_cut=is_cut)
+        finally:
+            for call in calls:
+                if call.graph is not None:
+                    call.graph = None
+                    if call.number in kept:  # this thread was interrupted, and learns of that
+                        error = CallCancelledError("the call was interrupted before it was sent")
+                        call.fail(error, is_raised=True)
+            graph.sending = ()
+
+    def abandon(self, graph: RecordedGraph) -> None:
+        """Forgets the calls of a graph, whose lock is held, when the client is closed."""
+        check_held(graph.lock)
+        for call in graph.calls:
+            call.graph = None
+            call.fail(CallCancelledError("the call was cancelled: the client was closed"))
+            if (array := call.kept) is not None:
+                mark_lost(array, "whose client was closed")
+        graph.clear()
+
+    def _send(self, batch: _Batch, *, is_cut: bool) -> None:
+        results = list(batch.kept)
+        program = self._programs.get(batch.calls, batch.builder, results, batch.decided_mesh)
+        # A new program may begin with one that has run: a read after the last step of a loop then needs a program of
+        # two calls, where another one of the complete step takes 0.19 s to compile.
+        if not program.is_proven and not program.is_repeated:
+            program.is_repeated = True
+            count = self._programs.find_beginning(batch.calls, batch.builder, results, batch.decided_mesh)
+            if count is not None:
+                for part in self._split(batch, count):
+                    if part.kept:
+                        self._send(part, is_cut=is_cut)
+                return
+        is_single = len(program.nodes) == 1
+        if is_single or not self._programs.may_run(program, is_cut=is_cut) or not self._run_program(batch, program):
+            self._run_one_by_one(batch, program.nodes)
+            self._add_to_history(batch, program.nodes, "call" if is_single else "calls")
+
+    def _add_to_history(self, batch: _Batch, indices: Sequence[int], ran_as: str) -> None:
+        calls = [batch.calls[i] for i in indices]
+        self.history.add([call.template.kernel for call in calls], len(batch.kept), ran_as, str(calls[-1].line))
+
+    def _split(self, batch: _Batch, count: int) -> tuple[_Batch, _Batch]:
+        """Returns the first calls, with the results that the others need, and the others."""
+        created = dict(batch.kept)
+        for i in results_before(batch.builder, list(batch.kept), count):
+            if i not in created:
+                created[i] = self._new_result(batch, i)
+        rest: ProgramBuilder[Operand] = ProgramBuilder()
+        nodes = batch.builder.nodes
+        for call, node in zip(batch.calls[count:], nodes[count:], strict=True):
+            operands: list[Value | None] = []
+            for value in node.operands:
+                if value is None or value.node >= count:
+                    operands.append(value and Value(value.node - count, 0))
+                else:
+                    item = created[value.node] if value.node >= 0 else batch.builder.inputs[value.number]
+                    operands.append(rest.add_input(value, item))
+            rest.add_node(node._replace(operands=tuple(operands)), call.template.results, call.line)
+        first: ProgramBuilder[Operand] = ProgramBuilder()
+        first.nodes, first.inputs = nodes[:count], batch.builder.inputs
+        first.types, first.lines = batch.builder.types[:count], batch.builder.lines[:count]
+        before = {i: created[i] for i in sorted(created) if i < count}
+        after = {i - count: array for i, array in batch.kept.items() if i >= count}
+        return (
+            _Batch(batch.calls[:count], first, before, batch.mesh, batch.deadline),
+            _Batch(batch.calls[count:], rest, after, batch.mesh, batch.deadline),
+        )
+
+    def _new_result(self, batch: _Batch, index: int) -> RemoteArray:
+        """Returns the result of a call that the caller has dropped, and another one needs."""
+        call, owner = batch.calls[index], next(iter(batch.kept.values()))._owner
+        result = SubmittedResult(call, 0, batch.mesh)
+        array = self._sender.new_result(owner, call.template.results[0], result, committed=call.committed)
+        call.set_result(array._store.version)
+        return array
+
+    def _run_program(self, batch: _Batch, program: FusedProgram) -> bool:
+        """Sends the calls as one program; returns False if the call stream does not take it.
+
+        The answer to a new program is waited for. If the server refuses it, the calls are sent one by one.
+        """
+        calls = {i: batch.calls[i] for i in batch.kept}
+        operands = [batch.builder.inputs[i] for i in program.inputs]
+        first = next(iter(calls.values()))
+        try:
+            request = prepare("graph", operands, {"graph": program.graph}, memo=self._memo)
+            if not self._sender.can_submit(request.values, batch.deadline):
+                return False
+            for index, (i, call) in enumerate(calls.items()):
+                call.first = index
+                call.depend_on([calls[other] for other in program.depends_on[i]])
+            self._sender.send(request, list(batch.kept.values()), list(calls.values()), batch.deadline)
+        except ShardcallError as error:
+            for call in calls.values():
+                call.graph = None
+                call.fail(error)
+            return True
+        again = _FailedProgram(batch, self)
+        for call in calls.values():
+            call.graph, call.resend = None, again.send
+            if call.is_done and not call.is_failed:
+                call.resend = None
+        if not program.is_proven:
+            self._sender.pending.wait(first, None)
+        self._programs.add_run(program, first)
+        if not first.is_failed or not self._is_refused(program, first, len(calls)):
+            self._add_to_history(batch, program.nodes, "program")
+        return True
+
+    @staticmethod
+    def _is_refused(program: FusedProgram, first: PendingCall, count: int) -> bool:
+        """Returns True if the calls of a new program that failed are sent one by one now, and marks one not to be sent.
+
+        Args:
+            program: the program.
+            first: the first of its calls with results.
+            count: their number.
+        """
+        if not _may_run_one_by_one(first, count):
+            program.is_refused = first.reason == "EXECUTE_LIMIT"
+            return False
+        program.is_refused = first.root is first and first.reason not in _OF_THE_MOMENT
+        first.begin()
+        return True
+
+    def resend(self, batch: _Batch) -> None:
+        """Sends the calls of a program that failed, those whose results the caller has."""
+        if not batch.kept or not self._sender.can_submit(batch.builder.inputs, batch.deadline):
+            return
+        self._sender.renew(list(batch.kept.values()))
+        needed = needed_nodes(batch.builder.nodes, batch.kept)
+        for i in needed:
+            batch.calls[i].renew()
+        self._run_one_by_one(batch, needed)
+        self._add_to_history(batch, needed, "calls")
+
+    def _run_one_by_one(self, batch: _Batch, indices: Iterable[int]) -> None:
+        """Sends calls one after the other."""
+        arrays: dict[int, RemoteArray] = dict(batch.kept)
+        for i in indices:
+            call = batch.calls[i]
+            array = arrays[i] if i in arrays else arrays.setdefault(i, self._new_result(batch, i))
+            operands = [
+                None if value is None else batch.builder.inputs[value.number] if value.node < 0 else arrays[value.node]
+                for value in batch.builder.nodes[i].operands
+            ]
+            try:
+                request = call.template.request(operands, self._memo)
+                if self._sender.can_submit(request.values, batch.deadline):
+                    self._sender.send(request, [array], [call], batch.deadline)
+                else:
+                    self._run(request, array)
+                    call.placed, call.is_done = array._store.version.placed, True
+            except ShardcallError as error:
+                call.fail(error)
+            call.graph = None
+
+    def _run(self, call: CallRequest, array: RemoteArray) -> None:
+        """Runs a call where there is no call stream."""
+        client: Any = array._owner
+        (result,) = client._run(call, call.values, DEFAULT_TIMEOUT_S, keep=True).arrays
+        self._sender.adopt(array, result)
+
+
+@dataclass
+class _Batch:
+    """Recorded calls that are sent together.
+
+    Attributes:
+        calls: the calls.
+        builder: these as nodes, whose inputs are their operands.
+        kept: the results that the caller has, or that calls of a later batch need, by the indices of their calls.
+        mesh: the mesh of all results, or what stands for it.
+        deadline: the deadline of the calls.
+    """
+
+    calls: Sequence[RecordedCall]
+    builder: ProgramBuilder[Operand]
+    kept: dict[int, RemoteArray]
+    mesh: Hashable
+    deadline: Deadline
+
+    @property
+    def decided_mesh(self) -> Mesh | None:
+        """The mesh; None if it is not known yet."""
+        return self.mesh if isinstance(self.mesh, Mesh) else None
+
+
+class _FailedProgram:
+    """Sends the calls of a program one by one if it fails, once.
+
+    It keeps no array: what the caller has dropped is not computed, nor what needs it.
+
+    Args:
+        batch: the calls.
+        sender: sends them.
+    """
+
+    def __init__(self, batch: _Batch, sender: RecordedCallSender) -> None:
+        self._calls = batch.calls
+        self._nodes = batch.builder.nodes
+        inputs = batch.builder.inputs
+        self._inputs = [weakref.ref(x._store.version) if isinstance(x, RemoteArray) else x for x in inputs]
+        self._results = tuple(batch.kept)
+        self._mesh = batch.mesh
+        self._timeout_s = batch.deadline.timeout_s
+        self._sender = sender
+        self.begin_anew()
+        self._is_sent = False
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Replaces the lock in a forked child."""
+        # Held while the calls are sent, so that others who need the results wait; comes after the graph's lock.
+        self._lock = lock("the lock of a failed program", 20)
+
+    def send(self) -> None:
+        """Sends the calls, if nobody has."""
+        with self._lock:
+            if not self._is_sent:
+                self._is_sent = True
+                if _may_run_one_by_one(self._calls[self._results[0]], len(self._results)):
+                    self._sender.resend(self._batch())
+                for i in self._results:
+                    self._calls[i].resend = None
+
+    def _batch(self) -> _Batch:
+        versions = [reference() if isinstance(reference, weakref.ref) else reference for reference in self._inputs]
+        builder: ProgramBuilder[Operand] = ProgramBuilder()
+        builder.nodes = self._nodes
+        builder.inputs = [RemoteArray._of(one) if isinstance(one, ArrayVersion) else one for one in versions]
+        kept = {}
+        for i in self._results:
+            array = self._calls[i].kept
+            if array is not None and not array.lost and all(versions[k] is not None for k in self._needs(i)):
+                kept[i] = array
+        return _Batch(self._calls, builder, kept, self._mesh, Deadline(self._timeout_s))
+
+    def _needs(self, index: int) -> set[int]:
+        """Returns the indices of the operands that a result needs."""
+        values = (value for i in needed_nodes(self._nodes, [index]) for value in self._nodes[i].operands)
+        return {value.number for value in values if value is not None and value.node < 0}
+
+
+def _may_run_one_by_one(call: PendingCall, count: int) -> bool:
+    """Returns True if calls of a program that failed may succeed one by one.
+
+    Args:
+        call: the first of those that wait for its results.
+        count: the number of its results; where it is one, that needs all operands.
+    """
+    if call.reason is None or call.reason in _NOT_OF_THE_PROGRAM:
+        return False
+    return count > 1 or (call.root is call and call.reason != "ARRAY_LOST")
