@@ -25,10 +25,11 @@ from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays import plan
+from shardcall._src.device_arrays.array_version import ArrayVersion, settle_others
 from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array, settle_others
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.recording import Recorder
 from shardcall._src.programs.submitter import Submitter
@@ -717,7 +718,7 @@ class Client(KernelMethods[Result[Any]]):
         deadline = deadline_after(timeout, self._info.limits.max_call_seconds)
         settle_others(values, self, deadline)
         for value in values:
-            if isinstance(value, RemoteArray):
+            if isinstance(value, ArrayVersion):
                 break
         else:
             if not keep:

@@ -11,9 +11,10 @@ import numpy as np
 
 from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.calls.result import Result
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_there
+from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import kernel_pb2
@@ -141,15 +142,16 @@ class CompiledKernel:
             array = values[index] = _checked(name, value, expected)
             if not may_move and (transfer := self._transfer(index, array)) is not None:
                 raise _transfer_refused(name, transfer)
-        on_mesh = any(isinstance(value, RemoteArray) for value in values)
+        on_mesh = any(isinstance(value, ArrayVersion) for value in values)
         return self._runner(self._pinned if on_mesh else self._call, tuple(values), timeout, keep, may_move)
 
-    def _transfer(self, index: int, array: NDArray | RemoteArray) -> Transfer | None:
+    def _transfer(self, index: int, array: NDArray | ArrayVersion) -> Transfer | None:
         """Returns the transfer of an array to the placement that the program takes; None if it is there."""
         taken = self.plan.operands[index] if index < len(self.plan.operands) else None
-        if not isinstance(array, RemoteArray) or taken is None:
+        if not isinstance(array, ArrayVersion) or taken is None:
             return None
-        return find_transfer(index, array.mesh, array.placement, self.plan.mesh, taken)
+        placed = array.settled()
+        return find_transfer(index, placed.mesh, placed.placement, self.plan.mesh, taken)
 
     @cached_property
     def _pinned(self) -> CallRequest:
@@ -168,7 +170,7 @@ class CompiledKernel:
         bound = [
             f"{name} {operand_type}"
             for name, operand_type, item in operands
-            if isinstance(item, np.ndarray | RemoteArray)
+            if isinstance(item, np.ndarray | ArrayVersion)
         ]
         takes = ", ".join([_count(len(free)), *free])
         got = " and ".join([_count(count), *(f"{name}=" for name in named)])
@@ -210,10 +212,10 @@ def _count(arrays: int) -> str:
     return "1 array" if arrays == 1 else f"{arrays or 'no'} arrays"
 
 
-def _checked(field: str, value: OperandLike, expected: Array) -> NDArray | RemoteArray:
-    if isinstance(value, RemoteArray):
-        check_there(value, field)
-    array = value if isinstance(value, RemoteArray) else as_operand(value, field)
+def _checked(field: str, value: OperandLike, expected: Array) -> NDArray | ArrayVersion:
+    array = value._version if isinstance(value, RemoteArray) else as_operand(value, field)
+    if isinstance(array, ArrayVersion):
+        array.check_there(field)
     actual = type_of(array)
     if actual.shape != expected.shape:
         raise InvalidOperandError(

@@ -101,7 +101,7 @@ class FakeCallStream:
         request_id="",
         sending=None,
     ):
-        values = [bytes.fromhex(o.handle) if hasattr(o, "handle") else o for o in operands]
+        values = [o.handle if hasattr(o, "handle") else o for o in operands]
         sent = SentCall(call, values, list(result_handles), lease_id, request_id, deadline)
         if sending is not None:
             sending(sent)

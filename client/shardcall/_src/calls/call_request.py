@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo, arguments_key, call_key
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, is_pending, snapshot
+from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.rpc.status import refusal
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.call_error import MAX_KERNEL_NAME, kernel_name_refusal
+from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types import arrays, mesh, parameters, specs
 from shardcall_core.types.arguments import bind, caller_name, operand_name
 from shardcall_core.types.arrays import Array, NDArray
@@ -39,7 +41,7 @@ class CallRequest:
     """
 
     message: kernel_pb2.KernelCall
-    operands: tuple[NDArray | RemoteArray | Array | None, ...]
+    operands: tuple[NDArray | ArrayVersion | Array | None, ...]
     commits: bool = True
 
     @property
@@ -48,7 +50,7 @@ class CallRequest:
         return tuple(operand_name(self.message.kernel, i) for i in range(len(self.operands)))
 
     @property
-    def values(self) -> tuple[NDArray | RemoteArray | None, ...]:
+    def values(self) -> tuple[NDArray | ArrayVersion | None, ...]:
         """The operands, all with values.
 
         Raises:
@@ -71,7 +73,7 @@ class CallRequest:
     @property
     def handles(self) -> list[bytes]:
         """The handles of the operands that are on the mesh, at their indices; empty for the others."""
-        handles = [bytes.fromhex(item.handle) if isinstance(item, RemoteArray) else b"" for item in self.operands]
+        handles = [item.handle if isinstance(item, ArrayVersion) else b"" for item in self.operands]
         return handles if any(handles) else []
 
     def type_messages(self) -> list[array_pb2.ArrayType]:
@@ -122,9 +124,9 @@ def prepare(
         message.uncommitted.extend(uncommitted)
         memo.add(key, message)
     commits = mesh is not None or any(spec is not None for spec in (*(checked_in or ()), *(checked_out or ())))
-    commits = commits or any(isinstance(value, RemoteArray) and value._version.committed for value in values)
+    commits = commits or any(isinstance(value, ArrayVersion) and value.committed for value in values)
     by_position = all(item is value for item, value in zip_longest(bound.operands, operands))
-    if by_position and not any(isinstance(value, RemoteArray) for value in values):
+    if by_position and not any(isinstance(value, ArrayVersion) for value in values):
         memo.add(memo_key, message)
     return CallRequest(message, values, commits)
 
@@ -134,8 +136,8 @@ def _names_devices(message: kernel_pb2.KernelCall) -> bool:
     return message.HasField("mesh") or any(spec.HasField("spec") for spec in (*message.in_specs, *message.out_specs))
 
 
-def _uncommitted(operands: Sequence[NDArray | RemoteArray | Array | None]) -> tuple[int, ...]:
-    return tuple(i for i, item in enumerate(operands) if isinstance(item, RemoteArray) and not item._version.committed)
+def _uncommitted(operands: Sequence[NDArray | ArrayVersion | Array | None]) -> tuple[int, ...]:
+    return tuple(i for i, item in enumerate(operands) if isinstance(item, ArrayVersion) and not item.committed)
 
 
 def _local_operands(kernel: str, operands: Sequence[Any]) -> tuple[NDArray | Array | None, ...] | None:
@@ -148,7 +150,7 @@ def _local_operands(kernel: str, operands: Sequence[Any]) -> tuple[NDArray | Arr
             values.append(None)
         else:
             value = _operand(item, operand_name(kernel, index))
-            if isinstance(value, RemoteArray):
+            if isinstance(value, ArrayVersion):
                 return None
             values.append(value)
     while values and values[-1] is None:
@@ -158,7 +160,7 @@ def _local_operands(kernel: str, operands: Sequence[Any]) -> tuple[NDArray | Arr
 
 def placed(
     kernel: str,
-    operands: Sequence[NDArray | RemoteArray | Array | None],
+    operands: Sequence[NDArray | ArrayVersion | Array | None],
     call_mesh: Mesh | None,
     in_specs: Sequence[PartitionSpec | None] | None,
 ) -> tuple[Mesh | None, Sequence[PartitionSpec | None] | None]:
@@ -176,26 +178,27 @@ def placed(
         ShardingError: if the mesh is unset and two committed operands are on different devices, or in another order on
             the same.
     """
-    on_mesh = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
-    if not on_mesh or any(map(is_pending, on_mesh.values())):
+    on_mesh = {i: operand for i, operand in enumerate(operands) if isinstance(operand, ArrayVersion)}
+    if not on_mesh or any(operand.placed is None for operand in on_mesh.values()):
         return call_mesh, in_specs  # the server applies the same rule
     kept = {i: operand for i, operand in on_mesh.items() if operand.committed}
     if call_mesh is None:
         largest = max(on_mesh.values(), key=lambda array: array.nbytes)  # the first of equals, as on the server
-        call_mesh = _common_mesh(kernel, kept) if kept else largest.mesh
+        call_mesh = _common_mesh(kernel, kept) if kept else largest.settled().mesh
         kept = kept or on_mesh
     specs = list(in_specs or ())
     for i, operand in kept.items():
         specs += [None] * (i + 1 - len(specs))
-        names = {name for entry in operand.spec for name in axis_names(entry)}
+        spec = operand.settled().placement.spec
+        names = {name for entry in spec for name in axis_names(entry)}
         if specs[i] is None and names <= set(call_mesh.axis_names):
-            specs[i] = operand.spec
+            specs[i] = spec
     return call_mesh, specs
 
 
-def _common_mesh(kernel: str, on_mesh: Mapping[int, RemoteArray]) -> Mesh:
+def _common_mesh(kernel: str, on_mesh: Mapping[int, ArrayVersion]) -> Mesh:
     """Returns the mesh of the first operand; those of the others may differ in the names of axes only."""
-    (first, array), *others = on_mesh.items()
+    (first, array), *others = ((i, operand.settled()) for i, operand in on_mesh.items())
     for i, operand in others:
         if operand.mesh.device_ids == array.mesh.device_ids:
             continue
@@ -210,9 +213,9 @@ def _common_mesh(kernel: str, on_mesh: Mapping[int, RemoteArray]) -> Mesh:
     return array.mesh
 
 
-def _where(array: RemoteArray) -> str:
-    devices = f" of devices {device_label(array.mesh.device_ids)}" if array.mesh.device_ids else ""
-    return f"{Mesh(array.mesh.shape)}{devices} as {array.spec}"
+def _where(placed: MeshPlacement) -> str:
+    devices = f" of devices {device_label(placed.mesh.device_ids)}" if placed.mesh.device_ids else ""
+    return f"{Mesh(placed.mesh.shape)}{devices} as {placed.placement.spec}"
 
 
 def _message(
@@ -238,19 +241,20 @@ def _message(
         raise InvalidRequestError(f"the call cannot be sent: {error}") from None
 
 
-def _type(operand: NDArray | RemoteArray | Array | None) -> Array | None:
-    if isinstance(operand, RemoteArray):
+def _type(operand: NDArray | ArrayVersion | Array | None) -> Array | None:
+    if isinstance(operand, ArrayVersion):
         return operand.type
     return None if operand is None else arrays.type_of(operand)
 
 
-def _operand(value: Any, field: str) -> NDArray | RemoteArray | Array | None:
+def _operand(value: Any, field: str) -> NDArray | ArrayVersion | Array | None:
     if value is None or isinstance(value, Array):
         return value
-    if (array := find_remote_array(value)) is not None:
-        array = snapshot(array)
-        check_there(array, field)
-        return array
+    array = value if isinstance(value, ArrayVersion) else find_remote_array(value)
+    if array is not None:
+        version = array if isinstance(array, ArrayVersion) else array._version
+        version.check_there(field)
+        return version
     if hasattr(value, "shape") and hasattr(value, "dtype") and not _has_values(value):
         return Array(value.shape, value.dtype)  # such as jax.ShapeDtypeStruct
     return as_operand(value, field)

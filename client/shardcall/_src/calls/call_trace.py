@@ -59,12 +59,12 @@ class TraceBuffer:
     """Keeps the latest recorded calls of a client."""
 
     def __init__(self) -> None:
-        self._calls: deque[TraceEntry] = deque(maxlen=_MAX)
+        self._calls: deque[tuple[Sequence[str], int, str, object]] = deque(maxlen=_MAX)
 
-    def add(self, kernels: Sequence[str], results: int, ran_as: str, line: str) -> None:
+    def add(self, kernels: Sequence[str], results: int, ran_as: str, line: object) -> None:
         """Adds calls that were sent."""
-        self._calls.append(TraceEntry(tuple(kernels), results, ran_as, line))
+        self._calls.append((kernels, results, ran_as, line))
 
     def trace(self) -> CallTrace:
         """Returns the calls until now."""
-        return CallTrace(tuple(self._calls))
+        return CallTrace([TraceEntry(tuple(names), count, how, str(line)) for names, count, how, line in self._calls])

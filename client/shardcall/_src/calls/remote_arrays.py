@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TypeAlias, TypeGuard, TypeVar, cast
+from typing import TypeAlias, TypeVar
 
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner
@@ -19,14 +19,8 @@ from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import (
     RemoteArray,
     SupportsRemoteArray,
-    check_server,
-    check_there,
     find_remote_array,
     give_up_shared,
-    mark_lost,
-    pending_result,
-    settle,
-    snapshot,
 )
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.recording import Recorder
@@ -148,68 +142,63 @@ class RemoteArrays:
 
     def get(self, owner: Owner, array: Handle, deadline: Deadline) -> NDArray:
         """Copies an array from the mesh; a small one by the call stream, in order with the calls that make it."""
-        array = self._resolved(array)
-        self._handle(array)  # which refuses what is none
-        if (value := self._read_pending(owner, array, deadline)) is not None:
+        found = self._found(array)
+        value = self._read_pending(owner, found, deadline) if isinstance(found, ArrayVersion) else None
+        if value is not None:
             self._sender.pending.warn_of_unread_failures()
             return value
+        with self.using([found], ["the array"], deadline):
+            self._sender.pending.warn_of_unread_failures()
+            placed = found.placed if isinstance(found, ArrayVersion) else None
+            if placed is not None and placed.value:
+                return arrays.from_bytes(placed.value, placed.placement.type)
+            if isinstance(found, ArrayVersion) and self._streams(found):
+                value = self._sender.read(found.handle, deadline)
+            return self._get(found, deadline) if value is None else value
+
+    def _get(self, array: ArrayVersion | bytes, deadline: Deadline) -> NDArray:
+        """Copies an array by an RPC of its own, through shared memory if there is some."""
 
         def get(shared: CallMemory | None) -> NDArray:
             buffer = None if shared is None else shared.result_buffer
             space = None if buffer is None else buffer.message()
-            request = array_service_pb2.GetArrayRequest(handle=self._handle(array), result_space=space)
+            request = array_service_pb2.GetArrayRequest(handle=_handle(array), result_space=space)
             read = partial(array_answer, max_bytes=self._limits.max_call_bytes, buffer=buffer)
             return self._transport.get_array(request, read, deadline, shares=shared is not None)
 
-        with self.using([array], ["the array"], deadline):
-            self._sender.pending.warn_of_unread_failures()
-            placed = array._version.placed if isinstance(array, RemoteArray) else None
-            if placed is not None and placed.value:
-                return arrays.from_bytes(placed.value, placed.placement.type)
-            if self._streams(array) and (value := self._sender.read(self._handle(array), deadline)) is not None:
-                return value
-            return with_shared_memory(
-                self._shared_memory, [], array.nbytes if isinstance(array, RemoteArray) else 0, deadline, get
-            )
+        nbytes = array.nbytes if isinstance(array, ArrayVersion) else 0
+        return with_shared_memory(self._shared_memory, [], nbytes, deadline, get)
 
-    def _streams(self, array: RemoteArray | str) -> TypeGuard[RemoteArray]:
+    def _streams(self, version: ArrayVersion) -> bool:
         """Returns True for an array that is best read by the call stream: shared memory is for larger ones."""
-        return (
-            isinstance(array, RemoteArray)
-            and self._sender.streams(array.nbytes)
-            and (self._shared_memory is None or array.nbytes < self._limits.min_segment_bytes)
-        )
+        nbytes = version.type.nbytes
+        is_small = self._shared_memory is None or nbytes < self._limits.min_segment_bytes
+        return is_small and self._sender.streams(nbytes)
 
-    def _read_pending(self, owner: Owner, array: RemoteArray | str, deadline: Deadline) -> NDArray | None:
+    def _read_pending(self, owner: Owner, version: ArrayVersion, deadline: Deadline) -> NDArray | None:
         """Reads an array that a call of this client makes, without waiting for the answer to that call first.
 
         Returns:
             The values; None for any other array, and if the call or the read fails: the error of the call says more.
         """
-        if not self._streams(array) or array._version.owner is not owner or array.nbytes <= _VALUE_BYTES:
+        pending = version.pending
+        if pending is None or pending.is_done or version.owner is not owner:
             return None
-        pending = pending_result(array)
-        if pending is None or pending.is_done:
-            return None
-        if self._recorder is not None:
-            self._recorder.flush()
-        pending.begin()
-        if pending.is_done or not self._streams(array):  # it was run without the call stream, or is refused
+        if version.type.nbytes <= _VALUE_BYTES or not self._streams(version):
             return None
         try:
-            value = self._sender.read_pending(self._handle(array), deadline)
+            value = self._sender.read_pending(version.handle, deadline)
         except ShardcallError:
             return None
         if pending.is_done:
-            settle(array, deadline)
+            version.settled(deadline)
         return value
 
     def describe(self, owner: Owner, array: Handle, deadline: Deadline) -> RemoteArray:
         """Returns an array of this client or another as the server describes it."""
-        array = self._resolved(array)
-        self._handle(array)
-        with self.using([array], ["the array"], deadline):
-            request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
+        found = self._found(array)
+        with self.using([found], ["the array"], deadline):
+            request = array_service_pb2.DescribeArrayRequest(handle=_handle(found))
             answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, deadline).array
         describe = partial(self._described, owner, answer)
         held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
@@ -236,12 +225,12 @@ class RemoteArrays:
             array = item.padded if isinstance(item, BucketedArray) else item
             here = find_remote_array(array)
             if here is None or not (here.lost or give_up_shared(here, _DELETED)):
-                there.append(self._resolved(array))
-        handles = [self._handle(array) for array in there]
+                there.append(self._found(array))
+        handles = [_handle(found) for found in there]
         deleted = self._sender.delete(handles, deadline)
-        for array in (*there, *self._lease.release(handles)):
-            if isinstance(array, RemoteArray):
-                mark_lost(array, _DELETED)
+        for found in (*there, *self._lease.release(handles)):
+            if isinstance(found, ArrayVersion):
+                found.lost = _DELETED
         return deleted
 
     def outlive(self, arrays: Sequence[RemoteArray], seconds: float, deadline: Deadline) -> None:
@@ -249,7 +238,7 @@ class RemoteArrays:
         _check_keep(seconds, self._limits.max_lease_seconds)
         request = array_service_pb2.RenewLeaseRequest(lease_id=self.lease_id, min_seconds=seconds)
         self._transport.unary(self._transport.stubs.arrays.RenewLease, request, deadline)
-        self._lease.release([self._handle(array) for array in arrays])
+        self._lease.release([_handle(self._found(array)) for array in arrays])
 
     def making(self) -> AbstractContextManager[None]:
         """Returns a context for a call that leaves arrays on the mesh, until `kept` has been called."""
@@ -284,27 +273,27 @@ class RemoteArrays:
         """
         if self._recorder is not None:
             self._recorder.flush()
-        on_mesh = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
-        for array, name in on_mesh:
-            check_server(array, self._here, name)
-            if (pending := pending_result(array)) is not None:
-                pending.begin()
+        on_mesh = [(x, name) for x, name in zip(arrays, names, strict=True) if isinstance(x, ArrayVersion)]
+        for version, name in on_mesh:
+            version.check_server(self._here, name)
+            if version.pending is not None:
+                version.pending.begin()
             if settled_by is not None:
-                settle(array, settled_by)
+                version.settled(settled_by)
         try:
             yield
         except ShardcallError as error:
-            for array, _ in on_mesh:
-                if (pending := pending_result(array)) is not None and pending.is_failed:
+            for version, _ in on_mesh:
+                if (pending := version.pending) is not None and pending.is_failed:
                     raise pending.dependent_failure(error) from None
             if not isinstance(error, ArrayLostError):
                 raise
             begin = error.metadata.get("handle", "").rstrip("…")
-            for array, name in on_mesh:
-                if begin and array.handle.startswith(begin):
-                    mark_lost(array, "which the mesh no longer has")
-                    self._lease.release([bytes.fromhex(array.handle)])
-                    raise _lost(array, name, error) from None
+            for version, name in on_mesh:
+                if begin and version.handle.hex().startswith(begin):
+                    version.lost = "which the mesh no longer has"
+                    self._lease.release([version.handle])
+                    raise _lost(version, name, error) from None
             raise
 
     def call_after_deleting(self, call: Callable[[], _Value], deadline: Deadline) -> _Value:
@@ -328,9 +317,9 @@ class RemoteArrays:
         if self._recorder is not None:
             self._recorder.close()
         self._sender.pending.cancel()
-        handles, arrays = self._lease.close()
-        for array in arrays:
-            mark_lost(array, "whose client was closed")
+        handles, versions = self._lease.close()
+        for version in versions:
+            version.lost = "whose client was closed"
         with contextlib.suppress(ShardcallError):  # the server deletes them when the lease expires
             self._sender.delete(handles, Deadline(_CLOSE_TIMEOUT_S))
 
@@ -345,27 +334,25 @@ class RemoteArrays:
         except ShardcallError:  # the lease's thread tries again
             return True
 
-    def _resolved(self, array: Handle) -> RemoteArray | str:
-        """Returns the object of an array; the handle of an array that this client has no object of."""
-        if (here := find_remote_array(array)) is None and isinstance(array, str):
-            with contextlib.suppress(ValueError):
-                here = self._lease.find(bytes.fromhex(array))
-        return cast(str, array) if here is None else snapshot(here)
-
-    def _handle(self, array: RemoteArray | str) -> bytes:
-        if isinstance(array, RemoteArray):
-            check_there(array, "the array")
-            check_server(array, self._here, "the array")
-            if (pending := pending_result(array)) is not None:
-                pending.begin()
-            return array._version.handle
-        try:
-            return bytes.fromhex(array)
-        except (TypeError, ValueError):
-            raise InvalidOperandError(
-                f"{_named(array)} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits",
-                field="array",
-            ) from None
+    def _found(self, array: Handle) -> ArrayVersion | bytes:
+        """Returns the values of an array, whose call has begun; the handle of one that this client has no object of."""
+        here = find_remote_array(array)
+        if here is None:
+            try:
+                handle = bytes.fromhex(array)  # type: ignore[arg-type]  # which raises
+            except (TypeError, ValueError):
+                raise InvalidOperandError(
+                    f"{_named(array)} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits",
+                    field="array",
+                ) from None
+            if (here := self._lease.find(handle)) is None:
+                return handle
+        version = here._version
+        version.check_there("the array")
+        version.check_server(self._here, "the array")
+        if version.pending is not None:
+            version.pending.begin()
+        return version
 
     def _described(
         self, owner: Owner, answer: array_service_pb2.ArrayDescription, *, committed: bool = True
@@ -420,9 +407,13 @@ def _named(value: object) -> str:
     return repr(value) if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
-def _lost(array: RemoteArray, name: str, error: ArrayLostError) -> ArrayLostError:
+def _handle(array: ArrayVersion | bytes) -> bytes:
+    return array.handle if isinstance(array, ArrayVersion) else array
+
+
+def _lost(version: ArrayVersion, name: str, error: ArrayLostError) -> ArrayLostError:
     return ArrayLostError(
-        f"{name} is {array.type}, which the mesh no longer has: it was deleted, its lease ended, or the mesh or "
+        f"{name} is {version.type}, which the mesh no longer has: it was deleted, its lease ended, or the mesh or "
         "the server restarted; put the array anew",
         reason=error.reason,
         field=error.field if name == "the array" else name,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from shardcall._src.rpc.deadline import Deadline
+from shardcall_core.functions.element_types import DType
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array, NDArray
-from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class ArrayVersion:
         placed: the placement; None until the call that makes the array is answered and its placement is read.
         pending: the result of that call, until then.
         committed: as `RemoteArray.committed`.
-        lost: the reason that the array is gone, as the end of a sentence; empty while it is there.
+        lost: the reason that the array is gone, as the end of a sentence or with advice, ``which …; use …``; empty
+            while it is there.
         base: the base whose values it is, which may have others by now; None for those of a view.
     """
 
@@ -109,6 +111,60 @@ class ArrayVersion:
     base: weakref.ref[ArrayBase] | None = field(default=None, init=False)
     _sharers: dict[int, weakref.ref[Any]] = field(default_factory=dict, init=False)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each axis."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.type.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements."""
+        return self.type.nbytes
+
+    def settled(self, deadline: Deadline | None = None) -> MeshPlacement:
+        """Returns the placement, after the call that makes the array.
+
+        Args:
+            deadline: the end of the wait; None for that of the call.
+
+        Raises:
+            ShardcallError: of the call that failed.
+        """
+        pending = self.pending  # read first: another thread may set both
+        if self.placed is None:
+            assert pending is not None
+            self.placed = pending.wait(deadline)
+            self.pending = None
+        return self.placed
+
+    def check_there(self, field: str) -> None:
+        """Checks that this client has not deleted the array.
+
+        Raises:
+            ArrayLostError: if it has.
+        """
+        if self.lost:
+            raise lost_error(self.type, self.lost, field)
+
+    def check_server(self, here: ServerIdentity, field: str) -> None:
+        """Checks that the array is on a client's server.
+
+        Raises:
+            InvalidOperandError: if it is on another.
+        """
+        there = self.server
+        if there is not here and not there.is_same(here):
+            raise InvalidOperandError(
+                f"{field} is on the server at {there.address}, and this client is connected to {here.address}; "
+                "use the client that the array came from, or give a copy of it: numpy.asarray(array)",
+                field=field,
+            )
+
     def add_sharers(self, *objects: Any) -> None:
         """Adds objects of the caller that stand for it, the copied one and the copy."""
         sharers = self._sharers
@@ -118,6 +174,36 @@ class ArrayVersion:
     def list_sharers(self) -> list[Any]:
         """Returns the objects that were added and still exist; they may stand for other versions by now."""
         return [sharer for reference in [*self._sharers.values()] if (sharer := reference()) is not None]
+
+
+def settle_others(values: Sequence[object], owner: Owner, deadline: Deadline | None = None) -> None:
+    """Waits for operands that calls of other clients make, which a call of this client may overtake.
+
+    Args:
+        values: the operands.
+        owner: this client.
+        deadline: the end of the wait; None for those of the calls.
+
+    Raises:
+        DeadlineExceededError: if an array is not there in time.
+        ShardcallError: of the call that failed.
+    """
+    for value in values:
+        if isinstance(value, ArrayVersion) and value.owner is not owner and value.pending is not None:
+            value.settled(deadline)
+
+
+def lost_error(array_type: Array, why: str, field: str) -> ArrayLostError:
+    """Returns the error of a use of an array that is gone.
+
+    Args:
+        array_type: its type.
+        why: the reason, as `ArrayVersion.lost`.
+        field: its name.
+    """
+    why, advised, advice = why.partition("; ")
+    advice = advice if advised else "put it anew with Client.put, or keep it for longer"
+    return ArrayLostError(f"{field} is {array_type}, {why}; {advice}", field=field)
 
 
 class ArrayBase:

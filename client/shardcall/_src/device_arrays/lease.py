@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -115,18 +115,27 @@ class Lease:
             leased = self._arrays.get(handle)
             return self._hold(handle, make, self._begun if leased is None else leased.listed_at)
 
+    def add(self, versions: Sequence[ArrayVersion]) -> None:
+        """Adds arrays that calls will make."""
+        with self._lock:
+            for version in versions:
+                self._add(version.handle, version, 0)
+
     def _hold(self, handle: bytes, make: Callable[[], RemoteArray], listed_at: int) -> RemoteArray:
-        check_held(self._lock)
         leased = self._arrays.get(handle)
         version = leased.version() if leased is not None else None
         array = make() if version is None else find_object(version)
+        self._add(handle, array._version, listed_at)
+        return array
+
+    def _add(self, handle: bytes, version: ArrayVersion, listed_at: int) -> None:
+        check_held(self._lock)
         # No Python code runs when an object is dropped, which may happen anywhere: a Ctrl-C in it would be ignored, and
         # it must wait for no lock. The argument that follows, the reference, means nothing to a queue without a limit.
         on_lost = partial(self._lost.put, handle)
-        self._arrays[handle] = _LeasedArray(weakref.ref(array._version, on_lost), listed_at)
+        self._arrays[handle] = _LeasedArray(weakref.ref(version, on_lost), listed_at)
         if self._thread is None and not self._closing.is_set():
             self._thread = start_thread("shardcall-lease", self._renew_periodically)
-        return array
 
     def holds(self, handle: bytes) -> bool:
         """Returns True if an array is under this lease."""
@@ -177,28 +186,31 @@ class Lease:
             self._deletion_ended.wait_for(lambda: self.deletions > since or not self._dying, timeout_s)
             return self.deletions > since
 
-    def release(self, handles: Iterable[bytes]) -> list[RemoteArray]:
-        """Removes arrays that are no longer on the mesh; returns the objects that the caller still has."""
+    def release(self, handles: Iterable[bytes]) -> list[ArrayVersion]:
+        """Removes arrays that are no longer on the mesh; returns those that the caller still has."""
         with self._lock:
             released = [self._arrays.pop(handle) for handle in handles if handle in self._arrays]
-        return _objects(released)
+        return _alive(released)
 
-    def close(self) -> tuple[list[bytes], list[RemoteArray]]:
-        """Stops the thread; returns the handles of all arrays, and the objects that the caller still has."""
+    def close(self) -> tuple[list[bytes], list[ArrayVersion]]:
+        """Stops the thread; returns the handles of all arrays, and those that the caller still has."""
         self._closed = True
         self._closing.set()
         self._lost.put(b"")  # wakes the thread
         with self._lock:
             held, self._arrays = self._arrays, {}
-        return list(held), _objects(held.values())
+        return list(held), _alive(held.values())
 
     def _dropped(self) -> list[bytes]:
-        self._unchecked.update(_empty(self._lost))
+        with contextlib.suppress(Empty):
+            while True:
+                self._unchecked.add(self._lost.get_nowait())
         oldest = min(self._making, default=math.inf)
-        held = {handle: self._arrays[handle] for handle in self._unchecked & self._arrays.keys()}
-        lost = {handle: leased for handle, leased in held.items() if leased.version() is None}
-        dropped = [handle for handle, leased in lost.items() if leased.listed_at < oldest]
-        self._unchecked = lost.keys() - set(dropped)
+        dropped, unchecked = [], set[bytes]()
+        for handle in self._unchecked:
+            if (leased := self._arrays.get(handle)) is not None and leased.version() is None:
+                dropped.append(handle) if leased.listed_at < oldest else unchecked.add(handle)
+        self._unchecked = unchecked
         return dropped
 
     def _renew_periodically(self) -> None:
@@ -230,13 +242,5 @@ class Lease:
         return not self._closing.is_set()
 
 
-def _empty(queue: SimpleQueue[bytes]) -> list[bytes]:
-    items = []
-    with contextlib.suppress(Empty):
-        while True:
-            items.append(queue.get_nowait())
-    return items
-
-
-def _objects(held: Iterable[_LeasedArray]) -> list[RemoteArray]:
-    return [find_object(version) for one in held if (version := one.version()) is not None]
+def _alive(held: Iterable[_LeasedArray]) -> list[ArrayVersion]:
+    return [version for one in held if (version := one.version()) is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, Self
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
-from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, PendingResult, ServerIdentity
+from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
 from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute, unsupported
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
@@ -26,7 +26,7 @@ from shardcall_core.functions.indexing import basic_index, is_basic
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array, NDArray
-from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
+from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import shortened
 
@@ -151,13 +151,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     @shortened
     def _settled(self, deadline: Deadline | None = None) -> MeshPlacement:
-        version = self._version
-        pending = version.pending  # read first: another thread may set both
-        if version.placed is None:
-            assert pending is not None
-            version.placed = pending.wait(deadline)
-            version.pending = None
-        return version.placed
+        return self._version.settled(deadline)
 
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
         """Copies the values from the mesh, after the call of an array that `Client.submit` returned.
@@ -439,14 +433,6 @@ def find_remote_array(value: object) -> RemoteArray | None:
     return None if method is None else method(value)
 
 
-def snapshot(array: RemoteArray) -> RemoteArray:
-    """Returns a separate object for an array, which assignments to the caller's object do not change.
-
-    Calls hold their operands as such objects, since another thread may assign to the caller's objects meanwhile.
-    """
-    return RemoteArray._of(array._version)
-
-
 def find_object(version: ArrayVersion) -> RemoteArray:
     """Returns the caller's array that has a version as its values, a new one if there is none."""
     base = None if version.base is None else version.base()
@@ -487,45 +473,6 @@ def unshaped_array(base: ArrayBase) -> RemoteArray:
     return array
 
 
-def settle(array: RemoteArray, deadline: Deadline | None = None) -> None:
-    """Waits until an array is on the mesh, if a call that was submitted makes it.
-
-    Args:
-        deadline: the end of the wait; None for that of the call.
-
-    Raises:
-        ShardcallError: of the call that failed.
-    """
-    array._settled(deadline)
-
-
-def settle_others(values: Sequence[object], owner: Owner, deadline: Deadline | None = None) -> None:
-    """Waits for operands that calls of other clients make, which a call of this client may overtake.
-
-    Args:
-        values: the operands.
-        owner: this client.
-        deadline: the end of the wait; None for those of the calls.
-
-    Raises:
-        DeadlineExceededError: if an array is not there in time.
-        ShardcallError: of the call that failed.
-    """
-    for value in values:
-        if isinstance(value, RemoteArray) and value._version.owner is not owner and value._version.pending is not None:
-            settle(value, deadline)
-
-
-def is_pending(array: RemoteArray) -> bool:
-    """Returns True for an array of a submitted call until `settle`, or a property that waits, has returned."""
-    return array._version.placed is None
-
-
-def pending_result(array: RemoteArray) -> PendingResult | None:
-    """Returns the result of a submitted call that an array stands for; None for any other, and after `settle`."""
-    return array._version.pending
-
-
 def give_up_shared(array: RemoteArray, why: str) -> bool:
     """Makes an array a lost one and returns True, if others of the caller have its values or it is a view of one.
 
@@ -550,21 +497,6 @@ def mark_lost(array: RemoteArray, why: str) -> None:
     array._version.lost = why
 
 
-def check_server(array: RemoteArray, here: ServerIdentity, field: str) -> None:
-    """Checks that an array is on a client's server.
-
-    Raises:
-        InvalidOperandError: if it is on another.
-    """
-    there = array._version.server
-    if not there.is_same(here):
-        raise InvalidOperandError(
-            f"{field} is on the server at {there.address}, and this client is connected to {here.address}; "
-            "use the client that the array came from, or give a copy of it: numpy.asarray(array)",
-            field=field,
-        )
-
-
 def check_there(array: RemoteArray, field: str) -> None:
     """Checks that this client has not deleted an array.
 
@@ -572,6 +504,4 @@ def check_there(array: RemoteArray, field: str) -> None:
         ArrayLostError: if it has.
     """
     if array._why_lost:
-        why, advised, advice = array._why_lost.partition("; ")
-        advice = advice if advised else "put it anew with Client.put, or keep it for longer"
-        raise ArrayLostError(f"{field} is {array.type}, {why}; {advice}", field=field)
+        raise lost_error(array.type, array._why_lost, field)

@@ -29,8 +29,10 @@ def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLik
     Raises:
         OperandOverflowError: for an integer that the type does not hold; a comparison compares its value instead.
     """
-    beside = next((dtype for dtype in map(_dtype, operands) if dtype is not None), None)
-    if beside is None:
+    for operand in operands:
+        if (beside := _dtype(operand)) is not None:
+            break
+    else:
         large: list[Any] = [item for item in operands if type(item) is int and item not in _INT64]
         if not large or not all(map(_is_number, operands)):
             return tuple(operands)
@@ -39,7 +41,7 @@ def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLik
         if _computes_in_integers(name) or not all(item in _UINT64 for item in large):
             raise _overflow(name, max(large, key=abs), np.dtype(np.int64), "beside Python's numbers")
         return tuple(operands)
-    return tuple(_typed(name, item, beside) if _is_number(item) else item for item in operands)
+    return tuple([_typed(name, item, beside) if _is_number(item) else item for item in operands])
 
 
 def clip_operands(x: OperandLike, low: OperandLike | None, high: OperandLike | None) -> tuple[OperandLike | None, ...]:
@@ -138,7 +140,7 @@ def row(operand: OperandLike) -> OperandLike:
 
 
 def _is_number(item: object) -> bool:
-    return type(item) in (int, float, complex) or hasattr(item, "python_type")  # that of a traced function
+    return type(item) in (int, float, complex) or hasattr(type(item), "python_type")  # that of a traced function
 
 
 def _dtype(operand: OperandLike | None) -> DType | None:

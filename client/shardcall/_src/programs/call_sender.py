@@ -7,22 +7,24 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
+import numpy as np
+
 from shardcall._src.calls.array_deletion import delete, delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
-from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, PendingResult, ServerIdentity
-from shardcall._src.device_arrays.lease import Lease
-from shardcall._src.device_arrays.remote_array import (
-    SHORT_TIMEOUT_S,
-    RemoteArray,
-    check_server,
-    pending_result,
+from shardcall._src.device_arrays.array_version import (
+    ArrayVersion,
+    Owner,
+    PendingResult,
+    ServerIdentity,
     settle_others,
 )
+from shardcall._src.device_arrays.lease import Lease
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
 from shardcall._src.programs.pending_call import PendingCall, SubmittedResult
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.transfer.call_runner import max_streamed_bytes, operand_bytes
+from shardcall._src.transfer.call_runner import max_streamed_bytes
 from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import only_array
 from shardcall._src.transfer.upload import Value
@@ -51,8 +53,9 @@ class CallSender:
     def __init__(self, transport: Transport, limits: Limits, epoch: int, stream: CallStream | None) -> None:
         self.here = ServerIdentity(transport.address, epoch)
         self.pending = PendingCalls()
-        self._limits = limits
         self._stream = stream
+        self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
+        self._fastest_bytes = max_streamed_bytes(limits)
         # The lease's thread must not refer to the client, or it would never be collected.
         self.delete = partial(delete, transport, stream, self.pending)
         """Deletes arrays by their handles."""
@@ -60,9 +63,12 @@ class CallSender:
 
     def can_submit(self, values: Sequence[Value], deadline: Deadline) -> bool:
         """Returns True if operands are small enough for the call stream, and the server does not refuse it."""
-        max_bytes = min(self._limits.max_inline_bytes, self._limits.max_streamed_bytes)
+        size = 0
+        for value in values:
+            if isinstance(value, np.ndarray):
+                size += value.nbytes
         stream = self._stream
-        return stream is not None and operand_bytes(values) <= max_bytes and stream.wait_accepted(deadline)
+        return stream is not None and size <= self._max_bytes and stream.wait_accepted(deadline)
 
     def submit(
         self,
@@ -89,41 +95,41 @@ class CallSender:
         """
         settle_others(values, owner, deadline)
         submitted = PendingCall(self.pending, name or call.message.kernel, call.types, deadline.timeout_s)
-        arrays = tuple(
+        versions = [
             self.new_result(owner, result_type, SubmittedResult(submitted, index, mesh), committed=call.commits)
             for index, result_type in enumerate(types)
-        )
+        ]
+        arrays = tuple(map(RemoteArray, versions))
         submitted.located = located or submitted.located
-        submitted.results = [weakref.ref(array._version) for array in arrays]
+        submitted.results = [weakref.ref(version) for version in versions]
         if stops_unread:
-            submitted.stops_without = [array._version.handle for array in arrays]
-        self.send(call, arrays, [submitted], deadline)
+            submitted.stops_without = [version.handle for version in versions]
+        self.send(call, versions, [submitted], deadline)
         return arrays
 
     def new_result(
         self, owner: Owner, result_type: Array, pending: PendingResult | None, *, committed: bool = True
-    ) -> RemoteArray:
+    ) -> ArrayVersion:
         """Returns the result of a call that is not sent yet; `send` puts it under the lease."""
-        handle = self.pending.new_handles(1)[0]
-        return RemoteArray(ArrayVersion(owner, self.here, handle, result_type, pending=pending, committed=committed))
+        handle = self.pending.new_handle()
+        return ArrayVersion(owner, self.here, handle, result_type, pending=pending, committed=committed)
 
-    def renew(self, arrays: Sequence[RemoteArray]) -> None:
+    def renew(self, results: Sequence[ArrayVersion]) -> None:
         """Gives new handles to results of a call that failed, which is sent in another form."""
-        self.lease.release([array._version.handle for array in arrays])
-        for array in arrays:
-            array._version.handle = self.pending.new_handles(1)[0]
+        self.lease.release([version.handle for version in results])
+        for version in results:
+            version.handle = self.pending.new_handle()
 
-    def adopt(self, array: RemoteArray, result: RemoteArray) -> None:
+    def adopt(self, version: ArrayVersion, other: ArrayVersion) -> None:
         """Makes an array stand for the result of a call, instead of the object that stood for it."""
-        version, other = array._version, result._version
         self.lease.release([other.handle])
         version.handle, version.placed, version.pending = other.handle, other.placed, None
-        self.lease.hold(version.handle, partial(_same, array))
+        self.lease.add([version])
 
     def streams(self, nbytes: int) -> bool:
         """Returns True if the call stream takes arrays of so many bytes, and the server does not refuse it."""
         stream = self._stream
-        return stream is not None and nbytes <= max_streamed_bytes(self._limits) and not stream.is_refused
+        return stream is not None and nbytes <= self._fastest_bytes and not stream.is_refused
 
     def read(self, handle: bytes, deadline: Deadline) -> NDArray | None:
         """Reads an array by the call stream, after the calls that were sent before; None if that cannot be.
@@ -149,50 +155,48 @@ class CallSender:
         return not version.lost and (version.server is self.here or version.server.is_same(self.here))
 
     def send(
-        self, call: CallRequest, arrays: Sequence[RemoteArray], calls: Sequence[PendingCall], deadline: Deadline
+        self, call: CallRequest, results: Sequence[ArrayVersion], calls: Sequence[PendingCall], deadline: Deadline
     ) -> None:
         """Sends a call on the call stream.
 
         Args:
             call: the call.
-            arrays: its results.
+            results: its results.
             calls: what waits for them: one call, or one for each result.
             deadline: the deadline of the call.
         """
-        stream, lease_id, values = self._stream, self.lease.lease_id, call.values
+        stream, values, owner = self._stream, call.values, results[0].owner
         assert stream is not None
         with contextlib.suppress(ShardcallError):  # the lease's thread tries again
             self.lease.delete_dropped(partial(delete_on_stream, stream, self.pending))
-        operands = [value for value in values if isinstance(value, RemoteArray)]
-        for operand in operands:
-            check_server(operand, self.here, f"an operand of {call.message.kernel}")
-            if (result := pending_result(operand)) is not None:
-                result.begin()
-        handles = [array._version.handle for array in arrays]
-        for array in arrays:
-            self.lease.hold(array._version.handle, partial(_same, array))
+        handles = [version.handle for version in results]
+        used, depends_on, borrowed = list(handles), list[PendingCall](), list[ArrayVersion]()
+        for operand in values:
+            if not isinstance(operand, ArrayVersion):
+                continue
+            operand.check_server(self.here, "an operand of " + call.message.kernel)
+            if (pending := operand.pending) is not None:
+                pending.begin()
+                if isinstance(pending, SubmittedResult):
+                    depends_on.append(pending.call)
+                    if pending.call.stops_without:  # else the loop would not stop while they wait for it
+                        for submitted in calls:
+                            submitted.stops_without = handles
+            used.append(operand.handle)
+            if operand.owner is not owner:
+                borrowed.append(operand)
+        self.lease.add(results)
         send_item = partial(
             stream.send,
             call.message,
             values,
             deadline,
-            lease_id=lease_id,
+            lease_id=self.lease.lease_id,
             result_handles=handles,
             request_id=handles[0].hex(),
         )
-        used = [*handles, *(operand._version.handle for operand in operands)]
-        pending = [result for operand in operands if (result := pending_result(operand))]
-        if any(result.call.stops_without for result in pending if isinstance(result, SubmittedResult)):
-            for submitted in calls:  # else the loop would not stop while they wait for it
-                submitted.stops_without = handles
-        owner = arrays[0]._version.owner
-        borrowed = [operand._version for operand in operands if operand._version.owner is not owner]
         # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
-        self.pending.send(calls, lambda sending: send_item(sending=sending), used, pending, borrowed)
-
-
-def _same(array: RemoteArray) -> RemoteArray:
-    return array
+        self.pending.send(calls, send_item, used, depends_on, borrowed)
 
 
 def _renew(transport: Transport, lease_id: bytes) -> None:

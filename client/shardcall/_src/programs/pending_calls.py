@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from shardcall._src.device_arrays.array_version import PendingResult
-from shardcall._src.programs.pending_call import PendingCall, SubmittedResult, lost_in_fork
+from shardcall._src.programs.pending_call import PendingCall, lost_in_fork
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.threads import check_not_exiting
@@ -63,24 +62,23 @@ class PendingCalls:
     def send(
         self,
         calls: Sequence[PendingCall],
-        send: Callable[[Callable[[StreamRequest], None]], object],
+        send: Callable[..., object],
         handles: Sequence[bytes],
-        pending: Sequence[PendingResult],
+        depends_on: Sequence[PendingCall],
         borrowed: Sequence[object] = (),
     ) -> None:
         """Sends a call, or several as one.
 
         Args:
             calls: the calls.
-            send: sends them, after passing it to its argument.
+            send: sends them, after passing the request to the function in its argument ``sending``.
             handles: the handles of its results and of its operands on the mesh.
-            pending: the operands that are results of submitted calls.
+            depends_on: the calls that make operands.
             borrowed: the operands of other clients, which delete what nobody refers to.
 
         Raises:
             ShardcallError: as ``send`` raises it.
         """
-        depends_on = [result.call for result in pending if isinstance(result, SubmittedResult)]
         try:
             with self._lock:
                 for call in calls:
@@ -91,7 +89,7 @@ class PendingCalls:
                     self._unanswered[call] = None
                     if call.stops_without:
                         self._loops[call] = None
-            send(partial(self._sending, calls))
+            send(sending=partial(self._sending, calls))
         except BaseException:
             for call in calls:
                 call.is_raised = True
@@ -107,13 +105,13 @@ class PendingCalls:
         for call in calls:
             streamed.add_done_callback(partial(self._answered, call))
 
-    def new_handles(self, count: int) -> list[bytes]:
-        """Returns new handles: random bytes, read from the system many at a time."""
+    def new_handle(self) -> bytes:
+        """Returns a new handle: random bytes, read from the system many at a time."""
         with self._lock:
-            if len(self._handles) < count:
-                random = os.urandom(_HANDLE_BYTES * max(_READ_HANDLES, count))
+            if not self._handles:
+                random = os.urandom(_HANDLE_BYTES * _READ_HANDLES)
                 self._handles = [random[i : i + _HANDLE_BYTES] for i in range(0, len(random), _HANDLE_BYTES)]
-            return [self._handles.pop() for _ in range(count)]
+            return self._handles.pop()
 
     def is_used(self, handle: bytes) -> bool:
         """Returns True for an operand or a result of a call that was not answered yet."""

@@ -9,11 +9,9 @@ from typing import TypeAlias
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.call_sites import Line
-from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.pending_call import CallsOfClient, PendingCall, SubmittedResult
 from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall._src.programs.templates import Template
-from shardcall._src.rpc.threads import check_not_exiting
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.graphs.graph import Value
 from shardcall_core.locks import check_held, rlock
@@ -63,18 +61,14 @@ class RecordedCall(PendingCall):
         self.results = [self.version]
 
     @property
-    def kept(self) -> RemoteArray | None:
+    def kept(self) -> ArrayVersion | None:
         """Its result, if the caller has it."""
-        version = None if self.version is None else self.version()
-        return None if version is None else RemoteArray._of(version)
+        return None if self.version is None else self.version()
 
     def begin(self) -> None:
         """Sends it, if it was not sent, or failed as part of a program."""
         if (graph := self.graph) is not None:
-            check_not_exiting()
-            with graph.lock:  # another thread may be sending it
-                if self.graph is not None:
-                    graph.send(graph)
+            graph.send(graph)  # or waits while another thread does
         elif self.resend is not None:
             super().begin()
 
@@ -129,7 +123,7 @@ class RecordedGraph:
             return False
         return self.location in (None, location)
 
-    def value(self, operand: ArrayVersion | Operand | None, *, is_committed: bool) -> Value | None:
+    def value(self, operand: Operand, *, is_committed: bool) -> Value | None:
         """Returns what an operand is in the program: an earlier result, or an input, which it becomes.
 
         Args:
@@ -149,7 +143,7 @@ class RecordedGraph:
             return Value(-1, number)
         # One that is not committed moves for each call anew, as that call wants it.
         key: object = id(operand) if operand.committed or not is_committed else object()
-        return builder.add_input(key, RemoteArray._of(operand))
+        return builder.add_input(key, operand)
 
     def add(self, call: RecordedCall, operands: tuple[Value | None, ...], site: Hashable, location: Location) -> None:
         """Adds a call.
@@ -184,9 +178,9 @@ def location_of(version: ArrayVersion) -> Location:
     return version.committed, pending.mesh if isinstance(pending, SubmittedResult) else None
 
 
-def common_location(versions: Iterable[ArrayVersion]) -> Location | None:
+def common_location(operands: Iterable[Operand]) -> Location | None:
     """Returns the location of a call's result; None if its operands do not decide it: they are at several places."""
-    locations = {location_of(version) for version in versions}
+    locations = {location_of(operand) for operand in operands if isinstance(operand, ArrayVersion)}
     if len(locations) > 1:
         locations = {location for location in locations if location[0]} or locations
     return locations.pop() if len(locations) == 1 else None

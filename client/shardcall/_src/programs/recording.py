@@ -12,7 +12,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner
 from shardcall._src.device_arrays.call_sites import call_site
-from shardcall._src.device_arrays.remote_array import RemoteArray, settle_others
+from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_call import SubmittedResult, lost_in_fork
 from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph, common_location, recorded_call
@@ -21,8 +21,8 @@ from shardcall._src.programs.templates import FUSABLE, Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, deadline_after
 from shardcall._src.rpc.threads import check_not_exiting, start_thread
 from shardcall._src.rpc.wakeup import Wakeup
+from shardcall._src.transfer.upload import Value
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import NATIVE_DTYPES
 from shardcall_core.wire.forks import begin_anew_in_children
 
@@ -86,27 +86,27 @@ class Recorder:
             return None
         if (values := _values(operands)) is None:
             return None
-        types = [value.type if isinstance(value, ArrayVersion) else value for value in values]
-        template = self._templates.find(name, types, keywords)
+        template = self._templates.find(name, values, keywords)
         if template is None or not template.is_fusable:
             return None
         check_not_exiting()
-        versions = [value for value in values if isinstance(value, ArrayVersion)]
-        graph = self._thread_graph()
-        settle_others(operands, owner)
-        for version in versions:
-            if not self._sender.is_here(version):
+        graph: RecordedGraph = getattr(self._local, "graph", None) or self._new_graph()
+        for value in values:
+            if not isinstance(value, ArrayVersion):
+                continue
+            if value.owner is not owner and value.pending is not None:
+                value.settled()  # its client may send it later than this one's calls
+            if not self._sender.is_here(value):
                 return None  # it is refused with the reason
-            call = recorded_call(version)
-            if call is not None and call.graph not in (None, graph):
-                call.begin()
+            if (maker := recorded_call(value)) is not None and maker.graph not in (None, graph):
+                maker.begin()
         site, line = call_site()
         with graph.lock:
-            if (location := common_location(versions)) is None:
+            if (location := common_location(values)) is None:
                 return None
             if not graph.accepts(site, len(values), location):
                 self._send(graph)
-                if (location := common_location(versions)) is None:
+                if (location := common_location(values)) is None:
                     return None
             committed = location[0]
             inputs = tuple([graph.value(value, is_committed=committed) for value in values])
@@ -115,12 +115,12 @@ class Recorder:
                 self._sender.pending, template, graph, number, self._timeout_s, line, committed=committed
             )
             result = SubmittedResult(call, 0, location[1])
-            array = self._sender.new_result(owner, template.results[0], result, committed=committed)
-            call.set_result(array._store.version)
+            version = self._sender.new_result(owner, template.results[0], result, committed=committed)
+            call.set_result(version)
             graph.add(call, inputs, site, location)
         if not self._is_recording.is_set():
             self._start()
-        return array
+        return RemoteArray(version)
 
     def flush(self) -> None:
         """Sends the calls of this thread."""
@@ -154,12 +154,10 @@ class Recorder:
                 is_cut, graph.is_cut = graph.is_cut or is_idle, is_idle
                 self.sending.send(graph, is_cut=is_cut)
 
-    def _thread_graph(self) -> RecordedGraph:
-        graph: RecordedGraph | None = getattr(self._local, "graph", None)
-        if graph is None:
-            graph = self._local.graph = RecordedGraph(self._send)
-            with self._lock:
-                self._graphs.add(graph)
+    def _new_graph(self) -> RecordedGraph:
+        graph = self._local.graph = RecordedGraph(self._send)
+        with self._lock:
+            self._graphs.add(graph)
         return graph
 
     def _all(self) -> list[RecordedGraph]:
@@ -201,12 +199,12 @@ def _send_when_idle(recorder: weakref.ref[Recorder], is_recording: Wakeup) -> No
         del one
 
 
-def _values(operands: Sequence[Any]) -> list[ArrayVersion | NDArray | None] | None:
+def _values(operands: Sequence[Any]) -> list[Value] | None:
     """Returns the operands of a call, without those left out at its end; None if it is not recorded.
 
     An operand is on the mesh, and the others are small; these are copied, since the caller may change them.
     """
-    values: list[ArrayVersion | NDArray | None] = []
+    values: list[Value] = []
     is_on_mesh = False
     for operand in operands:
         if type(operand) is RemoteArray:

@@ -11,7 +11,6 @@ from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.device_arrays.array_version import ArrayVersion
-from shardcall._src.device_arrays.remote_array import RemoteArray, mark_lost
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms, results_before
 from shardcall._src.programs.pending_call import PendingCall, SubmittedResult
@@ -64,7 +63,7 @@ class RecordedCallSender:
         """
         check_held(graph.lock)
         calls, builder, location = graph.calls, graph.builder, graph.location
-        kept = {call.number: array for call in calls if (array := call.kept) is not None}
+        kept = {call.number: version for call in calls if (version := call.kept) is not None}
         graph.sending = calls
         graph.clear()
         try:
@@ -86,8 +85,8 @@ class RecordedCallSender:
         for call in graph.calls:
             call.graph = None
             call.fail(CallCancelledError("the call was cancelled: the client was closed"))
-            if (array := call.kept) is not None:
-                mark_lost(array, "whose client was closed")
+            if (version := call.kept) is not None:
+                version.lost = "whose client was closed"
         graph.clear()
 
     def _send(self, batch: _Batch, *, is_cut: bool) -> None:
@@ -109,8 +108,8 @@ class RecordedCallSender:
             self._add_to_history(batch, program.nodes, "call" if is_single else "calls")
 
     def _add_to_history(self, batch: _Batch, indices: Sequence[int], ran_as: str) -> None:
-        calls = [batch.calls[i] for i in indices]
-        self.history.add([call.template.kernel for call in calls], len(batch.kept), ran_as, str(calls[-1].line))
+        kernels = [batch.calls[i].template.kernel for i in indices]
+        self.history.add(kernels, len(batch.kept), ran_as, batch.calls[indices[-1]].line)
 
     def _split(self, batch: _Batch, count: int) -> tuple[_Batch, _Batch]:
         """Returns the first calls, with the results that the others need, and the others."""
@@ -139,13 +138,13 @@ class RecordedCallSender:
             _Batch(batch.calls[count:], rest, after, batch.mesh, batch.deadline),
         )
 
-    def _new_result(self, batch: _Batch, index: int) -> RemoteArray:
+    def _new_result(self, batch: _Batch, index: int) -> ArrayVersion:
         """Returns the result of a call that the caller has dropped, and another one needs."""
-        call, owner = batch.calls[index], next(iter(batch.kept.values()))._owner
+        call, owner = batch.calls[index], next(iter(batch.kept.values())).owner
         result = SubmittedResult(call, 0, batch.mesh)
-        array = self._sender.new_result(owner, call.template.results[0], result, committed=call.committed)
-        call.set_result(array._store.version)
-        return array
+        version = self._sender.new_result(owner, call.template.results[0], result, committed=call.committed)
+        call.set_result(version)
+        return version
 
     def _run_program(self, batch: _Batch, program: FusedProgram) -> bool:
         """Sends the calls as one program; returns False if the call stream does not take it.
@@ -209,30 +208,33 @@ class RecordedCallSender:
 
     def _run_one_by_one(self, batch: _Batch, indices: Iterable[int]) -> None:
         """Sends calls one after the other."""
-        arrays: dict[int, RemoteArray] = dict(batch.kept)
+        versions = dict(batch.kept)
         for i in indices:
             call = batch.calls[i]
-            array = arrays[i] if i in arrays else arrays.setdefault(i, self._new_result(batch, i))
-            operands = [
-                None if value is None else batch.builder.inputs[value.number] if value.node < 0 else arrays[value.node]
-                for value in batch.builder.nodes[i].operands
-            ]
+            if i not in versions:
+                versions[i] = self._new_result(batch, i)
+            operands: list[Operand] = []
+            for value in batch.builder.nodes[i].operands:
+                if value is None or value.node < 0:
+                    operands.append(value and batch.builder.inputs[value.number])
+                else:
+                    operands.append(versions[value.node])
             try:
                 request = call.template.request(operands, self._memo)
                 if self._sender.can_submit(request.values, batch.deadline):
-                    self._sender.send(request, [array], [call], batch.deadline)
+                    self._sender.send(request, [versions[i]], [call], batch.deadline)
                 else:
-                    self._run(request, array)
-                    call.placed, call.is_done = array._store.version.placed, True
+                    self._run(request, versions[i])
+                    call.placed, call.is_done = versions[i].placed, True
             except ShardcallError as error:
                 call.fail(error)
             call.graph = None
 
-    def _run(self, call: CallRequest, array: RemoteArray) -> None:
+    def _run(self, call: CallRequest, version: ArrayVersion) -> None:
         """Runs a call where there is no call stream."""
-        client: Any = array._owner
+        client: Any = version.owner
         (result,) = client._run(call, call.values, DEFAULT_TIMEOUT_S, keep=True).arrays
-        self._sender.adopt(array, result)
+        self._sender.adopt(version, result._version)
 
 
 @dataclass
@@ -249,7 +251,7 @@ class _Batch:
 
     calls: Sequence[RecordedCall]
     builder: ProgramBuilder[Operand]
-    kept: dict[int, RemoteArray]
+    kept: dict[int, ArrayVersion]
     mesh: Hashable
     deadline: Deadline
 
@@ -273,7 +275,7 @@ class _FailedProgram:
         self._calls = batch.calls
         self._nodes = batch.builder.nodes
         inputs = batch.builder.inputs
-        self._inputs = [weakref.ref(x._store.version) if isinstance(x, RemoteArray) else x for x in inputs]
+        self._inputs = [weakref.ref(x) if isinstance(x, ArrayVersion) else x for x in inputs]
         self._results = tuple(batch.kept)
         self._mesh = batch.mesh
         self._timeout_s = batch.deadline.timeout_s
@@ -301,12 +303,12 @@ class _FailedProgram:
         versions = [reference() if isinstance(reference, weakref.ref) else reference for reference in self._inputs]
         builder: ProgramBuilder[Operand] = ProgramBuilder()
         builder.nodes = self._nodes
-        builder.inputs = [RemoteArray._of(one) if isinstance(one, ArrayVersion) else one for one in versions]
+        builder.inputs = versions
         kept = {}
         for i in self._results:
-            array = self._calls[i].kept
-            if array is not None and not array.lost and all(versions[k] is not None for k in self._needs(i)):
-                kept[i] = array
+            version = self._calls[i].kept
+            if version is not None and not version.lost and all(versions[k] is not None for k in self._needs(i)):
+                kept[i] = version
         return _Batch(self._calls, builder, kept, self._mesh, Deadline(self._timeout_s))
 
     def _needs(self, index: int) -> set[int]:

@@ -10,7 +10,7 @@ from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.array_version import Owner
-from shardcall._src.device_arrays.remote_array import RemoteArray, settle
+from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.recorded_calls import common_location
@@ -139,7 +139,7 @@ class Submitter:
             client, call, call.values, types, deadline, mesh, name, stops_unread=stops_unread, located=located
         )
         if self._is_synchronous:
-            settle(arrays[0])
+            arrays[0]._settled()
         return arrays
 
     @property
@@ -195,7 +195,7 @@ class Submitter:
 def _mesh_of_results(values: Sequence[Value | None], mesh: MeshLike | None) -> Hashable | None:
     """Returns what is known of the mesh of a call's results: the mesh, or what stands for it."""
     if mesh is None:
-        location = common_location(value._version for value in values if isinstance(value, RemoteArray))
+        location = common_location(values)
         return None if location is None else location[1]
     call_mesh = as_mesh(mesh)
     return None if call_mesh.device_ids is None else call_mesh

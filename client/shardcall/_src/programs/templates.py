@@ -6,11 +6,12 @@ import itertools
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.rpc.status import refusal
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError
@@ -80,13 +81,12 @@ class Template:
         key: list[Hashable] = []
         commits = is_lost = False
         for operand in operands:
-            if not isinstance(operand, RemoteArray):
+            if not isinstance(operand, ArrayVersion):
                 key.append(None)
                 continue
-            version = operand._version
-            placed = version.placed
-            commits, is_lost = commits or version.committed, is_lost or bool(version.lost)
-            key.append((version.committed, placed and placed.mesh, placed and placed.placement.spec))
+            placed = operand.placed
+            commits, is_lost = commits or operand.committed, is_lost or bool(operand.lost)
+            key.append((operand.committed, placed and placed.mesh, placed and placed.placement.spec))
         message = None if is_lost else self.messages.get(tuple(key))
         if message is not None:
             return CallRequest(message, tuple(operands), commits)
@@ -96,7 +96,7 @@ class Template:
         self.messages[tuple(key)] = call.message
         return call
 
-    @property
+    @cached_property
     def is_fusable(self) -> bool:
         """True if such calls are recorded, to run as part of a program: their values do not depend on the others."""
         first, complex_types = self.types[0], [one for one in self.types if one is not None and one.dtype.kind == "c"]

@@ -11,7 +11,7 @@ from typing import Any, Protocol, SupportsIndex
 import numpy as np
 
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, mark_lost, snapshot
+from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array, mark_lost
 from shardcall._src.programs.trace import Trace, TracingClient
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.traced.control_flow import checked_bound
@@ -251,9 +251,9 @@ class TracedFunction:
         if type(leaf) in NUMBERS or isinstance(leaf, StaticArgument | Array):
             return leaf
         if (array := find_remote_array(leaf)) is not None:
-            array = snapshot(array)
-            check_there(array, "an argument")
-            return array
+            version = array._version
+            version.check_there("an argument")
+            return RemoteArray._of(version)
         try:
             return as_operand(leaf, "it")
         except ShardcallError as error:

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from shardcall._src.device_arrays.remote_array import RemoteArray, settle
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.memory.result_buffer import ResultBuffer
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
@@ -116,8 +116,8 @@ class CallRunner:
                 return self._checked(sent, call, operands, lease_id, result_sizes)
             small = sent != _STREAM_REQUIRED
         for operand in operands:
-            if isinstance(operand, RemoteArray):
-                settle(operand, deadline)  # other RPCs may overtake the call that makes it
+            if isinstance(operand, ArrayVersion):
+                operand.settled(deadline)  # other RPCs may overtake the call that makes it
         request = partial(
             kernel_service_pb2.ExecuteRequest,
             call=call,
@@ -231,11 +231,6 @@ class CallRunner:
 def max_streamed_bytes(limits: Limits) -> int:
     """Returns the bytes of arrays up to which a call stream is the fastest transport, and the server takes them."""
     return min(_CALL_STREAM_BYTES, limits.max_streamed_bytes, limits.max_inline_bytes)
-
-
-def operand_bytes(operands: Sequence[Value]) -> int:
-    """Returns the bytes of the operands that are not on the mesh."""
-    return sum(operand.nbytes for operand in operands if isinstance(operand, np.ndarray))
 
 
 def chunk_bytes(limits: Limits) -> int:

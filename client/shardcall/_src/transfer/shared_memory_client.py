@@ -10,7 +10,7 @@ from typing import TypeVar
 import grpc
 import numpy as np
 
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.memory.result_buffer import ResultBuffer
 from shardcall._src.memory.segment import Block, Segment, open_segment
 from shardcall._src.memory.segments import Segments
@@ -116,7 +116,7 @@ class SharedMemory:
         shared = CallMemory(self._segments)
         copies: list[tuple[int, NDArray]] = []
         for index, operand in enumerate(operands):
-            if operand is None or isinstance(operand, RemoteArray) or not _may_share(type_of(operand)):
+            if operand is None or isinstance(operand, ArrayVersion) or not _may_share(type_of(operand)):
                 continue
             if (region := self._locate(operand)) is not None:
                 shared.refer(index, region)

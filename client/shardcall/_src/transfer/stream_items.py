@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import array_pb2, call_stream_pb2, kernel_pb2
 from shardcall_core.functions.element_types import DType
@@ -30,8 +30,8 @@ def add_operands(item: call_stream_pb2.StreamedCall, operands: Sequence[Value]) 
         if operand is None:
             item.operands.add()
             operand_keys.append(None)
-        elif isinstance(operand, RemoteArray):
-            item.operands.add(handle=operand._version.handle)
+        elif isinstance(operand, ArrayVersion):
+            item.operands.add(handle=operand.handle)
             operand_keys.append(True)
         else:
             # `tobytes` is row-major for every layout.

@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message
 
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.display.meters import SILENT, Meter
 from shardcall.v1 import kernel_service_pb2
 from shardcall_core.types import arrays
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.wire.chunk_codec import CarrierClass, encode_chunk
 
-Value: TypeAlias = NDArray | RemoteArray | None
+Value: TypeAlias = NDArray | ArrayVersion | None
 """An operand with its values, wherever they are; None for one left out."""
 
 Regions: TypeAlias = Mapping[int, kernel_service_pb2.SegmentRegion]
@@ -59,8 +59,8 @@ def pack(
     packed = PackedOperands([], [])
     for index, operand in enumerate(operands):
         message = _described(operand)
-        if isinstance(operand, RemoteArray):
-            message.resident.handle = bytes.fromhex(operand.handle)
+        if isinstance(operand, ArrayVersion):
+            message.resident.handle = operand.handle
         elif operand is not None and index in regions:
             message.segment.CopyFrom(regions[index])
         elif operand is not None and operand.nbytes <= min(inline_bytes, longest_inline):
