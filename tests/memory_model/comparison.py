@@ -23,6 +23,13 @@ REFUSED = (
 )
 """Parts of the messages about what arrays on the mesh refuse by name."""
 
+_NOT_REFUSED = (
+    "setting an array element with a sequence",  # from NumPy 2.4 on, an array of one element in place of a number
+    "only 0-dimensional arrays can be converted",
+    "output array has wrong dimensions",  # numpy.dot of an empty array and a number, which broadcasts otherwise
+)
+"""Parts of NumPy's messages about what arrays on the mesh do not refuse."""
+
 _MAX_SHOWN = 12
 
 
@@ -115,6 +122,8 @@ class EagerComparison:
             is_last = i == len(program.lines) - 1
             if expected is None and actual is not None and (reason := refusal(actual)):
                 tally.skipped[reason] += 1
+                return ""
+            if any(text in str(expected) for text in _NOT_REFUSED):
                 return ""
             tally.statements += 1
             difference = _errors_differ(line, expected, actual)
@@ -226,7 +235,7 @@ def differences(
             continue
         if np.shares_memory(actual[first], actual[second]) != shares:
             return f"{first} and {second} share memory: {not shares}, and not {shares}"
-        if written is None:
+        if written is None and expected[first].size:  # NumPy returns some empty arrays as they are
             for flag in ("writeable", "c_contiguous", "f_contiguous"):
                 flags = getattr(expected[first].flags, flag), getattr(actual[first].flags, flag)
                 if flags[0] != flags[1]:

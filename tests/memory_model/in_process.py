@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 import shardcall as sc
-from shardcall._src.calls.call_memo import CallMemo, are_plain
+from shardcall._src.calls.call_memo import are_plain
 from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.implicit_gets import ImplicitGets
-from shardcall._src.calls.result_types import ResultTypes, types_by_table
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.programs.pending_calls import PendingCalls
+from shardcall._src.programs.templates import Templates, types_by_table
 from shardcall._src.rpc.status import refusal
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall_core.call_error import CallError
@@ -84,11 +84,10 @@ class InProcessClient(sc.Client):
     """A client without a server."""
 
     def __init__(self) -> None:
-        self._memo = CallMemo()
-        self._result_types = ResultTypes()
+        self._templates = Templates()
         self._here = ServerIdentity("in this process", 0)
         self._submitter = InProcessSubmitter()  # type: ignore[assignment]
-        self._tracer = CallTracer(self._submitter, self._memo)  # type: ignore[arg-type]
+        self._tracer = CallTracer(self._submitter, self._templates.messages)  # type: ignore[arg-type]
         self._implicit_gets = ImplicitGets("allow")
         self._kernels = frozenset(FUNCTIONS)
 
@@ -116,12 +115,13 @@ class InProcessClient(sc.Client):
 
 def values_of(item: Any) -> np.ndarray:
     """Returns the values of an operand."""
-    array = find_remote_array(item)
+    array = item if isinstance(item, ArrayVersion) else find_remote_array(item)
     if array is None:
         return as_operand(item, "an operand")
-    result = array._version.pending
+    version = array if isinstance(array, ArrayVersion) else array._version
+    result = version.pending
     if not isinstance(result, ComputedResult):
-        array._settled()  # which refuses an array of a trace
+        version.settled()  # which refuses an array of a trace
     assert isinstance(result, ComputedResult)
     return result.values
 

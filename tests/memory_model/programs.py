@@ -477,7 +477,7 @@ class _Drawing:
         key = self.fancy_key(x, text)
         part = self.evaluated(f"{text}[{key}]")
         values = self.values_for(part) if isinstance(part, np.ndarray) else self.number(x.dtype)
-        values = f"np.copy({values})" if "[" in values or "a" in values else values  # NumPy reads what it has written
+        values = f"np.copy({values})"  # NumPy reads what it has written
         operator = self.chance.choice(("=", "=", "=", "+=", "*=", "-="))
         return f"{text}[{key}] {operator} {values}"
 
