@@ -303,7 +303,7 @@ def test_an_array_that_is_deleted_by_name_goes_in_order(client, stream, memory):
 def test_the_memory_of_a_long_chain_is_bounded(client, stream):
     stream.automatic = True
     x = client.submit("add", 0.0, 1.0)
-    first = weakref.ref(x._version.pending.call)
+    first = weakref.ref(x._version.pending)
     for _ in range(200):
         x = client.submit("add", x, 1)
     gc.collect()
@@ -314,7 +314,7 @@ def test_the_memory_of_a_long_chain_is_bounded(client, stream):
     stream.failures["add"] = INVALID
     for _ in range(100):
         x = client.submit("add", x, 1)
-        later = weakref.ref(x._version.pending.call)
+        later = weakref.ref(x._version.pending)
     x = client.submit("add", x, 1)
     gc.collect()
     assert later() is None

@@ -107,7 +107,7 @@ def test_waits_that_end_early_leave_nothing(client, held):
     for _ in range(3):
         with pytest.raises(shardcall.DeadlineExceededError):
             client.synchronize(timeout=0.01)
-    assert not h._version.pending.call._waiting
+    assert not h._version.pending._waiting
 
 
 def test_the_first_of_many_errors_is_raised(client, streams):

@@ -157,7 +157,7 @@ def test_what_is_recorded_is_sent_after_some_time(server, monkeypatch):
         pending = client._sender.pending
         waited = threading.Event()
         for _ in range(6000):
-            if result._version.pending is None or result._version.pending.call.graph is None:
+            if result._version.pending is None or result._version.pending.graph is None:
                 break
             waited.wait(0.01)
         assert np.array_equal(result.get(), (U + 1) * 2)

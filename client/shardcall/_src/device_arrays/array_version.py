@@ -32,8 +32,8 @@ class ServerIdentity:
         return self.address == other.address or self.epoch == other.epoch
 
 
-class PendingResult(Protocol):
-    """A result of a call that was submitted."""
+class UnansweredCall(Protocol):
+    """A call that makes arrays."""
 
     def begin(self) -> None:
         """Sends the call, if it is recorded and was not sent yet."""
@@ -42,10 +42,11 @@ class PendingResult(Protocol):
     def is_done(self) -> bool:
         """True if the call was answered."""
 
-    def wait(self, deadline: Deadline | None) -> MeshPlacement:
-        """Returns the placement of the result, after the answer.
+    def placement(self, index: int, deadline: Deadline | None) -> MeshPlacement:
+        """Returns the placement of a result, after the answer.
 
         Args:
+            index: the index of the result.
             deadline: the end of the wait; None for that of the call.
 
         Raises:
@@ -93,7 +94,8 @@ class ArrayVersion:
         handle: the id of the array on the server.
         type: the shape and element type.
         placed: the placement; None until the call that makes the array is answered and its placement is read.
-        pending: the result of that call, until then.
+        pending: that call, until then.
+        index: its index among the results of the call.
         committed: as `RemoteArray.committed`.
         lost: the reason that the array is gone, as the end of a sentence or with advice, ``which …; use …``; empty
             while it is there.
@@ -105,7 +107,8 @@ class ArrayVersion:
     handle: bytes
     type: Array
     placed: MeshPlacement | None = None
-    pending: PendingResult | None = None
+    pending: UnansweredCall | None = None
+    index: int = 0
     committed: bool = True
     lost: str = ""
     base: weakref.ref[ArrayBase] | None = field(default=None, init=False)
@@ -138,7 +141,7 @@ class ArrayVersion:
         pending = self.pending  # read first: another thread may set both
         if self.placed is None:
             assert pending is not None
-            self.placed = pending.wait(deadline)
+            self.placed = pending.placement(self.index, deadline)
             self.pending = None
         return self.placed
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from shardcall._src.calls.array_deletion import delete, delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
-from shardcall._src.device_arrays.array_version import (
-    ArrayVersion,
-    Owner,
-    PendingResult,
-    ServerIdentity,
-    settle_others,
-)
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, ServerIdentity
 from shardcall._src.device_arrays.lease import Lease
-from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
-from shardcall._src.programs.pending_call import PendingCall, SubmittedResult
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
+from shardcall._src.programs.pending_call import PendingCall
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
@@ -70,49 +63,12 @@ class CallSender:
         stream = self._stream
         return stream is not None and size <= self._max_bytes and stream.wait_accepted(deadline)
 
-    def submit(
-        self,
-        owner: Owner,
-        call: CallRequest,
-        values: Sequence[Value],
-        types: Sequence[Array],
-        deadline: Deadline,
-        mesh: Hashable | None = None,
-        name: str = "",
-        *,
-        stops_unread: bool = False,
-        located: Callable[[ShardcallError], ShardcallError] | None = None,
-    ) -> tuple[RemoteArray, ...]:
-        """Sends a call on the call stream; returns its results, which are not there yet.
-
-        Args:
-            values: its operands.
-            types: the types of its results.
-            mesh: as of `SubmittedResult`.
-            name: its name in errors; empty for that of the kernel.
-            stops_unread: whether to cancel it when all its results are deleted.
-            located: as of `PendingCall`.
-        """
-        settle_others(values, owner, deadline)
-        submitted = PendingCall(self.pending, name or call.message.kernel, call.types, deadline.timeout_s)
-        versions = [
-            self.new_result(owner, result_type, SubmittedResult(submitted, index, mesh), committed=call.commits)
-            for index, result_type in enumerate(types)
-        ]
-        arrays = tuple(map(RemoteArray, versions))
-        submitted.located = located or submitted.located
-        submitted.results = [weakref.ref(version) for version in versions]
-        if stops_unread:
-            submitted.stops_without = [version.handle for version in versions]
-        self.send(call, versions, [submitted], deadline)
-        return arrays
-
     def new_result(
-        self, owner: Owner, result_type: Array, pending: PendingResult | None, *, committed: bool = True
+        self, owner: Owner, result_type: Array, call: PendingCall, index: int = 0, *, committed: bool
     ) -> ArrayVersion:
-        """Returns the result of a call that is not sent yet; `send` puts it under the lease."""
+        """Returns a result of a call that is not sent yet; `send` puts it under the lease."""
         handle = self.pending.new_handle()
-        return ArrayVersion(owner, self.here, handle, result_type, pending=pending, committed=committed)
+        return ArrayVersion(owner, self.here, handle, result_type, None, call, index, committed)
 
     def renew(self, results: Sequence[ArrayVersion]) -> None:
         """Gives new handles to results of a call that failed, which is sent in another form."""
@@ -177,9 +133,9 @@ class CallSender:
             operand.check_server(self.here, "an operand of " + call.message.kernel)
             if (pending := operand.pending) is not None:
                 pending.begin()
-                if isinstance(pending, SubmittedResult):
-                    depends_on.append(pending.call)
-                    if pending.call.stops_without:  # else the loop would not stop while they wait for it
+                if isinstance(pending, PendingCall):
+                    depends_on.append(pending)
+                    if pending.stops_without:  # else the loop would not stop while they wait for it
                         for submitted in calls:
                             submitted.stops_without = handles
             used.append(operand.handle)

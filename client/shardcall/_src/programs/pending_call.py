@@ -45,7 +45,7 @@ class PendingCall:
         outlasts_forks: True if a fork has waited for it long enough.
         located: returns its error with the lines of the caller's code in it.
         resend: sends the calls of a program one by one that failed, where this is one of them; None for any other.
-        mesh: stands for the mesh of its results, which is not known.
+        mesh: the mesh of its results, or what stands for it: the attribute of an earlier call, or an object of its own.
 
     Args:
         calls: the calls of the client.
@@ -53,6 +53,7 @@ class PendingCall:
         types: the operands' types.
         timeout_s: the timeout of the call.
         line: the line of the call; None for that of the present one.
+        mesh: as the attribute; None for an object of its own.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class PendingCall:
         types: Sequence[Array | None],
         timeout_s: float,
         line: Line | None = None,
+        mesh: Hashable | None = None,
     ) -> None:
         self.arrays: Sequence[bytes] = ()
         self.borrowed: Sequence[object] = ()
@@ -72,7 +74,7 @@ class PendingCall:
         self.is_done = self.is_raised = self.is_reported = self.outlasts_forks = False
         self.resend: Callable[[], object] | None = None
         self.located: Callable[[ShardcallError], ShardcallError] = _as_it_is
-        self.mesh: Hashable = object()
+        self.mesh: Hashable = object() if mesh is None else mesh
         self.line = line or line_of_caller()
         self._calls = calls
         self._name = name
@@ -162,21 +164,21 @@ class PendingCall:
         if self._error is None:
             return None
         if self.root is not self:
-            return self.root.dependent_failure(self._error, f"{self}, failed: ")
+            return self.dependent_failure(self._error, f"{self}, failed: ")
         self.is_raised = True
         error = self.located(self._error)
         return with_message(error, f"{self}, failed: {error.message}")
 
     def dependent_failure(self, error: ShardcallError, prefix: str = "") -> ShardcallError:
-        """Returns a new error, to be raised, of a call that failed because this one did.
+        """Returns a new error, to be raised, of a call that failed because this one, or the root of it, did.
 
-        It is the error of this one, except that arrays are lost if the mesh restarted.
+        It is the error of that one, except that arrays are lost if the mesh restarted.
 
         Args:
             error: the error of that call.
             prefix: the beginning of its message.
         """
-        failure = self.failure()
+        failure = self.root.failure()
         assert failure is not None
         if isinstance(failure, MeshRestartedError) and isinstance(error, ArrayLostError):
             lost = with_message(error, prefix + error.message)
@@ -199,42 +201,3 @@ def lost_in_fork() -> ArrayLostError:
 
 def _as_it_is(error: ShardcallError) -> ShardcallError:
     return error
-
-
-class SubmittedResult:
-    """A result of a submitted call.
-
-    Args:
-        call: the call.
-        index: the index of the result.
-        mesh: the mesh that it will be on, or what stands for it, the attribute of an earlier call; None for this one's.
-    """
-
-    __slots__ = ("_index", "call", "mesh")
-
-    def __init__(self, call: PendingCall, index: int, mesh: Hashable | None = None) -> None:
-        self.call = call
-        self.mesh = call.mesh if mesh is None else mesh
-        self._index = index
-
-    def begin(self) -> None:
-        """Sends the call, if it was not sent, or failed as part of a program."""
-        self.call.begin()
-
-    @property
-    def is_done(self) -> bool:
-        """True if the call was answered."""
-        return self.call.is_done
-
-    @property
-    def is_failed(self) -> bool:
-        """True if the call failed."""
-        return self.call.is_failed
-
-    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
-        """Returns the error of a call that failed because this one did, for raising it."""
-        return self.call.root.dependent_failure(error)
-
-    def wait(self, deadline: Deadline | None) -> MeshPlacement:
-        """Returns the placement, after the answer."""
-        return self.call.placement(self._index, deadline)

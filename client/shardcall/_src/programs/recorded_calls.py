@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.call_sites import Line
-from shardcall._src.programs.pending_call import CallsOfClient, PendingCall, SubmittedResult
+from shardcall._src.programs.pending_call import CallsOfClient, PendingCall
 from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall._src.programs.templates import Template
 from shardcall._src.transfer.upload import Value as Operand
@@ -45,14 +45,13 @@ class RecordedCall(PendingCall):
         number: int,
         timeout_s: float,
         line: Line,
-        *,
-        committed: bool,
+        location: Location,
     ) -> None:
-        super().__init__(calls, template.kernel, template.types, timeout_s, line)
+        super().__init__(calls, template.kernel, template.types, timeout_s, line, location[1])
         self.template = template
         self.graph: RecordedGraph | None = graph
         self.number = number
-        self.committed = committed
+        self.committed = location[0]
         self.version: weakref.ref[ArrayVersion] | None = None
 
     def set_result(self, version: ArrayVersion) -> None:
@@ -165,8 +164,7 @@ class RecordedGraph:
 
 def recorded_call(version: ArrayVersion) -> RecordedCall | None:
     """Returns the recorded call that makes an array; None if none does."""
-    pending = version.pending
-    call = pending.call if type(pending) is SubmittedResult else None
+    call = version.pending
     return call if type(call) is RecordedCall else None
 
 
@@ -175,7 +173,7 @@ def location_of(version: ArrayVersion) -> Location:
     pending = version.pending  # read first: another thread may set both
     if version.placed is not None:
         return version.committed, version.placed.mesh
-    return version.committed, pending.mesh if isinstance(pending, SubmittedResult) else None
+    return version.committed, pending.mesh if isinstance(pending, PendingCall) else None
 
 
 def common_location(operands: Iterable[Operand]) -> Location | None:

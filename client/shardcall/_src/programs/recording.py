@@ -14,7 +14,7 @@ from shardcall._src.device_arrays.array_version import ArrayVersion, Owner
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
-from shardcall._src.programs.pending_call import SubmittedResult, lost_in_fork
+from shardcall._src.programs.pending_call import lost_in_fork
 from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph, common_location, recorded_call
 from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.programs.templates import FUSABLE, Templates
@@ -111,11 +111,8 @@ class Recorder:
             committed = location[0]
             inputs = tuple([graph.value(value, is_committed=committed) for value in values])
             number = len(graph.calls)
-            call = RecordedCall(
-                self._sender.pending, template, graph, number, self._timeout_s, line, committed=committed
-            )
-            result = SubmittedResult(call, 0, location[1])
-            version = self._sender.new_result(owner, template.results[0], result, committed=committed)
+            call = RecordedCall(self._sender.pending, template, graph, number, self._timeout_s, line, location)
+            version = self._sender.new_result(owner, template.results[0], call, committed=committed)
             call.set_result(version)
             graph.add(call, inputs, site, location)
         if not self._is_recording.is_set():

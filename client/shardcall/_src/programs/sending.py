@@ -13,7 +13,7 @@ from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms, results_before
-from shardcall._src.programs.pending_call import PendingCall, SubmittedResult
+from shardcall._src.programs.pending_call import PendingCall
 from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
 from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
@@ -141,8 +141,7 @@ class RecordedCallSender:
     def _new_result(self, batch: _Batch, index: int) -> ArrayVersion:
         """Returns the result of a call that the caller has dropped, and another one needs."""
         call, owner = batch.calls[index], next(iter(batch.kept.values())).owner
-        result = SubmittedResult(call, 0, batch.mesh)
-        version = self._sender.new_result(owner, call.template.results[0], result, committed=call.committed)
+        version = self._sender.new_result(owner, call.template.results[0], call, committed=call.committed)
         call.set_result(version)
         return version
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.result import Result
-from shardcall._src.device_arrays.array_version import Owner
+from shardcall._src.device_arrays.array_version import Owner, settle_others
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
+from shardcall._src.programs.pending_call import PendingCall
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.recorded_calls import common_location
 from shardcall._src.programs.recording import Recorder
@@ -124,20 +126,32 @@ class Submitter:
             call: the call.
             types: the types of its results; empty if only the server can determine them.
             timeout: seconds.
-            mesh: as of `CallSender.submit`, like the others.
+            mesh: as of `PendingCall`.
+            name: its name in errors; empty for that of the kernel.
+            stops_unread: whether to cancel it when all its results are deleted.
+            located: as of `PendingCall`.
         """
         deadline = deadline_after(timeout, self._max_seconds)
         if not types or not self._sender.can_submit(call.values, deadline):
             try:
-                arrays: tuple[RemoteArray, ...] = client._run(call, call.values, timeout, keep=True).arrays
+                return tuple(client._run(call, call.values, timeout, keep=True).arrays)
             except ShardcallError as error:
                 if located is None:
                     raise
                 raise located(error) from None
-            return arrays
-        arrays = self._sender.submit(
-            client, call, call.values, types, deadline, mesh, name, stops_unread=stops_unread, located=located
-        )
+        settle_others(call.values, client, deadline)
+        sender, name = self._sender, name or call.message.kernel
+        submitted = PendingCall(sender.pending, name, call.types, deadline.timeout_s, mesh=mesh)
+        versions = [
+            sender.new_result(client, result_type, submitted, index, committed=call.commits)
+            for index, result_type in enumerate(types)
+        ]
+        arrays = tuple(map(RemoteArray, versions))
+        submitted.located = located or submitted.located
+        submitted.results = [weakref.ref(version) for version in versions]
+        if stops_unread:
+            submitted.stops_without = [version.handle for version in versions]
+        sender.send(call, versions, [submitted], deadline)
         if self._is_synchronous:
             arrays[0]._settled()
         return arrays

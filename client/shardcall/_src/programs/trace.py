@@ -243,26 +243,8 @@ class Trace(ProgramBuilder[Input]):
         """Returns whether two arrays of this trace are computed alike from the same inputs."""
         if a._trace is not b._trace:
             return False
-        waiting, seen = [(a._traced.value, b._traced.value)], set[tuple[Value, Value]]()
-        while waiting:
-            pair = waiting.pop()
-            ours, theirs = pair
-            if ours == theirs or pair in seen:
-                continue
-            if min(ours.node, theirs.node) < 0 or ours.number != theirs.number:
-                return False
-            seen.add(pair)
-            one, other = self.nodes[ours.node], self.nodes[theirs.node]
-            if len(one.operands) != len(other.operands):
-                return False
-            if repr(one._replace(operands=())) != repr(other._replace(operands=())):  # 1, True and 1.0 are equal
-                return False
-            for first, second in zip(one.operands, other.operands, strict=True):
-                if (first is None) != (second is None):
-                    return False
-                if first is not None and second is not None:
-                    waiting.append((first, second))
-        return True
+        form = self.form([a._traced.value, b._traced.value])
+        return form.graph.results[0] == form.graph.results[1]
 
     def release(self) -> None:
         """Forgets the arrays of the trace, which refer to it, so that nothing waits for the collector of cycles."""

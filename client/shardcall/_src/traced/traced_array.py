@@ -70,7 +70,7 @@ class TracedResult:
         """Raises TracingError: there is no array."""
         self.refuse("this operation")
 
-    def wait(self, deadline: Deadline | None) -> MeshPlacement:
+    def placement(self, index: int, deadline: Deadline | None) -> MeshPlacement:
         """Raises TracingError: there is no placement."""
         self.refuse("its handle, mesh or sharding" if not self.trace.is_closed else "it")
 
