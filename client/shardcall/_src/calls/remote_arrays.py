@@ -108,7 +108,10 @@ class RemoteArrays:
         committed: bool = True,
         keep_s: float = 0.0,
     ) -> RemoteArray:
-        """Puts an array of any layout on the mesh; with ``keep_s`` under a lease of its own, for so many seconds."""
+        """Puts an array of any layout on the mesh, a small one by the call stream, in order with calls and deletions.
+
+        With ``keep_s`` the array has a lease of its own, for so many seconds.
+        """
         check_size(array.nbytes, self._limits.max_call_bytes)
         _check_limit(array.nbytes, self._limits.max_resident_bytes)
         _check_keep(keep_s, self._limits.max_lease_seconds)
@@ -127,6 +130,10 @@ class RemoteArrays:
             return self._transport.put_array(requests, deadline, shares=shared is not None)
 
         with self.making():
+            if not keep_s and self._streams_bytes(array.nbytes):
+                streamed = self.call_after_deleting(lambda: self._sender.put(array, header, deadline), deadline)
+                if streamed is not None:
+                    return self._held(owner, streamed, committed=committed)
             answer = self.call_after_deleting(
                 lambda: with_shared_memory(self._shared_memory, [array], 0, deadline, put), deadline
             )
@@ -173,12 +180,12 @@ class RemoteArrays:
             )
 
     def _streams(self, array: RemoteArray | str) -> TypeGuard[RemoteArray]:
-        """Returns True for an array that is best read by the call stream: shared memory is for larger ones."""
-        return (
-            isinstance(array, RemoteArray)
-            and self._sender.streams(array.nbytes)
-            and (self._shared_memory is None or array.nbytes < self._limits.min_segment_bytes)
-        )
+        """Returns True for an array that is best read by the call stream."""
+        return isinstance(array, RemoteArray) and self._streams_bytes(array.nbytes)
+
+    def _streams_bytes(self, nbytes: int) -> bool:
+        """Returns True for bytes that the call stream moves best: shared memory is for more."""
+        return self._sender.streams(nbytes) and (self._shared_memory is None or nbytes < self._limits.min_segment_bytes)
 
     def _read_pending(self, owner: Owner, array: RemoteArray | str, deadline: Deadline) -> NDArray | None:
         """Reads an array that a call of this client makes, without waiting for the answer to that call first.
@@ -376,6 +383,14 @@ class RemoteArrays:
         placed_mesh = mesh.from_proto(answer.mesh)
         placed = MeshPlacement(placement, placed_mesh, answer.device_bytes)
         array = self._array(owner, answer.handle, placed, committed)
+        array._is_ndarray = True
+        return array
+
+    def _held(self, owner: Owner, answer: Answer, *, committed: bool) -> RemoteArray:
+        """Returns the array that an item of the call stream has put."""
+        results = self.kept(owner, answer, committed=committed)
+        if len(results) != 1 or not isinstance(array := results[0], RemoteArray):
+            raise download.broken("the answer to a put is not one array on the mesh")
         array._is_ndarray = True
         return array
 
