@@ -177,7 +177,7 @@ def test_puts_count_against_the_window_and_end_when_they_are_cancelled(server_fa
             stream.send(put(4, X, os.urandom(16), timeout_seconds=0.2))
             assert stream.refusal(4).startswith("DEADLINE_EXCEEDED: the call's 0.2 s passed")
         stream.response(2)
-        wait_for(lambda: client.usage().resident_arrays == 2 and not client.usage().regions)
+        wait_for(lambda: client.usage().arrays == 2 and not client.usage().regions)
 
 
 def test_a_put_waits_for_earlier_deletions_if_memory_is_short(server_factory):
