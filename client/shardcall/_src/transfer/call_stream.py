@@ -198,7 +198,7 @@ class CallStream:
         if header.HasField("mesh"):
             item.mesh.CopyFrom(header.mesh)
         item.spec.CopyFrom(header.spec)
-        sent = StreamRequest(self, request, item, None, len(item.inline), "", deadline)
+        sent = StreamRequest(self, request, item, None, array.nbytes, "", deadline)
         self._send(sent, "", None)
         return sent
 
