@@ -182,12 +182,13 @@ def test_puts_count_against_the_window_and_end_when_they_are_cancelled(server_fa
 
 def test_a_put_waits_for_earlier_deletions_if_memory_is_short(server_factory):
     server = server_factory("--max-resident-bytes", str(1 << 18), devices=1)
-    x, handles = np.ones(1 << 14), [os.urandom(16) for _ in range(6)]
+    x = np.ones(1 << 14)
     with opened(server) as stream:
-        for number, handle in enumerate(handles):
-            stream.send(put(number, x, handle), delete(handle))
-        for number in range(6):
+        for number in range(0, 20, 2):
+            first, second = os.urandom(16), os.urandom(16)
+            stream.send(put(number, x, first), delete(first), put(number + 1, x, second), delete(second))
             stream.response(number)
+            stream.response(number + 1)
 
 
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=str)
