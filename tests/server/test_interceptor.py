@@ -102,7 +102,7 @@ def metadata(token: str) -> list[tuple[str, str]]:
     return [("authorization", f"Bearer {token}")]
 
 
-def test_each_rpc_is_admitted_once_and_its_method_gets_the_principal(channel, gate, kernels):
+def test_an_rpc_is_admitted_once_and_its_method_gets_the_principal(channel, gate, kernels):
     stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
     for count, entry in enumerate((ALICE, BOB, ALICE), 1):
         shown: Any = {"metadata": metadata(entry.token), "timeout": _PATIENCE_S}
