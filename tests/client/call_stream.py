@@ -59,7 +59,7 @@ class SentCall:
 
 @dataclass(eq=False)
 class SentRead:
-    """A read that was sent."""
+    """A read or a put that was sent."""
 
     handle: bytes
     outcome: Future = field(default_factory=Future)
@@ -116,6 +116,20 @@ class FakeCallStream:
             else:
                 self.items.append(sent)
         return sent
+
+    def put(self, array, header, handle, deadline):
+        sent = SentRead(handle)
+        self.store(array, handle, header.lease_id)
+        plan = kernel_pb2.Plan(mesh=MESH, results=[placement(arrays.to_proto(array))])
+        result = ResidentResult(arrays.type_of(array), handle)
+        sent.outcome.set_result(Answer((result,), plan.SerializeToString(), kernel_pb2.CacheAnswer(), TIMING))
+        return sent
+
+    def store(self, array, handle, lease_id):
+        stored = self.memory.store(arrays.to_proto(array), arrays.row_major(array).tobytes(), lease_id)
+        del self.memory.stored[stored.description.handle]
+        stored.description.handle = handle
+        self.memory.stored[handle] = stored
 
     def answer(self, send, deadline, *, rerun=False):
         return send().result(deadline)
@@ -180,11 +194,7 @@ class FakeCallStream:
         results = computed if isinstance(computed, tuple | list) else [computed]
         kept = []
         for handle, array in zip(call.handles or [os.urandom(16) for _ in results], results, strict=True):
-            array_type = arrays.to_proto(array)
-            stored = self.memory.store(array_type, np.ascontiguousarray(array).tobytes(), call.lease_id)
-            del self.memory.stored[stored.description.handle]
-            stored.description.handle = handle
-            self.memory.stored[handle] = stored
+            self.store(array, handle, call.lease_id)
             kept.append(ResidentResult(arrays.type_of(array), handle))
         plan = kernel_pb2.Plan(
             kernel=call.message.kernel, mesh=MESH, results=[placement(arrays.to_proto(array)) for array in results]

@@ -54,6 +54,18 @@ class Call:
             strategy="plain",
         )
 
+    def store(self) -> None:
+        """Answers a put."""
+        result = kernel_service_pb2.Result(type=self.item.type)
+        result.resident.handle = self.item.handle
+        response = kernel_service_pb2.ExecuteResponse(results=[result], timing=TIMING)
+        answer = call_stream_pb2.StreamedAnswer(number=self.item.number, response=response.SerializeToString())
+        plan = kernel_pb2.Plan(mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [0]})
+        shape = self.item.type.shape
+        plan.results.add(type=self.item.type, padded_shape=shape, block_shape=shape).spec.entries.add()
+        self.stream.add_plan(answer, plan)
+        self.stream.send(answer)
+
     def keep(self) -> None:
         """Answers with one result that stays, under the client's handle if it has named one."""
         handles = list(self.item.result_handles) or [bytes(15) + b"s"]
@@ -171,6 +183,8 @@ class Stream:
                 self.deleted.put(handle)
         elif item_field == "read":
             self.server.on_read(Call(self, item.read, None))
+        elif item_field == "put":
+            self.server.on_put(Call(self, item.put, None))
         else:
             call = Call(self, item.call, self.prepared[item.call.slot])
             self.server.calls.append(call)
@@ -201,6 +215,7 @@ class StreamServer:
 
     on_call: Callable[[Call], None] = Call.answer
     on_read: Callable[[Call], None] = lambda read: read.fail(grpc.StatusCode.NOT_FOUND, "ARRAY_LOST")
+    on_put: Callable[[Call], None] = Call.store
     on_opened: Callable[[Stream], None] = lambda stream: None
     calls: list[Call] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)

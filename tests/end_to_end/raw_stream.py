@@ -18,6 +18,7 @@ from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 
 PATIENCE_S = 120.0
 TYPES = [tensor(8)]
+LEASE = bytes(31) + b"p"
 
 
 class Stream:
@@ -123,6 +124,13 @@ def delete(*handles: bytes) -> call_stream_pb2.CallStreamItem:
 
 def read(number: int, handle: bytes, **fields: Any) -> call_stream_pb2.CallStreamItem:
     return call_stream_pb2.CallStreamItem(read=call_stream_pb2.ReadArray(number=number, handle=handle, **fields))
+
+
+def put(number: int, x: np.ndarray, handle: bytes, **fields: Any) -> call_stream_pb2.CallStreamItem:
+    """A put."""
+    fields = {"type": tensor(*x.shape), "inline": x.tobytes(), "lease_id": LEASE, **fields}
+    message = call_stream_pb2.PutStreamedArray(number=number, handle=handle, **fields)
+    return call_stream_pb2.CallStreamItem(put=message)
 
 
 @contextmanager

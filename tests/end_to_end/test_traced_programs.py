@@ -27,13 +27,13 @@ def put(client, array):
 def calls(client, function, *args, **kwargs):
     """The calls that the server gets for a call of a function, by kernel."""
     recorded = []
-    submit, run = client._sender.submit, client._run
-    client._sender.submit = lambda owner, call, *rest, **how: recorded.append(call) or submit(owner, call, *rest, **how)
+    send, run = client._sender.send, client._run
+    client._sender.send = lambda call, *rest, **how: recorded.append(call) or send(call, *rest, **how)
     client._run = lambda call, *rest, **how: recorded.append(call) or run(call, *rest, **how)
     try:
         result = function(*args, **kwargs)
     finally:
-        del client._sender.submit, client._run
+        del client._sender.send, client._run
     return result, [call.message.kernel for call in recorded]
 
 

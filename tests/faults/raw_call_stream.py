@@ -18,7 +18,8 @@ from google.rpc import error_details_pb2, status_pb2
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2, kernel_service_pb2_grpc
 
 Item = call_stream_pb2.CallStreamItem
-run, read, cancel, delete = raw_stream.item, raw_stream.read, raw_stream.cancel, raw_stream.delete
+run, read, put = raw_stream.item, raw_stream.read, raw_stream.put
+cancel, delete = raw_stream.cancel, raw_stream.delete
 
 
 def prepare(slot: int, kernel_call: kernel_pb2.KernelCall, *shapes: tuple[int, ...], **fields: object) -> Item:

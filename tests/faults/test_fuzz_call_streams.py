@@ -13,10 +13,10 @@ import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.messages import call, details, mesh, open_channel
+from end_to_end.messages import call, details, mesh, open_channel, tensor
 from faults.canary import Canary
 from faults.mutations import Mutations, ValidRequest
-from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, read, result, run
+from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, put, read, result, run
 from faults.test_bad_input import SERVER_DETAILS
 from google.rpc import status_pb2
 
@@ -53,7 +53,8 @@ def valid_streams(handle: bytes) -> list[ValidRequest]:
         _frames(
             [prepare(0, call("add"), (6, 4), (6, 4), **kept), run(1, _X, handle, result_handles=handles[:1], **limit)],
             [run(2, handles[0], handles[0], result_handles=handles[1:2], **limit), read(4, handles[0], **limit)],
-            [delete(*handles)],
+            [put(5, _X, handles[2], type=tensor(6, 4), mesh=mesh(x=2), lease_id=_LEASE, **limit)],
+            [read(6, handles[2], **limit), delete(*handles)],
             [prepare(0, call("diff"), (6, 4)), run(3, handles[1], **limit)],
         ),
     ]

@@ -24,34 +24,37 @@ _sym_db = _symbol_database.Default()
 
 from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
 from shardcall.v1 import kernel_pb2 as shardcall_dot_v1_dot_kernel__pb2
+from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
 from shardcall.v1 import timing_pb2 as shardcall_dot_v1_dot_timing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshardcall/v1/call_stream.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a\x19shardcall/v1/timing.proto\"@\n\x11\x43\x61llStreamRequest\x12+\n\x05items\x18\x01 \x03(\x0b\x32\x1c.shardcall.v1.CallStreamItem\"\xfe\x01\n\x0e\x43\x61llStreamItem\x12,\n\x07prepare\x18\x01 \x01(\x0b\x32\x19.shardcall.v1.PrepareCallH\x00\x12*\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.StreamedCallH\x00\x12+\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x19.shardcall.v1.CancelCallsH\x00\x12\x34\n\x06\x64\x65lete\x18\x04 \x01(\x0b\x32\".shardcall.v1.DeleteStreamedArraysH\x00\x12\'\n\x04read\x18\x05 \x01(\x0b\x32\x17.shardcall.v1.ReadArrayH\x00\x42\x06\n\x04item\"\xb0\x01\n\x0bPrepareCall\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12&\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x03 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x14\n\x0ckeep_results\x18\x04 \x01(\x08\x12\x10\n\x08lease_id\x18\x05 \x01(\x0c\x12\x18\n\x10refuse_transfers\x18\x06 \x01(\x08\"?\n\x0fStreamedOperand\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12\x10\n\x06handle\x18\x02 \x01(\x0cH\x00\x42\x08\n\x06source\"\xcb\x01\n\x0cStreamedCall\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12/\n\x08operands\x18\x03 \x03(\x0b\x32\x1d.shardcall.v1.StreamedOperand\x12\x17\n\x0ftimeout_seconds\x18\x04 \x01(\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x13\n\x0btraceparent\x18\x06 \x01(\t\x12\x12\n\ntracestate\x18\x07 \x01(\t\x12\x16\n\x0eresult_handles\x18\x08 \x03(\x0c\"\x81\x01\n\tReadArray\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06handle\x18\x02 \x01(\x0c\x12\x17\n\x0ftimeout_seconds\x18\x03 \x01(\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\t\"\x1e\n\x0b\x43\x61ncelCalls\x12\x0f\n\x07numbers\x18\x01 \x03(\x04\"\'\n\x14\x44\x65leteStreamedArrays\x12\x0f\n\x07handles\x18\x01 \x03(\x0c\"U\n\x12\x43\x61llStreamResponse\x12-\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1c.shardcall.v1.StreamedAnswer\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"\xfe\x01\n\x0eStreamedAnswer\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x10\n\x08response\x18\x02 \x01(\x0c\x12\x11\n\tplan_slot\x18\x03 \x01(\r\x12 \n\x04plan\x18\x04 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12)\n\ttransfers\x18\x05 \x03(\x0b\x32\x16.shardcall.v1.Transfer\x12\x0e\n\x06status\x18\x06 \x01(\x0c\x12$\n\x06timing\x18\x07 \x01(\x0b\x32\x14.shardcall.v1.Timing\x12\x1e\n\x11retry_pushback_ms\x18\x08 \x01(\x03H\x00\x88\x01\x01\x42\x14\n\x12_retry_pushback_msb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshardcall/v1/call_stream.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a\x17shardcall/v1/mesh.proto\x1a\x19shardcall/v1/timing.proto\"@\n\x11\x43\x61llStreamRequest\x12+\n\x05items\x18\x01 \x03(\x0b\x32\x1c.shardcall.v1.CallStreamItem\"\xad\x02\n\x0e\x43\x61llStreamItem\x12,\n\x07prepare\x18\x01 \x01(\x0b\x32\x19.shardcall.v1.PrepareCallH\x00\x12*\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.StreamedCallH\x00\x12+\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x19.shardcall.v1.CancelCallsH\x00\x12\x34\n\x06\x64\x65lete\x18\x04 \x01(\x0b\x32\".shardcall.v1.DeleteStreamedArraysH\x00\x12\'\n\x04read\x18\x05 \x01(\x0b\x32\x17.shardcall.v1.ReadArrayH\x00\x12-\n\x03put\x18\x06 \x01(\x0b\x32\x1e.shardcall.v1.PutStreamedArrayH\x00\x42\x06\n\x04item\"\xb0\x01\n\x0bPrepareCall\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12&\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x03 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x14\n\x0ckeep_results\x18\x04 \x01(\x08\x12\x10\n\x08lease_id\x18\x05 \x01(\x0c\x12\x18\n\x10refuse_transfers\x18\x06 \x01(\x08\"?\n\x0fStreamedOperand\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12\x10\n\x06handle\x18\x02 \x01(\x0cH\x00\x42\x08\n\x06source\"\xcb\x01\n\x0cStreamedCall\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12/\n\x08operands\x18\x03 \x03(\x0b\x32\x1d.shardcall.v1.StreamedOperand\x12\x17\n\x0ftimeout_seconds\x18\x04 \x01(\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x13\n\x0btraceparent\x18\x06 \x01(\t\x12\x12\n\ntracestate\x18\x07 \x01(\t\x12\x16\n\x0eresult_handles\x18\x08 \x03(\x0c\"\x81\x01\n\tReadArray\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06handle\x18\x02 \x01(\x0c\x12\x17\n\x0ftimeout_seconds\x18\x03 \x01(\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\t\"\xa6\x02\n\x10PutStreamedArray\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06handle\x18\x02 \x01(\x0c\x12%\n\x04type\x18\x03 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x0e\n\x06inline\x18\x04 \x01(\x0c\x12 \n\x04mesh\x18\x05 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x31\n\x04spec\x18\x06 \x01(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08lease_id\x18\x07 \x01(\x0c\x12\x17\n\x0ftimeout_seconds\x18\x08 \x01(\x01\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x13\n\x0btraceparent\x18\n \x01(\t\x12\x12\n\ntracestate\x18\x0b \x01(\t\"\x1e\n\x0b\x43\x61ncelCalls\x12\x0f\n\x07numbers\x18\x01 \x03(\x04\"\'\n\x14\x44\x65leteStreamedArrays\x12\x0f\n\x07handles\x18\x01 \x03(\x0c\"U\n\x12\x43\x61llStreamResponse\x12-\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1c.shardcall.v1.StreamedAnswer\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"\xfe\x01\n\x0eStreamedAnswer\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x10\n\x08response\x18\x02 \x01(\x0c\x12\x11\n\tplan_slot\x18\x03 \x01(\r\x12 \n\x04plan\x18\x04 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12)\n\ttransfers\x18\x05 \x03(\x0b\x32\x16.shardcall.v1.Transfer\x12\x0e\n\x06status\x18\x06 \x01(\x0c\x12$\n\x06timing\x18\x07 \x01(\x0b\x32\x14.shardcall.v1.Timing\x12\x1e\n\x11retry_pushback_ms\x18\x08 \x01(\x03H\x00\x88\x01\x01\x42\x14\n\x12_retry_pushback_msb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.call_stream_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CALLSTREAMREQUEST']._serialized_start=128
-  _globals['_CALLSTREAMREQUEST']._serialized_end=192
-  _globals['_CALLSTREAMITEM']._serialized_start=195
-  _globals['_CALLSTREAMITEM']._serialized_end=449
-  _globals['_PREPARECALL']._serialized_start=452
-  _globals['_PREPARECALL']._serialized_end=628
-  _globals['_STREAMEDOPERAND']._serialized_start=630
-  _globals['_STREAMEDOPERAND']._serialized_end=693
-  _globals['_STREAMEDCALL']._serialized_start=696
-  _globals['_STREAMEDCALL']._serialized_end=899
-  _globals['_READARRAY']._serialized_start=902
-  _globals['_READARRAY']._serialized_end=1031
-  _globals['_CANCELCALLS']._serialized_start=1033
-  _globals['_CANCELCALLS']._serialized_end=1063
-  _globals['_DELETESTREAMEDARRAYS']._serialized_start=1065
-  _globals['_DELETESTREAMEDARRAYS']._serialized_end=1104
-  _globals['_CALLSTREAMRESPONSE']._serialized_start=1106
-  _globals['_CALLSTREAMRESPONSE']._serialized_end=1191
-  _globals['_STREAMEDANSWER']._serialized_start=1194
-  _globals['_STREAMEDANSWER']._serialized_end=1448
+  _globals['_CALLSTREAMREQUEST']._serialized_start=153
+  _globals['_CALLSTREAMREQUEST']._serialized_end=217
+  _globals['_CALLSTREAMITEM']._serialized_start=220
+  _globals['_CALLSTREAMITEM']._serialized_end=521
+  _globals['_PREPARECALL']._serialized_start=524
+  _globals['_PREPARECALL']._serialized_end=700
+  _globals['_STREAMEDOPERAND']._serialized_start=702
+  _globals['_STREAMEDOPERAND']._serialized_end=765
+  _globals['_STREAMEDCALL']._serialized_start=768
+  _globals['_STREAMEDCALL']._serialized_end=971
+  _globals['_READARRAY']._serialized_start=974
+  _globals['_READARRAY']._serialized_end=1103
+  _globals['_PUTSTREAMEDARRAY']._serialized_start=1106
+  _globals['_PUTSTREAMEDARRAY']._serialized_end=1400
+  _globals['_CANCELCALLS']._serialized_start=1402
+  _globals['_CANCELCALLS']._serialized_end=1432
+  _globals['_DELETESTREAMEDARRAYS']._serialized_start=1434
+  _globals['_DELETESTREAMEDARRAYS']._serialized_end=1473
+  _globals['_CALLSTREAMRESPONSE']._serialized_start=1475
+  _globals['_CALLSTREAMRESPONSE']._serialized_end=1560
+  _globals['_STREAMEDANSWER']._serialized_start=1563
+  _globals['_STREAMEDANSWER']._serialized_end=1817
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from shardcall.v1 import array_pb2 as _array_pb2
 from shardcall.v1 import kernel_pb2 as _kernel_pb2
+from shardcall.v1 import mesh_pb2 as _mesh_pb2
 from shardcall.v1 import timing_pb2 as _timing_pb2
 import builtins as _builtins
 import sys
@@ -50,8 +51,9 @@ class CallStreamRequest(_message.Message):
     several: a call sees the slots and the deletions before it. The calls
     themselves run concurrently, and their answers come in any order.
 
-    A read of an array is a call, too, wherever this page says so: it has a number,
-    an answer and a call slot, and counts against the same limits.
+    A read of an array and a put are calls, too, wherever this page says so: each
+    has a number, an answer and a call slot, and counts against the same limits. The
+    array of a put is its operand.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -85,6 +87,7 @@ class CallStreamItem(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     DELETE_FIELD_NUMBER: _builtins.int
     READ_FIELD_NUMBER: _builtins.int
+    PUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def prepare(self) -> Global___PrepareCall:
         """Assigns a slot."""
@@ -105,6 +108,10 @@ class CallStreamItem(_message.Message):
     def read(self) -> Global___ReadArray:
         """Copies an array from the mesh."""
 
+    @_builtins.property
+    def put(self) -> Global___PutStreamedArray:
+        """Stores an array on the mesh."""
+
     def __init__(
         self,
         *,
@@ -113,12 +120,13 @@ class CallStreamItem(_message.Message):
         cancel: Global___CancelCalls | None = ...,
         delete: Global___DeleteStreamedArrays | None = ...,
         read: Global___ReadArray | None = ...,
+        put: Global___PutStreamedArray | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "delete", b"delete", "item", b"item", "prepare", b"prepare", "read", b"read"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "delete", b"delete", "item", b"item", "prepare", b"prepare", "put", b"put", "read", b"read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "delete", b"delete", "item", b"item", "prepare", b"prepare", "read", b"read"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "delete", b"delete", "item", b"item", "prepare", b"prepare", "put", b"put", "read", b"read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["prepare", "call", "cancel", "delete", "read"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["prepare", "call", "cancel", "delete", "read", "put"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
@@ -194,8 +202,8 @@ class StreamedOperand(_message.Message):
     handle: _builtins.bytes
     """The handle of an array on the mesh, or of a result of an earlier call of
     this stream that has not been answered yet. The call then waits until the
-    earlier call is launched. If the earlier call fails, this call fails with
-    its status.
+    earlier call is launched, or an earlier put has stored the array. If the
+    earlier call fails, this call fails with its status.
     """
     def __init__(
         self,
@@ -347,6 +355,92 @@ class ReadArray(_message.Message):
 Global___ReadArray: _TypeAlias = ReadArray  # noqa: Y015
 
 @_typing.final
+class PutStreamedArray(_message.Message):
+    """Stores an array on the mesh, as PutArray does.
+
+    Preconditions: the array has at most `Limits.max_inline_bytes`, and the caller
+    the scope `arrays`.
+    Guarantees: after the answer the array is on the mesh. Later items of the stream
+    MAY use its handle at once.
+    Idempotent: with a request id, as PutArray.
+
+    Errors: as those of PutArray, in the status of the answer, and
+    * INVALID_ARGUMENT: MALFORMED_REQUEST if the handle is in use.
+    * PERMISSION_DENIED: SCOPE_MISSING.
+    * FAILED_PRECONDITION: STREAM_REQUIRED if the array is too large, or the mesh and
+      the spec have more than 16 KiB; the client MAY use PutArray.
+    * RESOURCE_EXHAUSTED: QUOTA_EXCEEDED as of a StreamedCall.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    HANDLE_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    INLINE_FIELD_NUMBER: _builtins.int
+    MESH_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """A number that the answer repeats; different from those of all unanswered
+    calls of this stream.
+    """
+    handle: _builtins.bytes
+    """The handle of the array, chosen by the client: 16 random bytes, never used
+    before.
+    """
+    inline: _builtins.bytes
+    """The bytes of the array, row-major."""
+    lease_id: _builtins.bytes
+    """The array's lease."""
+    timeout_seconds: _builtins.float
+    """The time limit in seconds, as of a StreamedCall."""
+    request_id: _builtins.str
+    """The request id, as of a StreamedCall."""
+    traceparent: _builtins.str
+    """The trace context, as of a StreamedCall."""
+    tracestate: _builtins.str
+    """The vendor's part of the trace context."""
+    @_builtins.property
+    def type(self) -> _array_pb2.ArrayType:
+        """The array's type."""
+
+    @_builtins.property
+    def mesh(self) -> _mesh_pb2.Mesh:
+        """The mesh, as in PutArrayHeader."""
+
+    @_builtins.property
+    def spec(self) -> _mesh_pb2.OptionalPartitionSpec:
+        """The partitioning, as in PutArrayHeader."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        handle: _builtins.bytes = ...,
+        type: _array_pb2.ArrayType | None = ...,
+        inline: _builtins.bytes = ...,
+        mesh: _mesh_pb2.Mesh | None = ...,
+        spec: _mesh_pb2.OptionalPartitionSpec | None = ...,
+        lease_id: _builtins.bytes = ...,
+        timeout_seconds: _builtins.float = ...,
+        request_id: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
+        tracestate: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "spec", b"spec", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "inline", b"inline", "lease_id", b"lease_id", "mesh", b"mesh", "number", b"number", "request_id", b"request_id", "spec", b"spec", "timeout_seconds", b"timeout_seconds", "traceparent", b"traceparent", "tracestate", b"tracestate", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutStreamedArray: _TypeAlias = PutStreamedArray  # noqa: Y015
+
+@_typing.final
 class CancelCalls(_message.Message):
     """Cancels calls. A call that has been answered is ignored. A cancelled call is
     answered, with CANCELLED unless it has finished before.
@@ -449,11 +543,12 @@ class StreamedAnswer(_message.Message):
     response: _builtins.bytes
     """The serialized ExecuteResponse without its plan; empty if the call failed.
     That of a read has the array as its only result, inline, its timing, and
-    nothing else.
+    nothing else; that of a put likewise, with its handle.
     """
     plan_slot: _builtins.int
     """The plan of the call without its transfers, as a number below 256 that the
-    server assigns to `plan`, and may assign again. Reads have no plan.
+    server assigns to `plan`, and may assign again. Reads have no plan; that of a
+    put has the mesh, and the placement of the array as that of a result.
     """
     status: _builtins.bytes
     """The error of a failed call: a serialized google.rpc.Status with the code, the

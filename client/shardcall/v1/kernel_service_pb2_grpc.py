@@ -289,7 +289,7 @@ class KernelServiceServicer(object):
     def CallStream(self, request_iterator, context):
         """Runs many small calls through one long-lived stream; see call_stream.proto.
         Guarantees: each call has the checks, limits, errors and results of Execute,
-        and each read of an array those of GetArray.
+        each read of an array those of GetArray, and each put those of PutArray.
         Idempotent: each call as Execute, by its own request id.
 
         Errors, which end the stream:

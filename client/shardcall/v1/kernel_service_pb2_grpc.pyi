@@ -161,7 +161,7 @@ class KernelServiceStub:
     CallStream: _grpc.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]
     """Runs many small calls through one long-lived stream; see call_stream.proto.
     Guarantees: each call has the checks, limits, errors and results of Execute,
-    and each read of an array those of GetArray.
+    each read of an array those of GetArray, and each put those of PutArray.
     Idempotent: each call as Execute, by its own request id.
 
     Errors, which end the stream:
@@ -356,7 +356,7 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Iterator[_call_stream_pb2.CallStreamResponse]:
         """Runs many small calls through one long-lived stream; see call_stream.proto.
         Guarantees: each call has the checks, limits, errors and results of Execute,
-        and each read of an array those of GetArray.
+        each read of an array those of GetArray, and each put those of PutArray.
         Idempotent: each call as Execute, by its own request id.
 
         Errors, which end the stream:

@@ -37,6 +37,7 @@ from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.session_tuner import SessionTuner
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
+from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
@@ -185,7 +186,10 @@ class FrontEnd:
         idempotency = self._idempotency
         runner = KernelRunner(execution, host_resources.buffer_allocator, host_resources.array_table, settings)
         reader = ArrayReader(self._supervisor, host_resources.buffer_allocator, queue, settings)
-        self._call_streams = self._make_call_streams(runner, reader)
+        writer = ArrayWriter(
+            self._supervisor, host_resources.buffer_allocator, host_resources.array_table, queue, settings
+        )
+        self._call_streams = self._make_call_streams(runner, reader, writer)
         kernels = KernelServicer(
             self._supervisor,
             execution,
@@ -199,11 +203,10 @@ class FrontEnd:
             cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), self._server
         )
         arrays = ArrayServicer(
-            self._supervisor,
             host_resources.buffer_allocator,
             host_resources.array_table,
             reader,
-            queue,
+            writer,
             idempotency,
             settings,
         )
@@ -238,7 +241,7 @@ class FrontEnd:
             reflection.serve(self._server, (*_SERVICES, health.SERVICE_NAME))
         return info
 
-    def _make_call_streams(self, runner: KernelRunner, reader: ArrayReader) -> CallStreams:
+    def _make_call_streams(self, runner: KernelRunner, reader: ArrayReader, writer: ArrayWriter) -> CallStreams:
         settings = self._settings
         services = StreamServices(
             gate=Gate(self._tokens),
@@ -247,6 +250,7 @@ class FrontEnd:
             recorder=self._telemetry.call_recorder,
             runner=runner,
             reader=reader,
+            writer=writer,
             idempotency=self._idempotency,
             array_table=self._host_resources.array_table,
             timer=DeadlineTimer(),

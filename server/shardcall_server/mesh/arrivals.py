@@ -11,10 +11,9 @@ import jax
 from shardcall_core.layouts.checks import check_put
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.link.wire import decode_array_type, decode_mesh, decode_spec, encode_mesh
+from shardcall_server.link.wire import decode_array_type, decode_mesh, decode_spec
 from shardcall_server.mesh.host_buffers import Source
 from shardcall_server.mesh.placement import ParallelCopier
-from shardcall_server.mesh.plans import describe_placement
 from shardcall_server.mesh.resident_arrays import ResidentArrays
 from shardcall_server.mesh.sizes import check_placed
 from shardcall_worker.v1 import link_pb2
@@ -69,8 +68,4 @@ class Arrivals:
         array = source.put(placement, self._copier, may_alias=False)
         jax.block_until_ready(array)
         self._resident_arrays.keep(put.array_id, put.type, array)
-        return link_pb2.ArrayPut(
-            mesh=encode_mesh(put.mesh, put.device_ids),
-            placement=describe_placement(put.type, placement.padded, put.spec, put.mesh),
-            place_seconds=time.monotonic() - began,
-        )
+        return link_pb2.ArrayPut(place_seconds=time.monotonic() - began)

@@ -1048,29 +1048,17 @@ class ArrayPut(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    MESH_FIELD_NUMBER: _builtins.int
-    PLACEMENT_FIELD_NUMBER: _builtins.int
     PLACE_SECONDS_FIELD_NUMBER: _builtins.int
     place_seconds: _builtins.float
     """The time for copying it to the devices."""
-    @_builtins.property
-    def mesh(self) -> _mesh_pb2.Mesh:
-        """The mesh, with its device ids."""
-
-    @_builtins.property
-    def placement(self) -> _kernel_pb2.ArrayPlacement:
-        """The array's placement."""
-
     def __init__(
         self,
         *,
-        mesh: _mesh_pb2.Mesh | None = ...,
-        placement: _kernel_pb2.ArrayPlacement | None = ...,
         place_seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "placement", b"placement"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "place_seconds", b"place_seconds", "placement", b"placement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["place_seconds", b"place_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

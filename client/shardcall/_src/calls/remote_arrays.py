@@ -102,7 +102,10 @@ class RemoteArrays:
         committed: bool = True,
         keep_s: float = 0.0,
     ) -> RemoteArray:
-        """Puts an array of any layout on the mesh; with ``keep_s`` under a lease of its own, for so many seconds."""
+        """Puts an array of any layout on the mesh, a small one by the call stream, in order with calls and deletions.
+
+        With ``keep_s`` the array has a lease of its own, for so many seconds.
+        """
         check_size(array.nbytes, self._limits.max_call_bytes)
         _check_limit(array.nbytes, self._limits.max_resident_bytes)
         _check_keep(keep_s, self._limits.max_lease_seconds)
@@ -121,6 +124,10 @@ class RemoteArrays:
             return self._transport.put_array(requests, deadline, shares=shared is not None)
 
         with self.making():
+            if not keep_s and self._streams(array.nbytes):
+                streamed = self.call_after_deleting(lambda: self._sender.put(array, header, deadline), deadline)
+                if streamed is not None:
+                    return self._held(owner, streamed, committed=committed)
             answer = self.call_after_deleting(
                 lambda: with_shared_memory(self._shared_memory, [array], 0, deadline, put), deadline
             )
@@ -152,7 +159,7 @@ class RemoteArrays:
             placed = found.placed if isinstance(found, ArrayVersion) else None
             if placed is not None and placed.value:
                 return arrays.from_bytes(placed.value, placed.placement.type)
-            if isinstance(found, ArrayVersion) and self._streams(found):
+            if isinstance(found, ArrayVersion) and self._streams(found.nbytes):
                 value = self._sender.read(found.handle, deadline)
             return self._get(found, deadline) if value is None else value
 
@@ -169,9 +176,8 @@ class RemoteArrays:
         nbytes = array.nbytes if isinstance(array, ArrayVersion) else 0
         return with_shared_memory(self._shared_memory, [], nbytes, deadline, get)
 
-    def _streams(self, version: ArrayVersion) -> bool:
-        """Returns True for an array that is best read by the call stream: shared memory is for larger ones."""
-        nbytes = version.type.nbytes
+    def _streams(self, nbytes: int) -> bool:
+        """Returns True for bytes that the call stream moves best: shared memory is for more."""
         is_small = self._shared_memory is None or nbytes < self._limits.min_segment_bytes
         return is_small and self._sender.streams(nbytes)
 
@@ -184,7 +190,7 @@ class RemoteArrays:
         pending = version.pending
         if pending is None or pending.is_done or version.owner is not owner:
             return None
-        if version.type.nbytes <= _VALUE_BYTES or not self._streams(version):
+        if version.type.nbytes <= _VALUE_BYTES or not self._streams(version.nbytes):
             return None
         try:
             value = self._sender.read_pending(version.handle, deadline)
@@ -363,6 +369,14 @@ class RemoteArrays:
         placed_mesh = mesh.from_proto(answer.mesh)
         placed = MeshPlacement(placement, placed_mesh, answer.device_bytes)
         array = self._array(owner, answer.handle, placed, committed)
+        array._is_ndarray = True
+        return array
+
+    def _held(self, owner: Owner, answer: Answer, *, committed: bool) -> RemoteArray:
+        """Returns the array that an item of the call stream has put."""
+        results = self.kept(owner, answer, committed=committed)
+        if len(results) != 1 or not isinstance(array := results[0], RemoteArray):
+            raise download.broken("the answer to a put is not one array on the mesh")
         array._is_ndarray = True
         return array
 

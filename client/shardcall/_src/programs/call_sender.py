@@ -19,7 +19,8 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_runner import max_streamed_bytes
 from shardcall._src.transfer.call_stream import CallStream
-from shardcall._src.transfer.download import only_array
+from shardcall._src.transfer.download import Answer, only_array
+from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import array_service_pb2
 from shardcall_core.types.arrays import Array, NDArray
@@ -105,6 +106,21 @@ class CallSender:
         """
         assert self._stream is not None
         return only_array(self._stream.read(handle, deadline).result(deadline))
+
+    def put(self, array: NDArray, header: array_service_pb2.PutArrayHeader, deadline: Deadline) -> Answer | None:
+        """Puts an array on the mesh by the call stream; None if that cannot be.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        stream = self._stream
+        assert stream is not None
+
+        def send() -> StreamRequest:  # with a new handle each time: the server keeps the errors of handles
+            return stream.put(array, header, self.pending.new_handle(), deadline)
+
+        answer = stream.answer(send, deadline, rerun=True)
+        return None if isinstance(answer, str) else answer
 
     def is_here(self, version: ArrayVersion) -> bool:
         """Returns True for an array on this client's server that was not deleted."""

@@ -58,7 +58,7 @@ class StreamConnection:
         self._returning = 0  # threads that have just been answered and may call again
 
     def add(self, call: StreamRequest) -> None:
-        """Sends a call, or a read."""
+        """Sends a call, a read or a put."""
         check_held(self._lock)
         # Ordered so that a KeyboardInterrupt at any point loses no more than a slot.
         item, key = call.item, call.prepared_key

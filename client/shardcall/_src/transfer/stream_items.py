@@ -11,6 +11,7 @@ from shardcall._src.transfer.upload import Value
 from shardcall.v1 import array_pb2, call_stream_pb2, kernel_pb2
 from shardcall_core.functions.element_types import DType
 from shardcall_core.types import arrays
+from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import to_element_type
 
 OperandKey: TypeAlias = tuple[tuple[int, ...], DType] | bool | None
@@ -34,12 +35,17 @@ def add_operands(item: call_stream_pb2.StreamedCall, operands: Sequence[Value]) 
             item.operands.add(handle=operand.handle)
             operand_keys.append(True)
         else:
-            # `tobytes` is row-major for every layout.
-            data = operand.tobytes() if _NATIVE and operand.dtype.isnative else arrays.row_major(operand).tobytes()
+            data = bytes_of(operand)
             item.operands.add(inline=data)
             operand_keys.append((operand.shape, operand.dtype))
             operand_bytes += len(data)
     return tuple(operand_keys), operand_bytes
+
+
+def bytes_of(array: NDArray) -> bytes:
+    """Returns the bytes of an array of any memory layout, row-major and little-endian."""
+    # `tobytes` is row-major for every layout.
+    return array.tobytes() if _NATIVE and array.dtype.isnative else arrays.row_major(array).tobytes()
 
 
 def prepare(slot: int, key: PreparedKey) -> bytes:

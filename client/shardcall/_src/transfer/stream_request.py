@@ -34,7 +34,7 @@ class RequestStream(Protocol):
 
 
 class StreamRequest:
-    """A call of a call stream, or a read; safe to use from several threads at once.
+    """A call of a call stream, a read or a put; safe to use from several threads at once.
 
     Attributes:
         done: True once the call has been answered, has failed or was cancelled.
@@ -46,8 +46,8 @@ class StreamRequest:
     Args:
         stream: the stream, which cancels the call.
         request: a frame with this call only, in which its number and slot are set when it is sent.
-        item: the call, or the read, in the frame.
-        prepared_key: the parts of the call that its slot has; None for a read.
+        item: the call, the read or the put in the frame.
+        prepared_key: the parts of the call that its slot has; None for the others.
         operand_bytes: the bytes of the operands in the request.
         kernel: the name of the kernel.
         deadline: the deadline of the call.
@@ -78,7 +78,7 @@ class StreamRequest:
         self,
         stream: RequestStream,
         request: call_stream_pb2.CallStreamRequest,
-        item: call_stream_pb2.StreamedCall | call_stream_pb2.ReadArray,
+        item: call_stream_pb2.StreamedCall | call_stream_pb2.ReadArray | call_stream_pb2.PutStreamedArray,
         prepared_key: PreparedKey | None,
         operand_bytes: int,
         kernel: str,

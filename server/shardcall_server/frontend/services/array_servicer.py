@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardcall.v1 import array_service_pb2, kernel_pb2
+from shardcall.v1 import array_service_pb2
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.layouts.checks import check_put
-from shardcall_core.layouts.layout import ArrayType, block_shape, padded_shape
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
-from shardcall_server.frontend.dispatch.execution import default_mesh
+from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
-from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, put_inline, read_header
 from shardcall_server.frontend.dispatch.results import Results
-from shardcall_server.frontend.dispatch.running_command import RunningCommand
-from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
-from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
+from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.frontend.workers.session import SessionEndedError
-from shardcall_server.link.wire import (
-    check_counts,
-    decode_mesh,
-    decode_spec,
-    encode_array_type,
-    encode_mesh,
-    encode_spec,
-)
 from shardcall_server.settings import Settings
-from shardcall_worker.v1 import link_pb2
 
 
 class ArrayServicer:
@@ -40,18 +25,16 @@ class ArrayServicer:
 
     def __init__(
         self,
-        supervisor: MeshSupervisor,
         buffer_allocator: BufferAllocator,
         array_table: ResidentArrayTable,
         reader: ArrayReader,
-        queue: MeshQueue,
+        writer: ArrayWriter,
         idempotency: IdempotencyTable,
         settings: Settings,
     ) -> None:
-        self._supervisor = supervisor
         self._idempotency = idempotency
         self._reader = reader
-        self._queue = queue
+        self._writer = writer
         self._buffer_allocator = buffer_allocator
         self._array_table = array_table
         self._settings = settings
@@ -71,22 +54,13 @@ class ArrayServicer:
         call: ServerCall,
     ) -> array_service_pb2.PutArrayResponse:
         source = self._check_put(header, call.principal_name)
-        mesh = await self._supervisor.mesh(call)
-        if not header.HasField("mesh"):
-            header.mesh.CopyFrom(encode_mesh(default_mesh(self._settings, mesh.ready)))
-        assert source.type is not None
-        device_bytes = _device_bytes(source.type, _plan(source.type, header, len(mesh.ready.devices)))
-        self._queue.check(device_bytes)
-        with (
-            self._array_table.reserve(header.lease_id, device_bytes, call.principal_name) as reservation,
-            self._buffer_allocator.allocated(call, [source], []) as buffers,
-        ):
-            operand_reader = OperandReader([source], buffers, call, self._settings.max_chunk_bytes)
-            with call.phase("receive"):
-                if header.array.WhichOneof("source") == "inline":
-                    put_inline(call, buffers, [header.array.inline.data])
-                operand_reader.take_chunks([header.array], requests)
-            resident = await self._put(call, header, reservation, buffers)
+
+        def receive(buffers: CallBuffers) -> None:
+            if header.array.WhichOneof("source") == "inline":
+                put_inline(call, buffers, [header.array.inline.data])
+            OperandReader([source], buffers, call, self._settings.max_chunk_bytes).take_chunks([header.array], requests)
+
+        resident, _ = await self._writer.put(call, header, source, receive)
         return array_service_pb2.PutArrayResponse(array=resident.describe(), timing=call.finish())
 
     def GetArray(  # noqa: N802
@@ -168,73 +142,9 @@ class ArrayServicer:
         )
 
     def _check_put(self, header: array_service_pb2.PutArrayHeader, owner: str) -> OperandSource:
-        # Wrapped in a KernelCall, the mesh and the spec are refused with the same messages as in a call.
-        check_counts(kernel_pb2.KernelCall(mesh=header.mesh, in_specs=[header.spec]), 1)
         if header.array.WhichOneof("source") == "resident":
             raise CallError(Reason.MALFORMED_REQUEST, "the array is on the mesh already; use its handle", field="array")
         source = check_operand(header.array, "operand 0", self._array_table, owner, may_stream=True)
         if source.type is None:
             raise CallError(Reason.MALFORMED_REQUEST, "the array has no type; set its type and data", field="array")
-        if source.type.nbytes > self._settings.max_call_bytes:
-            raise CallError(
-                Reason.CALL_TOO_LARGE,
-                f"the array has {exact(source.type.nbytes)} and one call may have "
-                f"{exact(self._settings.max_call_bytes)}; put "
-                "it in smaller arrays, or start the server with a larger --max-call-bytes",
-                field="array",
-            )
         return source
-
-    async def _put(
-        self, call: ServerCall, header: array_service_pb2.PutArrayHeader, reservation: Reservation, buffers: CallBuffers
-    ) -> ResidentArray:
-        """Sends the array to the mesh; if the mesh has ended before, to the next one."""
-        array_type = check_operand(
-            header.array, "operand 0", self._array_table, call.principal_name, may_stream=True
-        ).type
-        assert array_type is not None
-        again = False
-        while True:
-            mesh = await self._supervisor.mesh(call)
-            command = link_pb2.PutArray(
-                array_id=reservation.array_id,
-                type=encode_array_type(array_type),
-                mesh=header.mesh,
-                spec=header.spec,
-                data=buffers.operands[0],
-            )
-            plan = _plan(array_type, header, len(mesh.ready.devices))
-            grant = await self._queue.acquire(call, reservation.device_bytes, again=again)
-            running = RunningCommand(call, buffers, grant)
-            try:
-                running.send(mesh.session, link_pb2.FrontEndMessage(put_array=command), plan)
-            except SessionEndedError:
-                again = True
-                continue
-            with running.deleted_unless_done([reservation.array_id]):
-                put = (await running.answer()).array_put
-                nbytes = ArrayType(tuple(put.placement.block_shape), array_type.dtype).nbytes * len(put.mesh.device_ids)
-                return reservation.commit(running.epoch, array_type, put.mesh, put.placement, nbytes)
-
-
-def _plan(array_type: ArrayType, header: array_service_pb2.PutArrayHeader, device_count: int) -> kernel_pb2.Plan:
-    """Returns the placement of an array on a mesh of ``device_count`` devices.
-
-    Raises:
-        CallError: its mesh or its spec is invalid.
-    """
-    axes = decode_mesh(header.mesh)
-    valid_ids = range(device_count)
-    device_ids, spec = check_put(array_type, decode_spec(header.spec), axes, header.mesh.device_ids, valid_ids)
-    placement = kernel_pb2.ArrayPlacement(
-        type=encode_array_type(array_type),
-        spec=encode_spec(spec),
-        padded_shape=padded_shape(array_type.shape, spec, axes),
-        block_shape=block_shape(array_type.shape, spec, axes),
-    )
-    return kernel_pb2.Plan(mesh=encode_mesh(axes, device_ids), operands=[placement])
-
-
-def _device_bytes(array_type: ArrayType, plan: kernel_pb2.Plan) -> int:
-    """Returns the bytes that an array takes on all devices."""
-    return ArrayType(tuple(plan.operands[0].block_shape), array_type.dtype).nbytes * len(plan.mesh.device_ids)

@@ -25,9 +25,16 @@ from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
 from shardcall_server.frontend.services.stream_item import StreamItem, detached_copy, prepared_call, refuse_counts
 from shardcall_server.frontend.services.stream_memory import PREPARED_FACTOR, StreamMemory
-from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
-from shardcall_server.frontend.services.streamed_call import CallOutcome, PreparedSlot, StreamServices, run_streamed
-from shardcall_server.frontend.services.streamed_read import read_streamed
+from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
+from shardcall_server.frontend.services.streamed_call import (
+    CallOutcome,
+    PreparedSlot,
+    StreamedCall,
+    StreamedWork,
+    StreamServices,
+    run_streamed,
+)
+from shardcall_server.frontend.services.streamed_transfers import StreamedPut, StreamedRead
 from shardcall_server.link.wire import MAX_OPERANDS
 
 METHOD = "CallStream"
@@ -39,7 +46,7 @@ _MAX_ITEMS = 4096  # of one frame
 _SMALL_FRAME_BYTES = 64 << 10
 _MAX_TRACE_CHARACTERS = 1024
 
-M = TypeVar("M", call_stream_pb2.StreamedCall, call_stream_pb2.ReadArray)
+M = TypeVar("M", call_stream_pb2.StreamedCall, call_stream_pb2.ReadArray, call_stream_pb2.PutStreamedArray)
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class ServerCallStream:
         limits: the limits of the stream.
         context: gRPC's context of the stream.
         principal: the caller; None without authentication.
+        tokens_version: the version of the tokens before the caller was admitted.
     """
 
     def __init__(
@@ -75,6 +83,7 @@ class ServerCallStream:
         limits: StreamLimits,
         context: grpc.ServicerContext,
         principal: Principal | None,
+        tokens_version: int,
     ) -> None:
         self._services = services
         self._limits = limits
@@ -94,7 +103,7 @@ class ServerCallStream:
         self._results = ResultWindow(limits.max_bytes)
         self._refused = 0
         self._item_number = 0
-        self._tokens_version = -1
+        self._tokens_version = tokens_version
         self._is_read = False  # no items will come
         self._is_closed = False
         self._is_refused = False
@@ -210,6 +219,9 @@ class ServerCallStream:
                         self._start(message, sum(len(operand.inline) for operand in message.operands), self._call)
                     case "read":
                         self._start(detached_copy(item.read) if is_shared else item.read, 0, self._read)
+                    case "put":
+                        put = detached_copy(item.put) if is_shared else item.put
+                        self._start(put, len(put.inline), self._put)
                     case "prepare":
                         self._prepare(item.prepare)
                     case "cancel":
@@ -249,7 +261,7 @@ class ServerCallStream:
         nbytes: int,
         stage_of: Callable[[StreamItem, M], Stage[CallOutcome]],
     ) -> None:
-        """Starts a call, or a read; a failure is its answer.
+        """Starts a call, a read or a put; a failure is its answer.
 
         Args:
             message: the item.
@@ -306,16 +318,8 @@ class ServerCallStream:
         handles, claim = [operand.handle for operand in message.operands], None
         if message.result_handles or any(handles):
             claim = self._arrays.claim(item.call.principal_name, handles, message.result_handles)
-        return run_streamed(
-            self._services,
-            self._arrays,
-            item.call,
-            message,
-            prepared,
-            claim,
-            self._item_number,
-            partial(self._reserve, item),
-        )
+        work = StreamedCall(self._services.runner, item.call, message, prepared, claim)
+        return self._stage(item, work, claim)
 
     def _read(self, item: StreamItem, message: call_stream_pb2.ReadArray) -> Stage[CallOutcome]:
         """Returns the coroutine of a read.
@@ -325,7 +329,21 @@ class ServerCallStream:
         """
         check_handle(message.handle, "handle")
         claim = self._arrays.claim(item.call.principal_name, [message.handle], (), ["handle"])
-        return read_streamed(self._services, item.call, claim, partial(self._reserve, item))
+        return self._stage(item, StreamedRead(self._services.reader, item.call, claim), claim)
+
+    def _put(self, item: StreamItem, message: call_stream_pb2.PutStreamedArray) -> Stage[CallOutcome]:
+        """Returns the coroutine of a put.
+
+        Raises:
+            CallError: the handle is invalid.
+        """
+        check_handle(message.handle, "handle")
+        claim = self._arrays.claim(item.call.principal_name, (), [message.handle])
+        return self._stage(item, StreamedPut(self._services.writer, item.call, message, claim), claim)
+
+    def _stage(self, item: StreamItem, work: StreamedWork, claim: ArrayClaim | None) -> Stage[CallOutcome]:
+        reserve = partial(self._reserve, item)
+        return run_streamed(self._services, self._arrays, item.call, work, claim, self._item_number, reserve)
 
     def _admit(self, item: StreamItem) -> None:
         """Counts a call against the window.
@@ -439,7 +457,7 @@ class ServerCallStream:
                 self._watch(item.call.deadline)
 
 
-def _trace_of(message: call_stream_pb2.StreamedCall | call_stream_pb2.ReadArray) -> dict[str, str]:
+def _trace_of(message: M) -> dict[str, str]:
     trace = {"traceparent": message.traceparent, "tracestate": message.tracestate}
     return {key: value for key, value in trace.items() if value and len(value) <= _MAX_TRACE_CHARACTERS}
 

@@ -13,10 +13,11 @@ import grpc
 from shardcall.v1 import timing_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard
+from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.status import CallStatus
 from shardcall_server.frontend.services.call_outcomes import to_call_error
-from shardcall_server.frontend.services.call_stream import METHOD, PATH, ServerCallStream, StreamLimits
+from shardcall_server.frontend.services.call_stream import METHOD, ServerCallStream, StreamLimits
 from shardcall_server.frontend.services.streamed_call import StreamServices
 from shardcall_server.settings import client_share
 
@@ -53,16 +54,21 @@ class CallStreams:
         self._closing = threading.Event()  # ends the thread
         threading.Thread(target=self._check_tokens, name="stream-tokens", daemon=True).start()
 
-    def serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Serves one stream, on the thread that sends its answers."""
+    def serve(
+        self,
+        requests: Iterator[bytes],
+        context: grpc.ServicerContext,
+        principal: Principal | None,
+        tokens_version: int,
+    ) -> Iterator[bytes]:
+        """Serves one stream, on the thread that sends its answers; arguments as of `ServerCallStream`."""
         began = time.monotonic()
         try:
-            principal = self._services.gate.admit(PATH, context.invocation_metadata())
             self._floods.admit(context.peer())
             if (refusal := self._services.drain.refusal) is not None:
                 raise refusal
             with self._counted(principal.name if principal else context.peer()):
-                stream = ServerCallStream(self._services, self._limits, context, principal)
+                stream = ServerCallStream(self._services, self._limits, context, principal, tokens_version)
                 with self._lock:
                     self._streams.add(stream)
                 self._threads.submit(stream.read, requests)

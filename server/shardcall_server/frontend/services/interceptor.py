@@ -17,6 +17,7 @@ from shardcall_core.wire.chunk_codec import decode
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, RULES
+from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.admission import Admission, Advance
 from shardcall_server.frontend.rpc.call_threads import CallThreads
@@ -30,7 +31,8 @@ from shardcall_server.frontend.services.call_stream import PATH
 
 T = TypeVar("T")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Begin: TypeAlias = Callable[[grpc.ServicerContext], ServerCall]
+HandlerOf: TypeAlias = Callable[[Principal | None], Handler]
+"""Returns the handler of an RPC of a principal."""
 _OURS = "/shardcall.v1."
 _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
     "ExecuteStream": partial(decode, kernel_service_pb2.ExecuteStreamRequest),
@@ -87,7 +89,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._call_recorder = call_recorder
         self._floods = floods
         self._stream_threads = stream_threads
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[str, HandlerOf] = {}
         self.drain = Drain()
 
     def intercept_service(
@@ -97,8 +99,9 @@ class CallInterceptor(grpc.ServerInterceptor):
     ) -> Handler | None:
         """Refuses calls that the gate does not admit, and wraps the methods of the contract's services."""
         name = handler_call_details.method
+        tokens_version = self._gate.version  # before the token is looked up
         try:
-            self._gate.admit(name, handler_call_details.invocation_metadata)
+            principal = self._gate.admit(name, handler_call_details.invocation_metadata)
         except CallError as refusal:
             # A server that shuts down has closed its session sockets; the next server may accept the token.
             error = self.drain.refusal or refusal
@@ -107,43 +110,40 @@ class CallInterceptor(grpc.ServerInterceptor):
         if threads.full and name.startswith(_OURS):
             return self._threads.refusing(partial(self._refuse_busy, name.rpartition("/")[2]))
         if (cached := self._handlers.get(name)) is not None:
-            return cached
+            return cached(principal)
         handler = continuation(handler_call_details)
         if handler is None or not name.startswith(_OURS):
             return handler
-        wrapped = self._handlers[name] = self._wrap(handler, name)
-        return wrapped
-
-    def _wrap(self, handler: Handler, name: str) -> Handler:
         if name == PATH:
-            return self._wrap_call_stream(handler)
+            return self._wrap_call_stream(handler, principal, tokens_version)
+        handler_of = self._handlers[name] = self._wrap(handler, name)
+        return handler_of(principal)
+
+    def _wrap(self, handler: Handler, name: str) -> HandlerOf:
         method = name.rpartition("/")[2]
         carrier = _CARRIERS.get(method)
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
         serialize = _unless_bytes(cast(Any, handler.response_serializer))
-        begin = partial(self._begin, name)
         traits = _MethodTraits(method, RULES[name].needs_call_slot, handler.request_streaming)
         implementation = cast(
             Any, handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
         )
         if handler.response_streaming:
-            streaming = self._streaming(implementation, begin, traits)
-            return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
-        unary = self._unary(implementation, begin, traits)
-        return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
+            streaming = self._streaming(implementation, traits)
+            return lambda principal: grpc.stream_stream_rpc_method_handler(
+                partial(streaming, principal), deserialize, serialize
+            )
+        unary = self._unary(implementation, traits)
+        return lambda principal: grpc.stream_unary_rpc_method_handler(partial(unary, principal), deserialize, serialize)
 
-    def _wrap_call_stream(self, handler: Handler) -> Handler:
+    def _wrap_call_stream(self, handler: Handler, principal: Principal | None, tokens_version: int) -> Handler:
         """Gives call streams their own threads; frames are parsed there, and not by the thread of all connections."""
         serve = cast(Any, handler.stream_stream)
-
-        def behaviour(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-            return serve(requests, context)  # type: ignore[no-any-return]
-
-        behaviour.experimental_thread_pool = self._stream_threads  # type: ignore[attr-defined]  # gRPC's name
+        behaviour: Any = partial(serve, principal=principal, tokens_version=tokens_version)
+        behaviour.experimental_thread_pool = self._stream_threads  # gRPC's name
         return grpc.stream_stream_rpc_method_handler(behaviour)
 
-    def _begin(self, name: str, context: grpc.ServicerContext) -> ServerCall:
-        principal = self._gate.admit(name, context.invocation_metadata())
+    def _begin(self, context: grpc.ServicerContext, principal: Principal | None) -> ServerCall:
         call = ServerCall.of_rpc(context, self._limits.max_call_s, principal)
         self._floods.admit(call.connection)
         self._call_recorder.begin(call)
@@ -153,12 +153,12 @@ class CallInterceptor(grpc.ServerInterceptor):
         return failed_call(self._call_recorder, name, error, call)
 
     def _unary(
-        self, method: Callable[[Any, ServerCall], Any], begin: Begin, traits: _MethodTraits
-    ) -> Callable[[Any, grpc.ServicerContext], Any]:
-        def behaviour(requests: Any, context: grpc.ServicerContext) -> Any:
+        self, method: Callable[[Any, ServerCall], Any], traits: _MethodTraits
+    ) -> Callable[[Principal | None, Any, grpc.ServicerContext], Any]:
+        def behaviour(principal: Principal | None, requests: Any, context: grpc.ServicerContext) -> Any:
             call = None
             try:
-                call = begin(context)
+                call = self._begin(context, principal)
                 with self._admitted(call, requests, traits) as arriving:
                     answer = method(arriving if traits.streams else next(arriving), call)
             except Exception as error:  # noqa: BLE001  # the outermost handler
@@ -169,12 +169,12 @@ class CallInterceptor(grpc.ServerInterceptor):
         return behaviour
 
     def _streaming(
-        self, method: Callable[[Any, ServerCall], Generator[Any]], begin: Begin, traits: _MethodTraits
-    ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
-        def behaviour(requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        self, method: Callable[[Any, ServerCall], Generator[Any]], traits: _MethodTraits
+    ) -> Callable[[Principal | None, Any, grpc.ServicerContext], Iterator[Any]]:
+        def behaviour(principal: Principal | None, requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             call = None
             try:
-                call = begin(context)
+                call = self._begin(context, principal)
                 with (
                     self._admitted(call, requests, traits) as arriving,
                     closing(method(arriving if traits.streams else next(arriving), call)) as answers,

@@ -12,7 +12,7 @@ from shardcall.v1 import kernel_service_pb2
 from shardcall_core.call_error import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
 from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.access.policy import check_scope
-from shardcall_server.frontend.access.principals import Scope
+from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
@@ -167,10 +167,14 @@ class KernelServicer:
         yield kernel_service_pb2.ExecuteStreamResponse(timing=call.finish())
 
     def CallStream(  # noqa: N802
-        self, requests: Iterator[bytes], context: grpc.ServicerContext
+        self,
+        requests: Iterator[bytes],
+        context: grpc.ServicerContext,
+        principal: Principal | None,
+        tokens_version: int,
     ) -> Iterator[bytes]:
         """Runs the calls of a stream; unlike the other methods it takes gRPC's context."""
-        return self._call_streams.serve(requests, context)
+        return self._call_streams.serve(requests, context, principal, tokens_version)
 
 
 def _request(request: kernel_service_pb2.ExecuteRequest, operands: Sequence[OperandSource]) -> KernelRequest:

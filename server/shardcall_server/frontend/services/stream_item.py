@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
+from google.protobuf.message import Message
+
 from shardcall.v1 import call_stream_pb2
 from shardcall_core.call_error import MAX_KERNEL_NAME, CallError, Reason, kernel_name_refusal
 from shardcall_core.graphs.graph import MAX_BYTES
@@ -15,11 +17,11 @@ from shardcall_server.link.wire import check_counts
 
 _MAX_PREPARED_BYTES = MAX_BYTES + (64 << 10)  # a program, and everything else; the budget of the stream counts them
 
-M = TypeVar("M", call_stream_pb2.PrepareCall, call_stream_pb2.StreamedCall, call_stream_pb2.ReadArray)
+M = TypeVar("M", bound=Message)
 
 
 class StreamItem:
-    """A call of the stream, or a read, as the caller's end of its `ServerCall`.
+    """A call of the stream, a read or a put, as the caller's end of its `ServerCall`.
 
     Attributes:
         number: its number.

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -14,6 +14,7 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
+from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
 from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
@@ -49,6 +50,7 @@ class StreamServices:
     recorder: CallRecorder
     runner: KernelRunner
     reader: ArrayReader
+    writer: ArrayWriter
     idempotency: IdempotencyTable
     array_table: ResidentArrayTable
     timer: DeadlineTimer
@@ -93,30 +95,55 @@ class PreparedSlot:
 
 
 CallOutcome: TypeAlias = tuple[kernel_service_pb2.ExecuteResponse, kernel_pb2.Plan | None, kernel_pb2.Plan | None]
-"""The outcome of a call: the response without its plan, the plan of its program, and a plan of its transfers.
+"""The outcome of an item: the response without its plan, the plan, and a plan of the transfers.
 
-A read has no plans.
+A read has no plans, and a put no transfers.
 """
+
+Reserve: TypeAlias = Callable[[int], Awaitable[None]]
+"""Waits until as many bytes of results may be computed."""
+
+
+class StreamedWork(Protocol):
+    """The part of an item in which calls, reads and puts differ.
+
+    Attributes:
+        scope_subject: what needs the scope of arrays, in errors; empty if nothing does.
+    """
+
+    scope_subject: str
+
+    async def execute(self, resident_arrays: Sequence[ResidentArray | None], reserve: Reserve) -> CallOutcome:
+        """Executes the item, in a call slot.
+
+        Args:
+            resident_arrays: its operands on the mesh.
+            reserve: awaited with the number of bytes of results in the response, before memory is allocated.
+
+        Raises:
+            CallError: the item failed.
+        """
+
+    def identity(self) -> bytes:
+        """Returns a digest of all that repetitions have in common; empty if the item may be executed again."""
 
 
 async def run_streamed(
     services: StreamServices,
     arrays: StreamedArrays,
     call: ServerCall,
-    message: call_stream_pb2.StreamedCall,
-    prepared: PreparedSlot,
+    work: StreamedWork,
     claim: ArrayClaim | None,
     number: int,
     reserve: Callable[[int], Awaitable[None] | None],
 ) -> CallOutcome:
-    """Runs a call of a stream.
+    """Runs a call of a stream, a read or a put.
 
     Args:
         services: the parts of the server.
         arrays: the arrays of the stream.
         call: the server call.
-        message: the call as it was sent.
-        prepared: the assignment of its slot.
+        work: the call, the read or the put.
         claim: its arrays; None if it names none.
         number: its number in the order of the stream.
         reserve: returns the wait until as many bytes of results may be computed; None if they may now.
@@ -128,14 +155,11 @@ async def run_streamed(
 
     async def execute() -> CallOutcome:
         resident_arrays = await claim.resolve(call) if claim is not None else ()
-        launched = claim.launched if claim is not None else None
-        request, inline = _request(message, prepared, resident_arrays)
         while True:
             deletion = arrays.next_deletion(number)
             try:
                 async with ItemSlot(services.admission.calls, call, reserve) as slot:
-                    response, ready = await services.runner.run(call, request, inline, launched, slot.reserve)
-                return response, ready.entry.plan, ready.transfers
+                    return await work.execute(resident_arrays, slot.reserve)
             except CallError as error:
                 if error.reason not in _SHORT_OF_MEMORY or deletion is None or (claim is not None and claim.is_settled):
                     raise
@@ -145,10 +169,11 @@ async def run_streamed(
     try:
         services.drain.enter(call.connection)
         is_counted = True
-        if not prepared.template.keeps:
+        if work.scope_subject:
+            check_scope(call.principal, Scope.ARRAYS, work.scope_subject)
+        if not (identity := work.identity()):
             return await execute()
-        check_scope(call.principal, Scope.ARRAYS, "keep_results")
-        outcome = await services.idempotency.once(call, _identity(message, prepared), execute)
+        outcome = await services.idempotency.once(call, identity, execute)
         if claim is not None:
             claim.finish()
         return outcome
@@ -159,6 +184,43 @@ async def run_streamed(
     finally:
         if is_counted:
             services.drain.leave()
+
+
+class StreamedCall:
+    """A call of a kernel.
+
+    Args:
+        runner: runs kernels.
+        call: the server call.
+        message: the call as it was sent.
+        prepared: the assignment of its slot.
+        claim: its arrays; None if it names none.
+    """
+
+    def __init__(
+        self,
+        runner: KernelRunner,
+        call: ServerCall,
+        message: call_stream_pb2.StreamedCall,
+        prepared: PreparedSlot,
+        claim: ArrayClaim | None,
+    ) -> None:
+        self._runner = runner
+        self._call = call
+        self._message = message
+        self._prepared = prepared
+        self._launched = claim.launched if claim is not None else None
+        self.scope_subject = "keep_results" if prepared.template.keeps else ""
+
+    async def execute(self, resident_arrays: Sequence[ResidentArray | None], reserve: Reserve) -> CallOutcome:
+        """Runs the kernel."""
+        request, inline = _request(self._message, self._prepared, resident_arrays)
+        response, ready = await self._runner.run(self._call, request, inline, self._launched, reserve)
+        return response, ready.entry.plan, ready.transfers
+
+    def identity(self) -> bytes:
+        """Returns a digest of a call whose results stay on the mesh; the others change nothing."""
+        return _identity(self._message, self._prepared) if self._prepared.template.keeps else b""
 
 
 def _request(
