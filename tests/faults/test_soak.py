@@ -180,12 +180,13 @@ def _watch(
     """
     watch, began, never = Watch(min_s=min_s), time.monotonic(), threading.Event()
     with _load(server.address, clients_count) as clients, sc.connect(server.address, shared_memory=False) as observer:
+        restarts = observer.usage().mesh.restarts
         while (now := time.monotonic() - began) < duration_s or not watch.is_conclusive():
             assert now < duration_s + _PATIENCE_S, "no worker was there for long"
             watch.front_end.append(Gauges.of(server.process.pid, now))
             pid, mesh = _worker(server), observer.usage().mesh
             with suppress(OSError, KeyError):  # it has just ended
-                if pid is not None and mesh.ready and mesh.restarts == watch.kills:
+                if pid is not None and mesh.ready and mesh.restarts - restarts == watch.kills:
                     watch.workers.setdefault(pid, []).append(Gauges.of(pid, now))
             if kill_at_s and now > kill_at_s[0] and pid is not None:
                 os.kill(pid, signal.SIGKILL)
