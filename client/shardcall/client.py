@@ -540,7 +540,7 @@ class Client(KernelMethods[Result[Any]]):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        return self._remote_arrays.get(self, array, self._deadline(timeout))
+        return self._remote_arrays.get(self, array, deadline_after(timeout, self._info.limits.max_call_seconds))
 
     def describe(self, array: Handle, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
         """Returns an array as the server describes it.

@@ -78,7 +78,7 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
                 return x._view(step)
             if name == "imag" and x.ndim and not arguments:  # zeros
                 return self.compute(name, x)._view(read_only_step(x.type))
-        result = self.compute(name, *operands, **arguments)
+        result = self._client.submit(name, *operands, **arguments)
         if name in ARRAYS or (name == "astype" and _is_array(operands[0])):
             result._is_ndarray = True
         return result

@@ -355,7 +355,8 @@ class RemoteArrays:
                 return handle
         version = here._version
         version.check_there("the array")
-        version.check_server(self._here, "the array")
+        if version.server is not self._here:
+            version.check_server(self._here, "the array")
         if version.pending is not None:
             version.pending.begin()
         return version

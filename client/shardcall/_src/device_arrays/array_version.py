@@ -161,7 +161,7 @@ class ArrayVersion:
             InvalidOperandError: if it is on another.
         """
         there = self.server
-        if there is not here and not there.is_same(here):
+        if not there.is_same(here):
             raise InvalidOperandError(
                 f"{field} is on the server at {there.address}, and this client is connected to {here.address}; "
                 "use the client that the array came from, or give a copy of it: numpy.asarray(array)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Sequence
 from functools import partial
 
@@ -69,7 +70,9 @@ class CallSender:
     ) -> ArrayVersion:
         """Returns a result of a call that is not sent yet; `send` puts it under the lease."""
         handle = self.pending.new_handle()
-        return ArrayVersion(owner, self.here, handle, result_type, None, call, index, committed)
+        version = ArrayVersion(owner, self.here, handle, result_type, None, call, index, committed)
+        call.results.append(weakref.ref(version))
+        return version
 
     def renew(self, results: Sequence[ArrayVersion]) -> None:
         """Gives new handles to results of a call that failed, which is sent in another form."""
@@ -96,7 +99,7 @@ class CallSender:
         """
         assert self._stream is not None
         answer = self._stream.answer(partial(self._stream.read, handle, deadline), deadline)
-        return None if isinstance(answer, str) else only_array(answer)
+        return None if isinstance(answer, str) else only_array(answer.results)
 
     def read_pending(self, handle: bytes, deadline: Deadline) -> NDArray:
         """Reads an array by the call stream that a call makes which was sent before, once.
@@ -105,7 +108,7 @@ class CallSender:
             ShardcallError: of the class that fits; the error of that call says more.
         """
         assert self._stream is not None
-        return only_array(self._stream.read(handle, deadline).result(deadline))
+        return only_array(self._stream.read(handle, deadline).result(deadline).results)
 
     def put(self, array: NDArray, header: array_service_pb2.PutArrayHeader, deadline: Deadline) -> Answer | None:
         """Puts an array on the mesh by the call stream; None if that cannot be.
@@ -146,7 +149,8 @@ class CallSender:
         for operand in values:
             if not isinstance(operand, ArrayVersion):
                 continue
-            operand.check_server(self.here, "an operand of " + call.message.kernel)
+            if operand.server is not self.here:
+                operand.check_server(self.here, f"an operand of {call.message.kernel}")
             if (pending := operand.pending) is not None:
                 pending.begin()
                 if isinstance(pending, PendingCall):

@@ -143,7 +143,8 @@ class PendingCall:
             ShardcallError: of this call or of the one because of which it failed.
         """
         while True:
-            self.begin()
+            if not self.is_done:
+                self.begin()
             self._calls.wait(self, deadline)
             if self._answer is not None or self.placed is not None:
                 return

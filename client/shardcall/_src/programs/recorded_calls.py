@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias
 
@@ -14,7 +13,7 @@ from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall._src.programs.templates import Template
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.graphs.graph import Value
-from shardcall_core.locks import check_held, rlock
+from shardcall_core.locks import rlock
 
 MAX_NODES = 64
 """The most calls that are recorded before they are sent."""
@@ -33,7 +32,6 @@ class RecordedCall(PendingCall):
         template: the common part of such calls.
         graph: the recorded calls that it is one of; None once it was sent, or has failed.
         number: its index among them.
-        version: its result, while the caller has it.
         committed: whether its result is committed to its devices.
     """
 
@@ -52,17 +50,11 @@ class RecordedCall(PendingCall):
         self.graph: RecordedGraph | None = graph
         self.number = number
         self.committed = location[0]
-        self.version: weakref.ref[ArrayVersion] | None = None
-
-    def set_result(self, version: ArrayVersion) -> None:
-        """Makes an array its result."""
-        self.version = weakref.ref(version)
-        self.results = [self.version]
 
     @property
     def kept(self) -> ArrayVersion | None:
         """Its result, if the caller has it."""
-        return None if self.version is None else self.version()
+        return self.results[0]() if self.results else None
 
     def begin(self) -> None:
         """Sends it, if it was not sent, or failed as part of a program."""
@@ -103,8 +95,7 @@ class RecordedGraph:
             self.clear()
 
     def clear(self) -> None:
-        """Forgets the calls."""
-        check_held(self.lock)
+        """Forgets the calls; the lock is held."""
         self.calls: list[RecordedCall] = []
         self.builder: ProgramBuilder[Operand] = ProgramBuilder()
         self.sites: set[Hashable] = set()
@@ -134,8 +125,8 @@ class RecordedGraph:
         builder = self.builder
         if not isinstance(operand, ArrayVersion):
             return builder.add_input(object(), operand)
-        call = recorded_call(operand)
-        if call is not None and call.graph is self:
+        call = operand.pending
+        if type(call) is RecordedCall and call.graph is self:
             return Value(call.number, 0)
         number = builder.keys.get(id(operand))
         if number is not None:
@@ -153,7 +144,6 @@ class RecordedGraph:
             site: its position in the caller's code.
             location: the location of its result.
         """
-        check_held(self.lock)
         template = call.template
         self.builder.add_node(template.node._replace(operands=operands), template.results, call.line)
         self.calls.append(call)
@@ -162,23 +152,15 @@ class RecordedGraph:
         self.touched_s = time.monotonic()
 
 
-def recorded_call(version: ArrayVersion) -> RecordedCall | None:
-    """Returns the recorded call that makes an array; None if none does."""
-    call = version.pending
-    return call if type(call) is RecordedCall else None
-
-
-def location_of(version: ArrayVersion) -> Location:
-    """Returns the location of an array."""
-    pending = version.pending  # read first: another thread may set both
-    if version.placed is not None:
-        return version.committed, version.placed.mesh
-    return version.committed, pending.mesh if isinstance(pending, PendingCall) else None
-
-
 def common_location(operands: Iterable[Operand]) -> Location | None:
     """Returns the location of a call's result; None if its operands do not decide it: they are at several places."""
-    locations = {location_of(operand) for operand in operands if isinstance(operand, ArrayVersion)}
-    if len(locations) > 1:
-        locations = {location for location in locations if location[0]} or locations
+    committed, others = set[Location](), set[Location]()
+    for operand in operands:
+        if isinstance(operand, ArrayVersion):
+            call = operand.pending  # read first: another thread may set both
+            mesh = call.mesh if isinstance(call, PendingCall) else None
+            placed = operand.placed
+            location = operand.committed, mesh if placed is None else placed.mesh
+            (committed if operand.committed else others).add(location)
+    locations = committed or others
     return locations.pop() if len(locations) == 1 else None

@@ -15,7 +15,7 @@ from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_call import lost_in_fork
-from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph, common_location, recorded_call
+from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph, common_location
 from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.programs.templates import FUSABLE, Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, deadline_after
@@ -44,10 +44,10 @@ class Recorder:
     """
 
     def __init__(self, sender: CallSender, templates: Templates, max_seconds: float) -> None:
-        self.sending = RecordedCallSender(sender, templates.messages, max_seconds)
+        self._timeout_s = deadline_after(DEFAULT_TIMEOUT_S, max_seconds).timeout_s
+        self.sending = RecordedCallSender(sender, templates.messages, self._timeout_s)
         self._sender = sender
         self._templates = templates
-        self._timeout_s = deadline_after(DEFAULT_TIMEOUT_S, max_seconds).timeout_s
         self._closed = False
         self.begin_anew()
         begin_anew_in_children(self)
@@ -98,7 +98,8 @@ class Recorder:
                 value.settled()  # its client may send it later than this one's calls
             if not self._sender.is_here(value):
                 return None  # it is refused with the reason
-            if (maker := recorded_call(value)) is not None and maker.graph not in (None, graph):
+            maker = value.pending
+            if type(maker) is RecordedCall and maker.graph not in (None, graph):
                 maker.begin()
         site, line = call_site()
         with graph.lock:
@@ -113,7 +114,6 @@ class Recorder:
             number = len(graph.calls)
             call = RecordedCall(self._sender.pending, template, graph, number, self._timeout_s, line, location)
             version = self._sender.new_result(owner, template.results[0], call, committed=committed)
-            call.set_result(version)
             graph.add(call, inputs, site, location)
         if not self._is_recording.is_set():
             self._start()

@@ -16,7 +16,7 @@ from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms, 
 from shardcall._src.programs.pending_call import PendingCall
 from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
 from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph
-from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall_core.graphs.graph import Value
 from shardcall_core.locks import check_held, lock
@@ -42,14 +42,14 @@ class RecordedCallSender:
     Args:
         sender: sends the calls.
         memo: the messages of the client's calls.
-        max_seconds: the longest timeout.
+        timeout_s: the timeout of the calls.
     """
 
-    def __init__(self, sender: CallSender, memo: CallMemo, max_seconds: float) -> None:
+    def __init__(self, sender: CallSender, memo: CallMemo, timeout_s: float) -> None:
         self.history = TraceBuffer()
         self._sender = sender
         self._memo = memo
-        self._max_seconds = max_seconds
+        self._timeout_s = timeout_s
         self._programs = FusedPrograms()
 
     def send(self, graph: RecordedGraph, *, is_cut: bool) -> None:
@@ -68,8 +68,7 @@ class RecordedCallSender:
         graph.clear()
         try:
             if kept and location is not None:  # else nobody can see what they compute
-                deadline = deadline_after(DEFAULT_TIMEOUT_S, self._max_seconds)
-                self._send(_Batch(calls, builder, kept, location[1], deadline), is_cut=is_cut)
+                self._send(_Batch(calls, builder, kept, location[1], Deadline(self._timeout_s)), is_cut=is_cut)
         finally:
             for call in calls:
                 if call.graph is not None:
@@ -141,9 +140,8 @@ class RecordedCallSender:
     def _new_result(self, batch: _Batch, index: int) -> ArrayVersion:
         """Returns the result of a call that the caller has dropped, and another one needs."""
         call, owner = batch.calls[index], next(iter(batch.kept.values())).owner
-        version = self._sender.new_result(owner, call.template.results[0], call, committed=call.committed)
-        call.set_result(version)
-        return version
+        call.results = []
+        return self._sender.new_result(owner, call.template.results[0], call, committed=call.committed)
 
     def _run_program(self, batch: _Batch, program: FusedProgram) -> bool:
         """Sends the calls as one program; returns False if the call stream does not take it.
@@ -220,7 +218,7 @@ class RecordedCallSender:
                     operands.append(versions[value.node])
             try:
                 request = call.template.request(operands, self._memo)
-                if self._sender.can_submit(request.values, batch.deadline):
+                if self._sender.can_submit(operands, batch.deadline):
                     self._sender.send(request, [versions[i]], [call], batch.deadline)
                 else:
                     self._run(request, versions[i])

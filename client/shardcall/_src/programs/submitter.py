@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -148,7 +147,6 @@ class Submitter:
         ]
         arrays = tuple(map(RemoteArray, versions))
         submitted.located = located or submitted.located
-        submitted.results = [weakref.ref(version) for version in versions]
         if stops_unread:
             submitted.stops_without = [version.handle for version in versions]
         sender.send(call, versions, [submitted], deadline)

@@ -110,9 +110,9 @@ class CallStream:
             CallCancelledError: if the wait was cancelled.
             ClientClosedError: if Python exits.
         """
-        check_not_exiting()
         current = self._current
         if current is None or not current.begun.is_set():
+            check_not_exiting()
             with self._lock:
                 if self.is_refused or self._closing.is_set():
                     return not self.is_refused

@@ -102,19 +102,15 @@ def array_answer(
     if isinstance(first, Chunk) or first is None or not first.HasField("header"):
         raise broken(f"{_message_field(first)} came where the header was due")
     results, _ = _collect([first.header.array], messages, meter, max_bytes, buffer)
-    return _only_array(results)
+    return only_array(results)
 
 
-def only_array(answer: Answer) -> NDArray:
+def only_array(results: Sequence[NDArray | ResidentResult]) -> NDArray:
     """Returns the array that the answer to a read has.
 
     Raises:
         ProtocolError: if it has none, or several.
     """
-    return _only_array(answer.results)
-
-
-def _only_array(results: Sequence[NDArray | ResidentResult]) -> NDArray:
     if len(results) != 1 or isinstance(results[0], ResidentResult):
         raise broken("the answer to a read is not one array")
     return results[0]
