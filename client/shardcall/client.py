@@ -20,9 +20,6 @@ from numpy.lib.array_utils import normalize_axis_index
 from shardcall._src.calls import result
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.call_trace import CallTrace
-from shardcall._src.calls.implicit_gets import ImplicitGet, ImplicitGets, Statistics
-from shardcall._src.calls.profile import Profile
-from shardcall._src.calls.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_version import ArrayVersion, settle_others
@@ -36,6 +33,9 @@ from shardcall._src.programs.submitter import Submitter
 from shardcall._src.programs.templates import Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.rpc.transport import Transport
+from shardcall._src.services.implicit_gets import ImplicitGet, ImplicitGets, Statistics
+from shardcall._src.services.profile import Profile
+from shardcall._src.services.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall._src.traced.control_flow import ControlFlow
 from shardcall._src.traced.derivatives import (

@@ -7,12 +7,12 @@ from functools import partial
 
 import grpc
 
-from shardcall._src.calls.implicit_gets import ImplicitGet
 from shardcall._src.display.meters import Meters
 from shardcall._src.display.progress import Listener
 from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.rpc.retries import NO_RETRIES, Retries
 from shardcall._src.rpc.transport import Transport
+from shardcall._src.services.implicit_gets import ImplicitGet
 from shardcall._src.transfer.shared_memory_client import open_shared_memory
 from shardcall.client import Client, ask_server_info
 from shardcall_core.access.addresses import Address, default_address, parse_address

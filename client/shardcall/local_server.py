@@ -12,7 +12,6 @@ import threading
 from collections.abc import Mapping
 from typing import IO
 
-from shardcall._src.calls.implicit_gets import ImplicitGet
 from shardcall._src.display.progress import Listener
 from shardcall._src.local.local_settings import Setting, options, refusal
 from shardcall._src.local.server_log import ServerLog, for_people
@@ -20,6 +19,7 @@ from shardcall._src.local.server_packages import server_refusal
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.rpc.threads import check_not_exiting, no_thread
+from shardcall._src.services.implicit_gets import ImplicitGet
 from shardcall.client import Client
 from shardcall.connection import connect
 from shardcall_core.types.errors import InvalidParameterError, ServerUnavailableError

@@ -21,12 +21,12 @@ import pytest
 
 import shardcall
 from shardcall._src.calls.call_memo import CallMemo
-from shardcall._src.calls.implicit_gets import ImplicitGets
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.display.progress_bars import Bar, _Screen
 from shardcall._src.programs.sending import _FailedProgram
 from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.services.implicit_gets import ImplicitGets
 from shardcall._src.transfer.copying import Copier
 from shardcall._src.transfer.result_sizes import ResultSizes
 from shardcall.aio.threads import Threads

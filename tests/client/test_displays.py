@@ -13,12 +13,12 @@ import pytest
 from rows import rows
 
 import shardcall as sc
-from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.plan import Collective, DeviceMemory, Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.rpc.deadline import deadline_after
+from shardcall._src.services.profile import Profile
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
 from shardcall_core.types.kernels import (

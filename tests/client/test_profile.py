@@ -12,11 +12,11 @@ from client.tasks import cancel
 from rows import rows
 
 import shardcall as sc
-from shardcall._src.calls.profile import Profile
 from shardcall._src.display.meters import Meters
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.rpc.transport import Transport
+from shardcall._src.services.profile import Profile
 from shardcall.aio.profile import AsyncProfile
 from shardcall.aio.threads import Threads
 from shardcall.v1 import profile_service_pb2, profile_service_pb2_grpc

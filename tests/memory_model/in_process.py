@@ -11,13 +11,13 @@ import numpy as np
 import shardcall as sc
 from shardcall._src.calls.call_memo import are_plain
 from shardcall._src.calls.call_request import CallRequest, prepare
-from shardcall._src.calls.implicit_gets import ImplicitGets
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.templates import Templates, types_by_table
 from shardcall._src.rpc.status import refusal
+from shardcall._src.services.implicit_gets import ImplicitGets
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall_core.call_error import CallError
 from shardcall_core.functions.indexing import BasicIndex

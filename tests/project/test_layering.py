@@ -250,7 +250,9 @@ FOLDERS = {
         "memory": {"rpc"},
         "transfer": {"display", "rpc", "device_arrays", "memory"},
         "calls": {"display", "rpc", "device_arrays", "transfer"},
-        "traced": {"rpc", "device_arrays", "calls"},
+        "programs": {"rpc", "device_arrays", "transfer", "calls"},
+        "traced": {"rpc", "device_arrays", "calls", "programs"},
+        "services": {"rpc", "device_arrays", "transfer", "calls", "programs"},
         "local": set(),
     },
     "shardcall_server.kernels": {

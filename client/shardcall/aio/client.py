@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from shardcall._src.calls.call_trace import CallTrace
-from shardcall._src.calls.implicit_gets import Statistics
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.services.implicit_gets import Statistics
 from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
 from shardcall.aio.remote_array import AsyncRemoteArray, Running, delete_unseen, running, submit

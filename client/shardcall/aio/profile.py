@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shardcall._src.calls.profile import Profile
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.services.profile import Profile
 from shardcall.aio.threads import Threads
 from shardcall.aio.wrapper import AsyncWrapper
 from shardcall.client import Client
@@ -17,7 +17,7 @@ from shardcall_core.types.tracebacks import shortened
 
 
 class AsyncProfile(AsyncWrapper[Profile]):
-    """A `shardcall._src.calls.profile.Profile` for ``async with``."""
+    """A `shardcall._src.services.profile.Profile` for ``async with``."""
 
     @property
     def path(self) -> Path | None:

@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from shardcall._src.calls.array_deletion import delete, delete_on_stream
 from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, ServerIdentity
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
+from shardcall._src.programs.array_deletion import delete, delete_on_stream
 from shardcall._src.programs.pending_call import PendingCall
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.rpc.deadline import Deadline

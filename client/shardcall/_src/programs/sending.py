@@ -97,7 +97,7 @@ class RecordedCallSender:
             program.is_repeated = True
             count = self._programs.find_beginning(batch.calls, batch.builder, results, batch.decided_mesh)
             if count is not None:
-                for part in self._split(batch, count):
+                for part in self._parts(batch, count):
                     if part.kept:
                         self._send(part, is_cut=is_cut)
                 return
@@ -110,7 +110,7 @@ class RecordedCallSender:
         kernels = [batch.calls[i].template.kernel for i in indices]
         self.history.add(kernels, len(batch.kept), ran_as, batch.calls[indices[-1]].line)
 
-    def _split(self, batch: _Batch, count: int) -> tuple[_Batch, _Batch]:
+    def _parts(self, batch: _Batch, count: int) -> tuple[_Batch, _Batch]:
         """Returns the first calls, with the results that the others need, and the others."""
         created = dict(batch.kept)
         for i in results_before(batch.builder, list(batch.kept), count):

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
-from shardcall._src.programs.trace import Trace, TracingClient
 from shardcall._src.traced.inner_trace import InnerTrace
 from shardcall._src.traced.numbers import TracedNumber, as_traced, computed
+from shardcall._src.traced.trace import Trace, TracingClient
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, name_of
 from shardcall_core.graphs.graph import Graph, Node, NodeParameter, Value, parameters_of

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from shardcall._src.programs.trace import Trace
-from shardcall._src.programs.traced_graph import find_dynamic_loop
 from shardcall._src.traced.inner_trace import InnerTrace, required_leaf
+from shardcall._src.traced.trace import Trace
 from shardcall._src.traced.traced_array import TracedArray
+from shardcall._src.traced.traced_graph import find_dynamic_loop
 from shardcall._src.traced.tracing import ActiveTrace, name_of
 from shardcall_core.functions.element_types import is_float, is_inexact
 from shardcall_core.graphs.graph import WITHOUT_DERIVATIVE, Node, parameters_of

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
-from shardcall._src.programs.trace import Input, Trace
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import check_limits
+from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace
 from shardcall_core.functions.element_types import DType

@@ -13,9 +13,9 @@ import numpy as np
 from shardcall._src.device_arrays.array_version import ArrayBase
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.programs.trace import Input, Trace
-from shardcall._src.programs.traced_graph import Bodies, TracedGraph, located, with_lines
+from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
+from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
 from shardcall._src.traced.writes import Alias, WriteTarget
 from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import MAX_BYTES, MAX_DEPTH, MAX_ITEMS, MAX_NODES, MAX_VALUES, Graph, Node, Value

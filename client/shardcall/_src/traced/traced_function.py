@@ -12,13 +12,13 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array, mark_lost
-from shardcall._src.programs.trace import Trace, TracingClient
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.traced.control_flow import checked_bound
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.references import References
 from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
+from shardcall._src.traced.trace import Trace, TracingClient
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, FunctionTracer, StaticArgument, paths
 from shardcall._src.traced.writes import Arguments, check_targets, write
 from shardcall_core.types.arrays import Array

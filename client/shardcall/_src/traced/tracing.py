@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.programs.trace import Trace, TracingClient, base_of
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram, program_of
 from shardcall._src.traced.references import References
+from shardcall._src.traced.trace import Trace, TracingClient, base_of
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.writes import Alias, Arguments
 from shardcall_core.types.arrays import Array, type_of

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardcall._src.programs.trace import Trace
 from shardcall._src.traced.derivatives import TransformedFunction
 from shardcall._src.traced.inner_trace import InnerTrace
+from shardcall._src.traced.trace import Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace, name_of
 from shardcall_core.graphs.graph import Node, parameters_of

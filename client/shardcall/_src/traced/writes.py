@@ -12,8 +12,8 @@ import numpy as np
 from shardcall._src.device_arrays.array_version import ArrayBase
 from shardcall._src.device_arrays.remote_array import RemoteArray, unshaped_array
 from shardcall._src.device_arrays.views import ViewStep
-from shardcall._src.programs.trace import Trace, as_view
 from shardcall._src.traced.references import serial_of
+from shardcall._src.traced.trace import Trace, as_view
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall_core.types.errors import ArrayLostError, TracingError
 

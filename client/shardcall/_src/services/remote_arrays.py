@@ -149,19 +149,19 @@ class RemoteArrays:
 
     def get(self, owner: Owner, array: Handle, deadline: Deadline) -> NDArray:
         """Copies an array from the mesh; a small one by the call stream, in order with the calls that make it."""
-        found = self._found(array)
-        value = self._read_pending(owner, found, deadline) if isinstance(found, ArrayVersion) else None
+        target = self._version_of(array)
+        value = self._read_pending(owner, target, deadline) if isinstance(target, ArrayVersion) else None
         if value is not None:
             self._sender.pending.warn_of_unread_failures()
             return value
-        with self.using([found], ["the array"], deadline):
+        with self.using([target], ["the array"], deadline):
             self._sender.pending.warn_of_unread_failures()
-            placed = found.placed if isinstance(found, ArrayVersion) else None
+            placed = target.placed if isinstance(target, ArrayVersion) else None
             if placed is not None and placed.value:
                 return arrays.from_bytes(placed.value, placed.placement.type)
-            if isinstance(found, ArrayVersion) and self._streams(found.nbytes):
-                value = self._sender.read(found.handle, deadline)
-            return self._get(found, deadline) if value is None else value
+            if isinstance(target, ArrayVersion) and self._streams(target.nbytes):
+                value = self._sender.read(target.handle, deadline)
+            return self._get(target, deadline) if value is None else value
 
     def _get(self, array: ArrayVersion | bytes, deadline: Deadline) -> NDArray:
         """Copies an array by an RPC of its own, through shared memory if there is some."""
@@ -202,9 +202,9 @@ class RemoteArrays:
 
     def describe(self, owner: Owner, array: Handle, deadline: Deadline) -> RemoteArray:
         """Returns an array of this client or another as the server describes it."""
-        found = self._found(array)
-        with self.using([found], ["the array"], deadline):
-            request = array_service_pb2.DescribeArrayRequest(handle=_handle(found))
+        target = self._version_of(array)
+        with self.using([target], ["the array"], deadline):
+            request = array_service_pb2.DescribeArrayRequest(handle=_handle(target))
             answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, deadline).array
         describe = partial(self._described, owner, answer)
         held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
@@ -231,12 +231,12 @@ class RemoteArrays:
             array = item.padded if isinstance(item, BucketedArray) else item
             here = find_remote_array(array)
             if here is None or not (here.lost or give_up_shared(here, _DELETED)):
-                there.append(self._found(array))
-        handles = [_handle(found) for found in there]
+                there.append(self._version_of(array))
+        handles = [_handle(target) for target in there]
         deleted = self._sender.delete(handles, deadline)
-        for found in (*there, *self._lease.release(handles)):
-            if isinstance(found, ArrayVersion):
-                found.lost = _DELETED
+        for target in (*there, *self._lease.release(handles)):
+            if isinstance(target, ArrayVersion):
+                target.lost = _DELETED
         return deleted
 
     def outlive(self, arrays: Sequence[RemoteArray], seconds: float, deadline: Deadline) -> None:
@@ -244,7 +244,7 @@ class RemoteArrays:
         _check_keep(seconds, self._limits.max_lease_seconds)
         request = array_service_pb2.RenewLeaseRequest(lease_id=self.lease_id, min_seconds=seconds)
         self._transport.unary(self._transport.stubs.arrays.RenewLease, request, deadline)
-        self._lease.release([_handle(self._found(array)) for array in arrays])
+        self._lease.release([_handle(self._version_of(array)) for array in arrays])
 
     def making(self) -> AbstractContextManager[None]:
         """Returns a context for a call that leaves arrays on the mesh, until `kept` has been called."""
@@ -340,7 +340,7 @@ class RemoteArrays:
         except ShardcallError:  # the lease's thread tries again
             return True
 
-    def _found(self, array: Handle) -> ArrayVersion | bytes:
+    def _version_of(self, array: Handle) -> ArrayVersion | bytes:
         """Returns the values of an array, whose call has begun; the handle of one that this client has no object of."""
         here = find_remote_array(array)
         if here is None:

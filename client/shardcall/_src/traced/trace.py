@@ -17,9 +17,9 @@ from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall._src.programs.templates import Templates, node_of, spec_of
-from shardcall._src.programs.traced_graph import TracedGraph
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
+from shardcall._src.traced.traced_graph import TracedGraph
 from shardcall_core.functions.element_types import DType
 from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import Graph, Node, Value

@@ -1,0 +1,1 @@
+"""Arrays and profiles, by the services of the contract."""
