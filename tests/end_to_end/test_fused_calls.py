@@ -348,3 +348,21 @@ def test_clients_record_a_bounded_number_of_programs(client):
             x = x + x if k & 16 else x * x
         x.get()
     assert client._submitter.recorder.sending._programs._new <= 30
+
+
+def test_calls_of_a_failed_program_that_are_interrupted_fail(server, client, monkeypatch):
+    h, lost = client.put(U), client.put(U)
+    for _ in range(2):
+        first, other = (h + 1) * 2, lost * 2
+        client.synchronize()
+    with connect(server) as deleting:
+        deleting.delete(lost.handle)
+    first, other = (h + 1) * 2, lost * 2
+    with monkeypatch.context() as patched:
+        patched.setattr("shardcall._src.programs.templates.Template.request", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            first.get()
+    with pytest.raises(sc.CallCancelledError, match="interrupted"):
+        first.get(timeout=20)
+    del other
+    assert np.array_equal(((h + 1) * 2).get(), (U + 1) * 2)

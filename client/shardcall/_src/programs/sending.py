@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,9 +73,8 @@ class RecordedCallSender:
             for call in calls:
                 if call.graph is not None:
                     call.graph = None
-                    if call.number in kept:  # this thread was interrupted, and learns of that
-                        error = CallCancelledError("the call was interrupted before it was sent")
-                        call.fail(error, is_raised=True)
+                    if call.number in kept:
+                        _interrupt(call)
             graph.sending = ()
 
     def abandon(self, graph: RecordedGraph) -> None:
@@ -203,7 +202,7 @@ class RecordedCallSender:
         self._run_one_by_one(batch, needed)
         self._add_to_history(batch, needed, "calls")
 
-    def _run_one_by_one(self, batch: _Batch, indices: Iterable[int]) -> None:
+    def _run_one_by_one(self, batch: _Batch, indices: Sequence[int]) -> None:
         """Sends calls one after the other."""
         versions = dict(batch.kept)
         for i in indices:
@@ -225,6 +224,10 @@ class RecordedCallSender:
                     call.placed, call.is_done = versions[i].placed, True
             except ShardcallError as error:
                 call.fail(error)
+            except BaseException:
+                for other in indices[indices.index(i) :]:
+                    _interrupt(batch.calls[other])
+                raise
             call.graph = None
 
     def _run(self, call: CallRequest, version: ArrayVersion) -> None:
@@ -312,6 +315,11 @@ class _FailedProgram:
         """Returns the indices of the operands that a result needs."""
         values = (value for i in needed_nodes(self._nodes, [index]) for value in self._nodes[i].operands)
         return {value.number for value in values if value is not None and value.node < 0}
+
+
+def _interrupt(call: RecordedCall) -> None:
+    """Fails a call that is not sent because this thread was interrupted, and learns of that."""
+    call.fail(CallCancelledError("the call was interrupted before it was sent"), is_raised=True)
 
 
 def _may_run_one_by_one(call: PendingCall, count: int) -> bool:
