@@ -107,9 +107,16 @@ def a_child_has_no_lock_held_and_no_slot_taken():
     use()
 
 
+def failed_program(resend):
+    calls = [SimpleNamespace(reason="INTERNAL", kept=None, resend=None, is_unsent=True) for _ in range(2)]
+    builder = SimpleNamespace(nodes=[], inputs=[])
+    batch = SimpleNamespace(calls=calls, builder=builder, kept={0: None, 1: None}, mesh=None, deadline=Deadline(5.0))
+    return _FailedProgram(batch, SimpleNamespace(resend=resend)), calls
+
+
 def a_child_sends_the_calls_of_a_failed_program():
-    batch, sent = SimpleNamespace(nodes=[], inputs=[], mesh=None, deadline=Deadline(5.0)), []
-    program = _FailedProgram(batch, {}, lambda batch, results: sent.append(batch))
+    sent = []
+    program, _ = failed_program(sent.append)
 
     def send():
         program.send()
@@ -118,6 +125,25 @@ def a_child_sends_the_calls_of_a_failed_program():
     with program._lock:
         in_child(send)
     assert not sent
+
+
+def calls_of_a_failed_program_that_a_thread_was_about_to_send_fail_in_a_child():
+    def fork(batch):
+        calls[1].resend = program.send
+        in_child(check)
+        calls[1].resend = None
+
+    def check():
+        assert calls[1].resend is None
+        ((error, is_raised),) = failures
+        assert isinstance(error, shardcall.ArrayLostError)
+        assert is_raised
+
+    failures = []
+    program, calls = failed_program(fork)
+    calls[1].fail = lambda error, *, is_raised: failures.append((error, is_raised))
+    program.send()
+    assert not failures
 
 
 class Version:
@@ -148,12 +174,12 @@ def a_child_has_another_lease_and_deletes_nothing_of_its_parents():
         array = lease.hold(b"child's", OnMesh)
         assert lease._thread is not None
         assert lease._thread.is_alive()
-        assert lease.close() == ([b"child's"], [array])
+        assert lease.close() == ([b"child's"], [array._version])
 
     with lease._lock:
         in_child(begin)
     assert lease.lease_id == lease_id
-    assert lease.close() == ([b"parent's"], [kept])
+    assert lease.close() == ([b"parent's"], [kept._version])
     assert not deleted
 
 
@@ -299,6 +325,7 @@ DEEDS = {
         a_child_awaits_with_new_threads,
         a_child_has_no_lock_held_and_no_slot_taken,
         a_child_sends_the_calls_of_a_failed_program,
+        calls_of_a_failed_program_that_a_thread_was_about_to_send_fail_in_a_child,
         a_child_has_another_lease_and_deletes_nothing_of_its_parents,
         a_fork_ends_the_call_stream_and_a_child_opens_another,
         a_child_forked_amid_calls_makes_single_rpcs,

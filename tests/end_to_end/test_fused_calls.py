@@ -1,6 +1,7 @@
 """Calls that are recorded and run as one program: results and errors as if they had run one by one."""
 
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from end_to_end.processes import wait_for
 
 import shardcall as sc
-from shardcall._src.programs import recording
+from shardcall._src.programs import recorded_calls, recording
+from shardcall._src.programs.call_sender import CallSender
+from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall_core.graphs.graph import Graph, Value
 
@@ -366,3 +369,110 @@ def test_calls_of_a_failed_program_that_are_interrupted_fail(server, client, mon
         first.get(timeout=20)
     del other
     assert np.array_equal(((h + 1) * 2).get(), (U + 1) * 2)
+
+
+def refused_program(client):
+    """Returns an array, and two results of a program that the server has refused; both are needed for the second."""
+    h = client.put(U)
+    for is_refused in (False, True):
+        if is_refused:
+            (program,) = client._submitter.recorder.sending._programs._programs.values()
+            program.graph = REFUSED
+        first = h + 1
+        last = first * first
+        client._submitter.flush()
+    wait_for(lambda: not client._submitter.pending._unanswered)
+    return h, first, last
+
+
+def test_other_threads_wait_while_the_calls_of_a_failed_program_are_sent(client, monkeypatch):
+    _h, first, last = refused_program(client)
+    sends, paused, others = CallSender.send, threading.Event(), []
+
+    def send(*args):
+        if threading.current_thread() is not other and not paused.is_set():
+            paused.set()
+            other.join(0.3)
+        sends(*args)
+
+    def use():
+        paused.wait(60)
+        others.append(client.call("multiply", first, 2).array)
+
+    other = threading.Thread(target=use)
+    monkeypatch.setattr(CallSender, "send", send)
+    other.start()
+    assert np.array_equal(last.get(), (U + 1) ** 2)
+    other.join()
+    assert np.array_equal(others[0], (U + 1) * 2)
+
+
+def test_a_late_answer_to_a_failed_program_is_not_that_of_a_call_sent_again(client, monkeypatch):
+    answered = PendingCalls._answered
+
+    def answer_slowly(pending, call, streamed):
+        answered(pending, call, streamed)
+        if call.is_failed and call.resend is not None:
+            time.sleep(0.5)
+
+    h = client.put(U)
+    for is_refused in (False, True):
+        if is_refused:
+            (program,) = client._submitter.recorder.sending._programs._programs.values()
+            program.graph = REFUSED
+            monkeypatch.setattr(PendingCalls, "_answered", answer_slowly)
+        first = h + 1
+        last = first * first
+        assert np.array_equal(first.get(), U + 1)
+    assert np.array_equal(last.get(), (U + 1) ** 2)
+    assert not client._submitter.pending._uses
+
+
+def test_calls_of_a_failed_program_whose_sending_was_interrupted_fail(client, monkeypatch):
+    _h, first, last = refused_program(client)
+    with monkeypatch.context() as patched:
+        patched.setattr(CallSender, "send", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            last.get()
+    for result in (first, last):
+        with pytest.raises(sc.CallCancelledError, match="interrupted"):
+            result.get(timeout=5)
+    client.synchronize()
+
+
+def test_a_call_that_is_interrupted_while_it_is_recorded_leaves_nothing(client, monkeypatch):
+    h = client.put(U)
+    first = h + 1
+    add_node = ProgramBuilder.add_node
+
+    def interrupt(*args):
+        add_node(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProgramBuilder, "add_node", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            h * 5
+    second = first * 3
+    last = second - 1
+    assert np.array_equal(last.get(), (U + 1) * 3 - 1)
+    assert np.array_equal(second.get(), (U + 1) * 3)
+
+
+def test_calls_that_are_interrupted_before_they_are_sent_leave_nothing(client, monkeypatch):
+    h = client.put(U)
+    result = (h + 1) * 2
+    with monkeypatch.context() as patched:
+
+        def interrupt():
+            patched.undo()
+            raise KeyboardInterrupt
+
+        patched.setattr(recorded_calls, "ProgramBuilder", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            result.get()
+    with pytest.raises(sc.CallCancelledError, match="interrupted"):
+        result.get(timeout=5)
+    second = h * 3
+    assert np.array_equal((second - 1).get(), U * 3 - 1)
+    assert np.array_equal(second.get(), U * 3)

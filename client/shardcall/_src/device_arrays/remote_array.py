@@ -126,7 +126,9 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             check_there(self, "the array")
         view = type(self).__new__(type(self))
         steps = with_step(self._steps, step)
-        view.__dict__.update(_owner=self._owner, _entered_by=0, _store=self._store, _steps=steps, _is_ndarray=True)
+        view.__dict__.update(_owner=self._owner, _entered_by=0, _store=self._store, _steps=steps)
+        if self._is_ndarray or step.name == "getitem":
+            view._is_ndarray = True
         self._store.add_view(view)
         return view
 

@@ -44,7 +44,8 @@ class PendingCall:
         is_reported: True if there was a warning of its error.
         outlasts_forks: True if a fork has waited for it long enough.
         located: returns its error with the lines of the caller's code in it.
-        resend: sends the calls of a program one by one that failed, where this is one of them; None for any other.
+        resend: sends the calls of a program one by one that failed, or waits while another thread does, where this is
+            one of them; None for any other, and once this one was sent.
         mesh: the mesh of its results, or what stands for it: the attribute of an earlier call, or an object of its own.
 
     Args:
@@ -92,6 +93,11 @@ class PendingCall:
         return self._error is not None
 
     @property
+    def is_unsent(self) -> bool:
+        """True if it has no answer, and none is to come."""
+        return not self.is_done and self._streamed is None
+
+    @property
     def is_unread(self) -> bool:
         """True if it failed and its error was not raised, and the caller has no result to learn of it by."""
         return self.is_failed and not self.is_raised and not any(result() is not None for result in self.results)
@@ -111,15 +117,9 @@ class PendingCall:
         self._error, self.is_done, self.is_raised = error, True, is_raised
         self._calls.add_failure(self)
 
-    def renew(self) -> None:
-        """Makes it a call that was not sent, after it failed as part of a program."""
-        self._error = self._answer = self.resend = None
-        self._depends_on, self.first = (), 0
-        self.is_done = self.is_raised = False
-
     def begin(self) -> None:
         """Sends it, if it was not sent, or failed as part of a program."""
-        if self._error is not None and self.resend is not None:
+        if self.resend is not None and self._streamed is None:
             self.resend()
 
     @property
@@ -162,12 +162,13 @@ class PendingCall:
 
     def failure(self) -> ShardcallError | None:
         """Returns a new error, to be raised, that names the call that failed; None if this one has not failed."""
-        if self._error is None:
+        error = self._error
+        if error is None:
             return None
         if self.root is not self:
-            return self.dependent_failure(self._error, f"{self}, failed: ")
+            return self.dependent_failure(error, f"{self}, failed: ")
         self.is_raised = True
-        error = self.located(self._error)
+        error = self.located(error)
         return with_message(error, f"{self}, failed: {error.message}")
 
     def dependent_failure(self, error: ShardcallError, prefix: str = "") -> ShardcallError:
@@ -180,7 +181,8 @@ class PendingCall:
             prefix: the beginning of its message.
         """
         failure = self.root.failure()
-        assert failure is not None
+        if failure is None:  # another thread has sent that one again
+            return error
         if isinstance(failure, MeshRestartedError) and isinstance(error, ArrayLostError):
             lost = with_message(error, prefix + error.message)
             lost.__cause__ = failure

@@ -113,6 +113,15 @@ class PendingCalls:
                 self._handles = [random[i : i + _HANDLE_BYTES] for i in range(0, len(random), _HANDLE_BYTES)]
             return self._handles.pop()
 
+    def renew(self, calls: Sequence[PendingCall]) -> None:
+        """Makes calls that failed as parts of a program ones that were not sent."""
+        with self._lock:
+            for call in calls:
+                self._remove(call)  # whose answer another thread may be about to read
+                call._error = call._answer = call._streamed = None
+                call._depends_on, call.first = (), 0
+                call.is_done = call.is_raised = False
+
     def is_used(self, handle: bytes) -> bool:
         """Returns True for an operand or a result of a call that was not answered yet."""
         return handle in self._uses
@@ -269,7 +278,7 @@ class PendingCalls:
         except Exception as failure:  # noqa: BLE001  # else nobody would learn that the call ended
             error = InternalServerError(f"the answer cannot be read: {failure}")
         with self._lock:
-            if call not in self._unanswered:  # in a forked child
+            if call not in self._unanswered or call._streamed is not streamed:  # in a forked child; sent again
                 return
             call._answer, call._error, call._streamed, call.is_done = answer, error, None, True
             if isinstance(error, ArrayLostError | MeshRestartedError):

@@ -46,9 +46,11 @@ class ProgramBuilder(Generic[Input]):
 
     def add_input(self, key: Hashable, item: Input) -> Value:
         """Returns an input; those with equal keys are one."""
-        number = self.keys.setdefault(key, len(self.inputs))
-        if number == len(self.inputs):
+        number = self.keys.get(key)
+        if number is None:
+            number = len(self.inputs)
             self.inputs.append(item)
+            self.keys[key] = number  # last: this thread may be interrupted
         return Value(-1, number)
 
     def form(self, results: Iterable[Value]) -> CanonicalForm:

@@ -61,7 +61,7 @@ class RecordedCall(PendingCall):
         if (graph := self.graph) is not None:
             graph.send(graph)  # or waits while another thread does
         elif self.resend is not None:
-            super().begin()
+            super().begin()  # or waits while another thread does
 
 
 class RecordedGraph:
@@ -144,9 +144,14 @@ class RecordedGraph:
             site: its position in the caller's code.
             location: the location of its result.
         """
-        template = call.template
-        self.builder.add_node(template.node._replace(operands=operands), template.results, call.line)
-        self.calls.append(call)
+        template, builder = call.template, self.builder
+        try:
+            builder.add_node(template.node._replace(operands=operands), template.results, call.line)
+            self.calls.append(call)
+        except BaseException:  # this thread was interrupted
+            for items in (builder.nodes, builder.types, builder.lines, self.calls):
+                del items[call.number :]
+            raise
         self.sites.add(site)
         self.location = location
         self.touched_s = time.monotonic()

@@ -13,7 +13,7 @@ from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms, results_before
-from shardcall._src.programs.pending_call import PendingCall
+from shardcall._src.programs.pending_call import PendingCall, lost_in_fork
 from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
 from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -65,16 +65,18 @@ class RecordedCallSender:
         calls, builder, location = graph.calls, graph.builder, graph.location
         kept = {call.number: version for call in calls if (version := call.kept) is not None}
         graph.sending = calls
-        graph.clear()
         try:
+            graph.clear()
             if kept and location is not None:  # else nobody can see what they compute
                 self._send(_Batch(calls, builder, kept, location[1], Deadline(self._timeout_s)), is_cut=is_cut)
         finally:
+            if graph.calls is calls or graph.builder is builder:  # this thread was interrupted
+                graph.clear()
             for call in calls:
                 if call.graph is not None:
                     call.graph = None
                     if call.number in kept:
-                        _interrupt(call)
+                        _fail_interrupted(call)
             graph.sending = ()
 
     def abandon(self, graph: RecordedGraph) -> None:
@@ -195,10 +197,9 @@ class RecordedCallSender:
         """Sends the calls of a program that failed, those whose results the caller has."""
         if not batch.kept or not self._sender.can_submit(batch.builder.inputs, batch.deadline):
             return
-        self._sender.renew(list(batch.kept.values()))
         needed = needed_nodes(batch.builder.nodes, batch.kept)
-        for i in needed:
-            batch.calls[i].renew()
+        self._sender.pending.renew([batch.calls[i] for i in needed])
+        self._sender.renew(list(batch.kept.values()))
         self._run_one_by_one(batch, needed)
         self._add_to_history(batch, needed, "calls")
 
@@ -224,11 +225,7 @@ class RecordedCallSender:
                     call.placed, call.is_done = versions[i].placed, True
             except ShardcallError as error:
                 call.fail(error)
-            except BaseException:
-                for other in indices[indices.index(i) :]:
-                    _interrupt(batch.calls[other])
-                raise
-            call.graph = None
+            call.graph = call.resend = None
 
     def _run(self, call: CallRequest, version: ArrayVersion) -> None:
         """Runs a call where there is no call stream."""
@@ -280,24 +277,38 @@ class _FailedProgram:
         self._mesh = batch.mesh
         self._timeout_s = batch.deadline.timeout_s
         self._sender = sender
-        self.begin_anew()
         self._is_sent = False
+        self.begin_anew()
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
-        """Replaces the lock in a forked child."""
+        """Replaces the lock in a forked child, and fails the calls that a thread of the parent was about to send."""
+        if self._is_sent:
+            for call in self._unsent():
+                call.resend = None
+                call.fail(lost_in_fork(), is_raised=True)
         # Held while the calls are sent, so that others who need the results wait; comes after the graph's lock.
         self._lock = lock("the lock of a failed program", 20)
 
     def send(self) -> None:
         """Sends the calls, if nobody has."""
         with self._lock:
-            if not self._is_sent:
-                self._is_sent = True
+            if self._is_sent:
+                return
+            self._is_sent = True
+            try:
                 if _may_run_one_by_one(self._calls[self._results[0]], len(self._results)):
                     self._sender.resend(self._batch())
+            finally:
+                for call in self._unsent():
+                    _fail_interrupted(call)
                 for i in self._results:
                     self._calls[i].resend = None
+
+    def _unsent(self) -> list[RecordedCall]:
+        """Returns the calls that were to be sent one by one and were not."""
+        calls = [self._calls[i] for i in self._results]
+        return [call for call in calls if call.resend is not None and call.is_unsent]
 
     def _batch(self) -> _Batch:
         versions = [reference() if isinstance(reference, weakref.ref) else reference for reference in self._inputs]
@@ -317,8 +328,8 @@ class _FailedProgram:
         return {value.number for value in values if value is not None and value.node < 0}
 
 
-def _interrupt(call: RecordedCall) -> None:
-    """Fails a call that is not sent because this thread was interrupted, and learns of that."""
+def _fail_interrupted(call: RecordedCall) -> None:
+    # The interrupted thread learns of that.
     call.fail(CallCancelledError("the call was interrupted before it was sent"), is_raised=True)
 
 
