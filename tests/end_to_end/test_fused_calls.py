@@ -476,3 +476,20 @@ def test_calls_that_are_interrupted_before_they_are_sent_leave_nothing(client, m
     second = h * 3
     assert np.array_equal((second - 1).get(), U * 3 - 1)
     assert np.array_equal(second.get(), U * 3)
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_programs_that_failed_one_after_the_other_are_sent_again_in_that_order(client, length):
+    h = client.put(U)
+    for is_refused in (False, True):
+        if is_refused:
+            for program in client._submitter.recorder.sending._programs._programs.values():
+                program.graph = REFUSED
+        results, expected = [h], [U]
+        for _ in range(length):
+            results.append((results[-1] + 1) * 2)
+            expected.append((expected[-1] + 1) * 2)
+            client._submitter.flush()
+        for result, values in zip(reversed(results), reversed(expected), strict=True):
+            assert np.array_equal(result.get(), values)
+    client.synchronize()

@@ -291,7 +291,11 @@ class _FailedProgram:
         self._lock = lock("the lock of a failed program", 20)
 
     def send(self) -> None:
-        """Sends the calls, if nobody has."""
+        """Sends the calls, if nobody has, after those of failed programs that make their operands."""
+        for reference in self._inputs:
+            version = reference() if isinstance(reference, weakref.ref) else None
+            if version is not None and (maker := version.pending) is not None:
+                maker.begin()
         with self._lock:
             if self._is_sent:
                 return
