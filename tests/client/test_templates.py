@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import shardcall as sc
+from shardcall._src.calls.call_request import prepare
+from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.programs.templates import Templates
+from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
 
 X = np.ones((3, 4))
 
@@ -62,3 +65,20 @@ def test_invalid_calls_are_refused():
 )
 def test_fusable_calls_have_values_that_do_not_depend_on_others(name, operands, keywords, is_fusable):
     assert Templates().find(name, operands, keywords).is_fusable == is_fusable
+
+
+@pytest.mark.parametrize("is_placed_meanwhile", [False, True])
+def test_messages_are_kept_for_operands_whose_placement_did_not_change(monkeypatch, is_placed_meanwhile):
+    templates, x = Templates(), sc.Array((3, 4), "float64")
+    version = ArrayVersion(None, ServerIdentity("here", 1), bytes(16), x)
+    template = templates.find("negative", [version], {})
+
+    def slow(*arguments, **keywords):
+        call = prepare(*arguments, **keywords)
+        if is_placed_meanwhile:  # by another thread
+            version.placed = MeshPlacement(ArrayPlacement(x, sc.P(), (3, 4), (3, 4)), sc.Mesh(x=1), 96)
+        return call
+
+    monkeypatch.setattr("shardcall._src.programs.templates.prepare", slow)
+    assert template.request([version], templates.messages).message.kernel == "negative"
+    assert len(template.messages) == (not is_placed_meanwhile)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from shardcall._src.device_arrays.call_sites import Line
 from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import Graph, Node, Value
-from shardcall_core.types.arrays import Array
 
 Input = TypeVar("Input")
 
@@ -18,30 +16,18 @@ class ProgramBuilder(Generic[Input]):
 
     Attributes:
         nodes: the calls.
-        lines: the line of each.
-        types: the types of the results of each.
         inputs: what they take that is no result of another.
         keys: the keys of the inputs.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self.lines: list[Line] = []
-        self.types: list[Sequence[Array]] = []
         self.inputs: list[Input] = []
         self.keys: dict[Hashable, int] = {}
 
-    def add_node(self, node: Node, types: Sequence[Array], line: Line) -> int:
-        """Adds a call; returns its index.
-
-        Args:
-            node: the call, whose operands are values of this program.
-            types: the types of its results.
-            line: its line.
-        """
+    def add_node(self, node: Node) -> int:
+        """Adds a call, whose operands are values of this program; returns its index."""
         self.nodes.append(node)
-        self.types.append(types)
-        self.lines.append(line)
         return len(self.nodes) - 1
 
     def add_input(self, key: Hashable, item: Input) -> Value:

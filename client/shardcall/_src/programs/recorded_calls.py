@@ -146,10 +146,10 @@ class RecordedGraph:
         """
         template, builder = call.template, self.builder
         try:
-            builder.add_node(template.node._replace(operands=operands), template.results, call.line)
+            builder.add_node(template.node._replace(operands=operands))
             self.calls.append(call)
         except BaseException:  # this thread was interrupted
-            for items in (builder.nodes, builder.types, builder.lines, self.calls):
+            for items in (builder.nodes, self.calls):
                 del items[call.number :]
             raise
         self.sites.add(site)

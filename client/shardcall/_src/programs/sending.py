@@ -119,7 +119,7 @@ class RecordedCallSender:
                 created[i] = self._new_result(batch, i)
         rest: ProgramBuilder[Operand] = ProgramBuilder()
         nodes = batch.builder.nodes
-        for call, node in zip(batch.calls[count:], nodes[count:], strict=True):
+        for node in nodes[count:]:
             operands: list[Value | None] = []
             for value in node.operands:
                 if value is None or value.node >= count:
@@ -127,10 +127,9 @@ class RecordedCallSender:
                 else:
                     item = created[value.node] if value.node >= 0 else batch.builder.inputs[value.number]
                     operands.append(rest.add_input(value, item))
-            rest.add_node(node._replace(operands=tuple(operands)), call.template.results, call.line)
+            rest.add_node(node._replace(operands=tuple(operands)))
         first: ProgramBuilder[Operand] = ProgramBuilder()
         first.nodes, first.inputs = nodes[:count], batch.builder.inputs
-        first.types, first.lines = batch.builder.types[:count], batch.builder.lines[:count]
         before = {i: created[i] for i in sorted(created) if i < count}
         after = {i - count: array for i, array in batch.kept.items() if i >= count}
         return (

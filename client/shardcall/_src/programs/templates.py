@@ -78,22 +78,15 @@ class Template:
         Raises:
             ShardcallError: of the class that fits, if an operand is lost, or they are on different devices.
         """
-        key: list[Hashable] = []
-        commits = is_lost = False
-        for operand in operands:
-            if not isinstance(operand, ArrayVersion):
-                key.append(None)
-                continue
-            placed = operand.placed
-            commits, is_lost = commits or operand.committed, is_lost or bool(operand.lost)
-            key.append((operand.committed, placed and placed.mesh, placed and placed.placement.spec))
-        message = None if is_lost else self.messages.get(tuple(key))
+        key, commits, is_lost = _placements_of(operands)
+        message = None if is_lost else self.messages.get(key)
         if message is not None:
             return CallRequest(message, tuple(operands), commits)
         call = prepare(self.kernel, operands, self.parameters, memo=memo)
-        if len(self.messages) >= _MAX_MESSAGES:
-            self.messages.clear()
-        self.messages[tuple(key)] = call.message
+        if key == _placements_of(operands)[0]:  # else another thread has learnt of one, which the message may name
+            if len(self.messages) >= _MAX_MESSAGES:
+                self.messages.clear()
+            self.messages[key] = call.message
         return call
 
     @cached_property
@@ -196,6 +189,20 @@ def types_by_table(call: CallRequest) -> tuple[Array, ...] | None:
     except CallError as error:
         raise refusal(error, function.name) from None
     return tuple(Array(result.shape, result.dtype) for result in results)
+
+
+def _placements_of(operands: Sequence[Any]) -> tuple[Hashable, bool, bool]:
+    """Returns what a message takes from its operands, whether one is committed, and whether one is lost."""
+    key: list[Hashable] = []
+    commits = is_lost = False
+    for operand in operands:
+        if not isinstance(operand, ArrayVersion):
+            key.append(None)
+            continue
+        placed = operand.placed
+        commits, is_lost = commits or operand.committed, is_lost or bool(operand.lost)
+        key.append((operand.committed, placed and placed.mesh, placed and placed.placement.spec))
+    return tuple(key), commits, is_lost
 
 
 def node_of(call: CallRequest) -> Node:

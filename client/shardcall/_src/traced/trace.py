@@ -12,7 +12,7 @@ import numpy as np
 
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, ServerIdentity
-from shardcall._src.device_arrays.call_sites import line_of_caller
+from shardcall._src.device_arrays.call_sites import Line, line_of_caller
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall._src.programs.program_builder import ProgramBuilder
@@ -84,6 +84,8 @@ class Trace(ProgramBuilder[Input]):
 
     Attributes:
         name: the name of the function, with its file and line.
+        types: the types of the results of each call.
+        lines: the line of each call.
         bodies: the graphs that calls run.
         is_closed: True after the trace.
         has_open_body: True while the body of a loop or branch is traced.
@@ -98,6 +100,8 @@ class Trace(ProgramBuilder[Input]):
     def __init__(self, client: TracingClient, name: str, active: CurrentTrace) -> None:
         super().__init__()
         self.name = name
+        self.types: list[Sequence[Array]] = []
+        self.lines: list[Line] = []
         self.has_open_body = False
         self.bodies: dict[Graph, TracedGraph] = {}
         self.is_closed = False
@@ -166,7 +170,9 @@ class Trace(ProgramBuilder[Input]):
             node: the node.
             types: the types of its results.
         """
-        index = self.add_node(node, types, line_of_caller())
+        index = self.add_node(node)
+        self.types.append(types)
+        self.lines.append(line_of_caller())
         return tuple(self._tracer(result_type, Value(index, i)) for i, result_type in enumerate(types))
 
     def constant(self, array: NDArray) -> TracedArray:
