@@ -344,6 +344,7 @@ class Client(KernelMethods[Result[Any]]):
         *,
         static: Names = (),
         donate: Names = (),
+        exact: bool = False,
         out_specs: Sequence[SpecLike | None] | None = None,
     ) -> Any:
         """Returns a function that runs on the mesh as one program, in one round trip; also a decorator.
@@ -363,6 +364,8 @@ class Client(KernelMethods[Result[Any]]):
                 each of their values.
             donate: the names or positions of arguments that the caller does not need any more: their arrays on the mesh
                 are deleted after a call was submitted.
+            exact: True for results that are equal, bit for bit, to those of the calls one by one. By default the
+                compiler may round differently, as that of `jax.jit`, and the program takes less time.
             out_specs: the sharding of each result, in the sequence of the leaves; None, or a shorter list, for the
                 default of the kernel that computes it.
 
@@ -370,8 +373,10 @@ class Client(KernelMethods[Result[Any]]):
             A `shardcall.TracedFunction`.
         """
         if function is None:
-            return lambda function: self.jit(function, static=static, donate=donate, out_specs=out_specs)
-        return TracedFunction(self, self._tracer.active, function, static=static, donate=donate, out_specs=out_specs)
+            return lambda function: self.jit(function, static=static, donate=donate, exact=exact, out_specs=out_specs)
+        return TracedFunction(
+            self, self._tracer.active, function, static=static, donate=donate, exact=exact, out_specs=out_specs
+        )
 
     def value_and_grad(
         self, function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False

@@ -782,19 +782,23 @@ class PlanSource(_message.Message):
 
     STEP_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    CONSTANT_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The index of the step whose result it is; unset for an operand of the graph."""
     index: _builtins.int
     """The index of the result, or of the operand."""
+    constant: _builtins.str
+    """A constant of the graph as text, shortened; empty for any other value."""
     def __init__(
         self,
         *,
         step: _builtins.int | None = ...,
         index: _builtins.int = ...,
+        constant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "index", b"index", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "constant", b"constant", "index", b"index", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015

@@ -22,26 +22,29 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
 from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashardcall/v1/program.proto\x12\x0cshardcall.v1\x1a\x17shardcall/v1/mesh.proto\"5\n\x07Program\x12*\n\x06graphs\x18\x01 \x03(\x0b\x32\x1a.shardcall.v1.ProgramGraph\"e\n\x0cProgramGraph\x12(\n\x05nodes\x18\x01 \x03(\x0b\x32\x19.shardcall.v1.ProgramNode\x12+\n\x07results\x18\x02 \x03(\x0b\x32\x1a.shardcall.v1.ProgramValue\"\x80\x02\n\x0bProgramNode\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12,\n\x08operands\x18\x02 \x03(\x0b\x32\x1a.shardcall.v1.ProgramValue\x12\x32\n\nparameters\x18\x03 \x03(\x0b\x32\x1e.shardcall.v1.ProgramParameter\x12\x10\n\x08strategy\x18\x04 \x01(\t\x12\x35\n\x08in_specs\x18\x05 \x03(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x36\n\tout_specs\x18\x06 \x03(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\"I\n\x0cProgramValue\x12\x0f\n\x05input\x18\x01 \x01(\rH\x00\x12\x0e\n\x04node\x18\x02 \x01(\rH\x00\x12\x0e\n\x06result\x18\x03 \x01(\rB\x08\n\x06source\"\xc1\x01\n\x10ProgramParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x03 \x01(\x12H\x00\x12\x15\n\x0b\x66loat_value\x18\x04 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x05 \x01(\tH\x00\x12-\n\x08int_list\x18\x06 \x01(\x0b\x32\x19.shardcall.v1.IntegerListH\x00\x12\x0e\n\x04\x62ody\x18\x07 \x01(\rH\x00\x42\x06\n\x04kind\"\x1d\n\x0bIntegerList\x12\x0e\n\x06values\x18\x01 \x03(\x12\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashardcall/v1/program.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x17shardcall/v1/mesh.proto\"5\n\x07Program\x12*\n\x06graphs\x18\x01 \x03(\x0b\x32\x1a.shardcall.v1.ProgramGraph\"e\n\x0cProgramGraph\x12(\n\x05nodes\x18\x01 \x03(\x0b\x32\x19.shardcall.v1.ProgramNode\x12+\n\x07results\x18\x02 \x03(\x0b\x32\x1a.shardcall.v1.ProgramValue\"\x80\x02\n\x0bProgramNode\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12,\n\x08operands\x18\x02 \x03(\x0b\x32\x1a.shardcall.v1.ProgramValue\x12\x32\n\nparameters\x18\x03 \x03(\x0b\x32\x1e.shardcall.v1.ProgramParameter\x12\x10\n\x08strategy\x18\x04 \x01(\t\x12\x35\n\x08in_specs\x18\x05 \x03(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x36\n\tout_specs\x18\x06 \x03(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\"|\n\x0cProgramValue\x12\x0f\n\x05input\x18\x01 \x01(\rH\x00\x12\x0e\n\x04node\x18\x02 \x01(\rH\x00\x12\x31\n\x08\x63onstant\x18\x04 \x01(\x0b\x32\x1d.shardcall.v1.ProgramConstantH\x00\x12\x0e\n\x06result\x18\x03 \x01(\rB\x08\n\x06source\"F\n\x0fProgramConstant\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xc1\x01\n\x10ProgramParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x03 \x01(\x12H\x00\x12\x15\n\x0b\x66loat_value\x18\x04 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x05 \x01(\tH\x00\x12-\n\x08int_list\x18\x06 \x01(\x0b\x32\x19.shardcall.v1.IntegerListH\x00\x12\x0e\n\x04\x62ody\x18\x07 \x01(\rH\x00\x42\x06\n\x04kind\"\x1d\n\x0bIntegerList\x12\x0e\n\x06values\x18\x01 \x03(\x12\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.program_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROGRAM']._serialized_start=69
-  _globals['_PROGRAM']._serialized_end=122
-  _globals['_PROGRAMGRAPH']._serialized_start=124
-  _globals['_PROGRAMGRAPH']._serialized_end=225
-  _globals['_PROGRAMNODE']._serialized_start=228
-  _globals['_PROGRAMNODE']._serialized_end=484
-  _globals['_PROGRAMVALUE']._serialized_start=486
-  _globals['_PROGRAMVALUE']._serialized_end=559
-  _globals['_PROGRAMPARAMETER']._serialized_start=562
-  _globals['_PROGRAMPARAMETER']._serialized_end=755
-  _globals['_INTEGERLIST']._serialized_start=757
-  _globals['_INTEGERLIST']._serialized_end=786
+  _globals['_PROGRAM']._serialized_start=95
+  _globals['_PROGRAM']._serialized_end=148
+  _globals['_PROGRAMGRAPH']._serialized_start=150
+  _globals['_PROGRAMGRAPH']._serialized_end=251
+  _globals['_PROGRAMNODE']._serialized_start=254
+  _globals['_PROGRAMNODE']._serialized_end=510
+  _globals['_PROGRAMVALUE']._serialized_start=512
+  _globals['_PROGRAMVALUE']._serialized_end=636
+  _globals['_PROGRAMCONSTANT']._serialized_start=638
+  _globals['_PROGRAMCONSTANT']._serialized_end=708
+  _globals['_PROGRAMPARAMETER']._serialized_start=711
+  _globals['_PROGRAMPARAMETER']._serialized_end=904
+  _globals['_INTEGERLIST']._serialized_start=906
+  _globals['_INTEGERLIST']._serialized_end=935
 # @@protoc_insertion_point(module_scope)

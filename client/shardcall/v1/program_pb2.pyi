@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from shardcall.v1 import array_pb2 as _array_pb2
 from shardcall.v1 import mesh_pb2 as _mesh_pb2
 import builtins as _builtins
 import sys
@@ -168,29 +169,65 @@ class ProgramValue(_message.Message):
 
     INPUT_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    CONSTANT_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     input: _builtins.int
     """The index of an input of the graph."""
     node: _builtins.int
     """The index of an earlier node."""
     result: _builtins.int
-    """The index of the result of that node; 0 for an input."""
+    """The index of the result of that node; 0 for any other source."""
+    @_builtins.property
+    def constant(self) -> Global___ProgramConstant:
+        """A small array that is a part of the program, such as the bounds of a slice;
+        only as an operand of a node that runs no graph.
+        """
+
     def __init__(
         self,
         *,
         input: _builtins.int = ...,
         node: _builtins.int = ...,
+        constant: Global___ProgramConstant | None = ...,
         result: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "node", b"node", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constant", b"constant", "input", b"input", "node", b"node", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "node", b"node", "result", b"result", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constant", b"constant", "input", b"input", "node", b"node", "result", b"result", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["input", "node"]  # noqa: Y015
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["input", "node", "constant"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
 
 Global___ProgramValue: _TypeAlias = ProgramValue  # noqa: Y015
+
+@_typing.final
+class ProgramConstant(_message.Message):
+    """A small array that is a part of a program."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The elements in row-major order, little-endian; at most 512 bytes."""
+    @_builtins.property
+    def type(self) -> _array_pb2.ArrayType:
+        """The type."""
+
+    def __init__(
+        self,
+        *,
+        type: _array_pb2.ArrayType | None = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProgramConstant: _TypeAlias = ProgramConstant  # noqa: Y015
 
 @_typing.final
 class ProgramParameter(_message.Message):

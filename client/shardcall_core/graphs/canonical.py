@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shardcall_core.graphs.graph import Graph, Node, NodeSpec, Value
+from collections.abc import Mapping
+
+from shardcall_core.graphs.graph import BODIES, SLICES, Constant, Graph, Node, NodeSpec, Value, values_of
 
 
 def canonical(graph: Graph) -> tuple[Graph, list[int]]:
@@ -21,6 +23,12 @@ def canonical(graph: Graph) -> tuple[Graph, list[int]]:
 class CanonicalForm:
     """The canonical form of a graph.
 
+    Args:
+        graph: the graph.
+        constants: the inputs that are parts of the program where nodes take them, but not as operands of loops and
+            branches, or as results.
+        exact: whether these are bounds of slices only, since the compiler computes with other constants in advance.
+
     Attributes:
         nodes: the nodes that a walk has come to.
         inputs: the inputs that it has come to, and their new numbers.
@@ -28,11 +36,13 @@ class CanonicalForm:
         graph: the form.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, constants: Mapping[int, Constant] | None = None, *, exact: bool = False) -> None:
         self.nodes: list[Node] = []
         self.inputs: dict[int, int] = {}
         self.indices: dict[int, int] = {}
         self._graph = graph
+        self._constants = constants or {}
+        self._exact = exact
         self._equal: dict[str, int] = {}
         results = tuple(self.renumbered(value) for value in graph.results)
         self.graph = Graph(tuple(self.nodes), results)
@@ -45,11 +55,10 @@ class CanonicalForm:
             if index < 0 or index in self.indices:
                 waiting.pop()
                 continue
-            for operand in self._graph.nodes[index].operands:
-                if operand is None:
-                    continue
+            node = self._graph.nodes[index]
+            for operand in values_of(node):
                 if operand.node < 0:
-                    self.inputs.setdefault(operand.number, len(self.inputs))
+                    self._operand(node, operand)
                 elif operand.node not in self.indices:
                     waiting.append(operand.node)
                     break
@@ -62,11 +71,20 @@ class CanonicalForm:
             return Value(-1, self.inputs.setdefault(value.number, len(self.inputs)))
         return Value(self.indices[value.node], value.number)
 
+    def _operand(self, node: Node, operand: Value | Constant | None) -> Value | Constant | None:
+        """Returns an operand of a node, whose own nodes are numbered."""
+        if not isinstance(operand, Value):
+            return operand
+        takes_constants = node.kernel in SLICES if self._exact else node.kernel not in BODIES
+        if takes_constants and operand.node < 0 and operand.number in self._constants:
+            return self._constants[operand.number]
+        return self._renamed(operand)
+
     def _add(self, index: int) -> None:
         """Numbers a node whose operands are numbered."""
         node = self._graph.nodes[index]
         new = node._replace(
-            operands=tuple(None if value is None else self._renamed(value) for value in node.operands),
+            operands=tuple(self._operand(node, operand) for operand in node.operands),
             in_specs=_trimmed(node.in_specs),
             out_specs=_trimmed(node.out_specs),
         )

@@ -8,10 +8,15 @@ operands. It is the static parameter of the server's kernel ``graph``, so equal 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, Union
+
+import numpy as np
+
+from shardcall_core.functions.element_types import NAMED, DType
+from shardcall_core.types.arrays import NDArray
 
 MAX_NODES = 4096
 """The maximum number of nodes of a graph, where those of a body count for every node that runs it."""
@@ -27,6 +32,12 @@ MAX_VALUES = 1024
 
 MAX_ITEMS = 64
 """The maximum number of operands, results, parameters and specs of a node, and of integers of one list."""
+
+SLICES = frozenset(("getitem", "setitem"))
+"""The kernels whose constants are bounds of slices, which change the program of a kernel and no value."""
+
+MAX_CONSTANT_BYTES = 512
+"""The maximum bytes of a constant; that is an index of each axis of an array with the most axes."""
 
 BODIES = {"graph": ("graph",), "scan": ("graph",), "cond": ("then", "otherwise"), "vmap": ("graph",)}
 """The kernels that run graphs, and their parameters that are graphs."""
@@ -56,12 +67,42 @@ class Value(NamedTuple):
     number: int
 
 
+class Constant(NamedTuple):
+    """A small array that is a part of a program.
+
+    Attributes:
+        dtype: the name of its element type.
+        shape: its shape.
+        data: its elements in row-major order, little-endian.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    @staticmethod
+    def of(array: NDArray) -> Constant:
+        """Returns an array as a constant."""
+        dtype = array.dtype.newbyteorder("<")
+        return Constant(array.dtype.name, array.shape, np.asarray(array, dtype).tobytes())
+
+    @property
+    def array(self) -> NDArray:
+        """The array, read-only."""
+        return np.frombuffer(self.data, self.element_type).reshape(self.shape)
+
+    @property
+    def element_type(self) -> DType:
+        """Its element type."""
+        return NAMED[self.dtype]
+
+
 class Node(NamedTuple):
     """A call of a kernel.
 
     Attributes:
         kernel: the name of the kernel.
-        operands: the source of each operand; None for one left out.
+        operands: the source of each operand; None for one left out. Nodes that run graphs take no constants.
         parameters: the static parameters by name, in alphabetical order.
         strategy: the strategy; empty for the kernel's rule.
         in_specs: the spec of each operand; None, or a shorter tuple, for its own.
@@ -69,7 +110,7 @@ class Node(NamedTuple):
     """
 
     kernel: str
-    operands: tuple[Value | None, ...]
+    operands: tuple[Value | Constant | None, ...]
     parameters: tuple[tuple[str, NodeParameter], ...] = ()
     strategy: str = ""
     in_specs: tuple[NodeSpec | None, ...] = ()
@@ -108,8 +149,8 @@ class Graph:
     @cached_property
     def input_count(self) -> int:
         """The number of inputs, which is one more than the largest index of one."""
-        operands = (value for node in self.nodes for value in node.operands)
-        return 1 + max((value.number for value in (*operands, *self.results) if value and value.node < 0), default=-1)
+        values = (*(value for node in self.nodes for value in values_of(node)), *self.results)
+        return 1 + max((value.number for value in values if value.node < 0), default=-1)
 
     @cached_property
     def bodies(self) -> tuple[Graph, ...]:
@@ -130,6 +171,11 @@ class Graph:
     def has_loops(self) -> bool:
         """True if there is a loop in it or in its bodies."""
         return any(map(is_loop, self.nodes)) or any(body.has_loops for body in self.bodies)
+
+
+def values_of(node: Node) -> Iterator[Value]:
+    """Yields the inputs of a graph and the results of its nodes that a node takes."""
+    return (value for value in node.operands if isinstance(value, Value))
 
 
 def bodies_of(node: Node) -> list[Graph]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -9,17 +10,21 @@ from shardcall.v1 import mesh_pb2, program_pb2
 from shardcall_core.call_error import MAX_KERNEL_NAME, shorten
 from shardcall_core.graphs.canonical import canonical
 from shardcall_core.graphs.graph import (
+    BODIES,
     MAX_BYTES,
+    MAX_CONSTANT_BYTES,
     MAX_DEPTH,
     MAX_ITEMS,
     MAX_NODES,
     MAX_VALUES,
+    Constant,
     Graph,
     Node,
     NodeParameter,
     NodeSpec,
     Value,
 )
+from shardcall_core.types.element_types import DTYPES, to_element_type
 
 _MAX_GRAPHS = 1024
 _MAX_TEXT = 4096
@@ -113,8 +118,14 @@ def _add_graph(message: program_pb2.Program, graph: Graph, indices: dict[Graph, 
     indices[graph] = len(message.graphs) - 1
 
 
-def _set_value(message: program_pb2.ProgramValue, value: Value | None) -> None:
+def _set_value(message: program_pb2.ProgramValue, value: Value | Constant | None) -> None:
     if value is None:
+        return
+    if isinstance(value, Constant):
+        constant = message.constant
+        constant.type.element_type = to_element_type(value.element_type)
+        constant.type.shape.extend(value.shape)
+        constant.data = value.data
         return
     if value.node < 0:
         message.input = value.number
@@ -170,8 +181,8 @@ def _graph(message: program_pb2.ProgramGraph, graphs: Sequence[Graph], field: st
     results = []
     for i, item in enumerate(items):
         value = _value(item, len(nodes), f"{field}.results[{i}]")
-        if value is None:
-            raise MalformedProgramError(f"{field}.results[{i}]", "has no source; set input or node")
+        if not isinstance(value, Value):
+            raise MalformedProgramError(f"{field}.results[{i}]", "is no input and no node's result; set input or node")
         results.append(value)
     if not results:
         raise MalformedProgramError(f"{field}.results", "is empty; return at least one value")
@@ -193,9 +204,16 @@ def _node(message: program_pb2.ProgramNode, index: int, graphs: Sequence[Graph],
                 f"is {shorten(item.name)!r} after {shorten(parameters[i - 1][0])!r}; sort parameters by their names, "
                 "and give none twice",
             )
+    values = tuple([_value(item, index, f"{field}.operands[{i}]") for i, item in enumerate(operands)])
+    if message.kernel in BODIES:
+        for i, value in enumerate(values):
+            if isinstance(value, Constant):
+                raise MalformedProgramError(
+                    f"{field}.operands[{i}].constant", f"is set for {message.kernel}, which runs graphs; give an input"
+                )
     return Node(
         message.kernel,
-        tuple([_value(item, index, f"{field}.operands[{i}]") for i, item in enumerate(operands)]),
+        values,
         tuple(parameters),
         message.strategy,
         _specs(message.in_specs, f"{field}.in_specs"),
@@ -203,8 +221,8 @@ def _node(message: program_pb2.ProgramNode, index: int, graphs: Sequence[Graph],
     )
 
 
-def _value(message: program_pb2.ProgramValue, before: int, field: str) -> Value | None:
-    """Returns a value that a node takes, or that a graph returns, where there are nodes before."""
+def _value(message: program_pb2.ProgramValue, before: int, field: str) -> Value | Constant | None:
+    """Returns what a node takes, or a graph returns, where there are nodes before."""
     source, result = message.WhichOneof("source"), message.result
     if source == "node":
         node: int = message.node
@@ -217,9 +235,29 @@ def _value(message: program_pb2.ProgramValue, before: int, field: str) -> Value 
         raise MalformedProgramError(f"{field}.result", f"is {result} without a node; leave it out")
     if source is None:
         return None
+    if source == "constant":
+        return _constant(message.constant, f"{field}.constant")
     if message.input >= MAX_VALUES:
         raise MalformedProgramError(field, f"refers to input {message.input}; a graph has at most {MAX_VALUES:,}")
     return Value(-1, message.input)
+
+
+def _constant(message: program_pb2.ProgramConstant, field: str) -> Constant:
+    dtype = DTYPES.get(message.type.element_type)
+    if dtype is None:
+        raise MalformedProgramError(f"{field}.type.element_type", "is unknown; give an element type of the contract")
+    _check_count(len(message.data), f"{field}.data", "bytes", MAX_CONSTANT_BYTES)
+    shape = tuple(_checked(message.type.shape, f"{field}.type.shape", "axes", MAX_ITEMS))
+    if any(not 0 <= size <= MAX_CONSTANT_BYTES for size in shape):
+        raise MalformedProgramError(
+            f"{field}.type.shape", f"is {list(shape)}; give sizes from 0 to {MAX_CONSTANT_BYTES}"
+        )
+    if math.prod(shape) * dtype.itemsize != len(message.data):
+        raise MalformedProgramError(
+            f"{field}.data",
+            f"has {len(message.data)} bytes, and {dtype.name} {list(shape)} has {math.prod(shape) * dtype.itemsize}",
+        )
+    return Constant(dtype.name, shape, message.data)
 
 
 def _parameter(message: program_pb2.ProgramParameter, graphs: Sequence[Graph], field: str) -> NodeParameter:

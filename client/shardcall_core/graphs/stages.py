@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import Graph, Node, NodeParameter, Value, is_dynamic
+from shardcall_core.graphs.graph import Constant, Graph, Node, NodeParameter, Value, is_dynamic, values_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _levels(graph: Graph) -> list[int]:
     """Returns the level of each node: odd for loops that run in slices, each above the nodes that it needs."""
     levels: list[int] = []
     for node in graph.nodes:
-        below = max((levels[value.node] for value in node.operands if value and value.node >= 0), default=0)
+        below = max((levels[value.node] for value in values_of(node) if value.node >= 0), default=0)
         levels.append(below + 1 + below % 2 if is_stage(node) else below + below % 2)
     return levels
 
@@ -82,7 +82,7 @@ def _loop_stage(index: int, graph: Graph, stages: Sequence[Stage]) -> Stage:
     parameters = dict(node.parameters)
     carried = parameters["carried"]
     assert isinstance(carried, tuple)
-    operands = tuple(result_of(value, stages) for value in node.operands if value is not None)
+    operands = tuple(result_of(value, stages) for value in values_of(node))
     return Stage(parameters, operands, tuple(Value(index, i) for i in range(len(carried))))
 
 
@@ -90,17 +90,19 @@ def _plain_stage(indices: Sequence[int], graph: Graph, stages: Sequence[Stage], 
     numbers = {old: new for new, old in enumerate(indices)}
     outside: dict[Value, int] = {}
 
+    def operand(item: Value | Constant | None) -> Value | Constant | None:
+        return inside(item) if isinstance(item, Value) else item
+
     def inside(value: Value) -> Value:
         if value.node in numbers:
             return Value(numbers[value.node], value.number)
         return Value(-1, outside.setdefault(value, len(outside)))
 
     nodes = tuple(
-        node._replace(operands=tuple(None if value is None else inside(value) for value in node.operands))
-        for node in (graph.nodes[i] for i in indices)
+        node._replace(operands=tuple(map(operand, node.operands))) for node in (graph.nodes[i] for i in indices)
     )
     others = (node for i, node in enumerate(graph.nodes) if i not in numbers)
-    needed = [value for node in others for value in node.operands if value and value.node in numbers]
+    needed = [value for node in others for value in values_of(node) if value.node in numbers]
     returned = [value for value in graph.results if value.node in numbers or (takes_inputs and value.node < 0)]
     results = tuple(dict.fromkeys((*returned, *needed)))
     form, values = CanonicalForm(Graph(nodes, tuple(map(inside, results)))), list(outside)

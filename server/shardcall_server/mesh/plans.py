@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from shardcall.v1 import kernel_pb2
+from shardcall_core.call_error import shorten
 from shardcall_core.functions.signature import REQUIRED, Signature
+from shardcall_core.graphs.graph import Constant, Value
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
@@ -81,15 +83,18 @@ def _step(node: PlannedNode) -> kernel_pb2.PlanStep:
         kernel=node.kernel.name,
         strategy=node.strategy.name,
         operands=arrays[:count],
-        sources=[
-            kernel_pb2.PlanSource(step=None if value.node < 0 else value.node, index=value.number)
-            for value in node.operands
-        ],
+        sources=list(map(_source, node.operands)),
         results=arrays[count:],
         bytes_per_device=sum(block_bytes),
         flops_per_device=2 * node.kernel.product_count(problem.operands, signature) / problem.mesh.device_count,
         bodies=[kernel_pb2.PlanSteps(steps=_steps(graph)) for graph in plans_within(node.kernel, problem)],
     )
+
+
+def _source(item: Value | Constant) -> kernel_pb2.PlanSource:
+    if isinstance(item, Constant):
+        return kernel_pb2.PlanSource(constant=shorten(str(item.array)))
+    return kernel_pb2.PlanSource(step=None if item.node < 0 else item.node, index=item.number)
 
 
 def _placement(

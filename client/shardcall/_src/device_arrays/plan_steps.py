@@ -148,6 +148,8 @@ def _placements(messages: Iterable[kernel_pb2.ArrayPlacement]) -> tuple[ArrayPla
 
 
 def _source(message: kernel_pb2.PlanSource) -> str:
+    if message.constant:
+        return message.constant
     if not message.HasField("step"):
         return f"operand {message.index}"
     return f"result {message.index} of step {message.step}" if message.index else f"step {message.step}"

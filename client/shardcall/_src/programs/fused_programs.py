@@ -10,7 +10,7 @@ from shardcall._src.programs.pending_call import PendingCall
 from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
 from shardcall._src.programs.recorded_calls import RecordedCall
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall_core.graphs.graph import Graph, Value
+from shardcall_core.graphs.graph import Graph, Value, values_of
 
 _MAX = 256
 _MAX_NEW = 16
@@ -132,7 +132,7 @@ def results_before(builder: Builder, results: Sequence[int], count: int) -> list
         count: the number of the first calls.
     """
     later = (i for i in needed_nodes(builder.nodes, results) if i >= count)
-    operands = {value.node for i in later for value in builder.nodes[i].operands if value is not None}
+    operands = {value.node for i in later for value in values_of(builder.nodes[i])}
     return sorted(i for i in {*operands, *results} if 0 <= i < count)
 
 

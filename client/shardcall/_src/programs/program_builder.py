@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import Graph, Node, Value
+from shardcall_core.graphs.graph import Graph, Node, Value, values_of
 
 Input = TypeVar("Input")
 
@@ -44,10 +44,15 @@ class ProgramBuilder(Generic[Input]):
         return CanonicalForm(Graph(tuple(self.nodes), tuple(results)))
 
 
+def sources_of(node: Node) -> list[Value | None]:
+    """Returns the operands of a node of a builder, which has no constants."""
+    return [value for value in node.operands if value is None or isinstance(value, Value)]
+
+
 def needed_nodes(nodes: Sequence[Node], results: Iterable[int]) -> list[int]:
     """Returns the indices of the calls that the results of some need, and of these, in order."""
     needed = set(results)
     for i in reversed(range(len(nodes))):
         if i in needed:
-            needed.update(value.node for value in nodes[i].operands if value is not None and value.node >= 0)
+            needed.update(value.node for value in values_of(nodes[i]) if value.node >= 0)
     return sorted(needed)

@@ -14,11 +14,11 @@ from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms, results_before
 from shardcall._src.programs.pending_call import PendingCall, lost_in_fork
-from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
+from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes, sources_of
 from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall_core.graphs.graph import Value
+from shardcall_core.graphs.graph import Value, values_of
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import CallCancelledError, ShardcallError
 from shardcall_core.types.mesh import Mesh
@@ -121,7 +121,7 @@ class RecordedCallSender:
         nodes = batch.builder.nodes
         for node in nodes[count:]:
             operands: list[Value | None] = []
-            for value in node.operands:
+            for value in sources_of(node):
                 if value is None or value.node >= count:
                     operands.append(value and Value(value.node - count, 0))
                 else:
@@ -152,7 +152,7 @@ class RecordedCallSender:
         operands = [batch.builder.inputs[i] for i in program.inputs]
         first = next(iter(calls.values()))
         try:
-            request = prepare("graph", operands, {"graph": program.graph}, memo=self._memo)
+            request = prepare("graph", operands, {"graph": program.graph, "exact": True}, memo=self._memo)
             if not self._sender.can_submit(request.values, batch.deadline):
                 return False
             for index, (i, call) in enumerate(calls.items()):
@@ -210,7 +210,7 @@ class RecordedCallSender:
             if i not in versions:
                 versions[i] = self._new_result(batch, i)
             operands: list[Operand] = []
-            for value in batch.builder.nodes[i].operands:
+            for value in sources_of(batch.builder.nodes[i]):
                 if value is None or value.node < 0:
                     operands.append(value and batch.builder.inputs[value.number])
                 else:
@@ -327,8 +327,8 @@ class _FailedProgram:
 
     def _needs(self, index: int) -> set[int]:
         """Returns the indices of the operands that a result needs."""
-        values = (value for i in needed_nodes(self._nodes, [index]) for value in self._nodes[i].operands)
-        return {value.number for value in values if value is not None and value.node < 0}
+        values = (value for i in needed_nodes(self._nodes, [index]) for value in values_of(self._nodes[i]))
+        return {value.number for value in values if value.node < 0}
 
 
 def _fail_interrupted(call: RecordedCall) -> None:

@@ -13,7 +13,6 @@ from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace
 from shardcall_core.functions.element_types import DType
-from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import MAX_ITEMS, Graph
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
@@ -34,7 +33,7 @@ class InnerTrace(Trace):
     """
 
     def __init__(self, outer: Trace) -> None:
-        super().__init__(outer._client, outer.name, outer._active)
+        super().__init__(outer._client, outer.name, outer._active, exact=outer.exact)
         self.outer = outer
         self.bodies = outer.bodies
         self.operands: list[TracedArray | None] = []
@@ -66,7 +65,7 @@ class InnerTrace(Trace):
 
     def constant(self, array: NDArray) -> TracedArray:
         """Returns an array of this process as one of the program."""
-        return self._of_outer(self.outer.constant(array))
+        return self._of_outer(self.outer.constant(array), array)
 
     def number(self, number: TracedNumber, dtype: DType | None) -> TracedArray:
         """Returns a number as an array without axes, as `Trace.number`."""
@@ -95,14 +94,20 @@ class InnerTrace(Trace):
         Raises:
             TracingError: for a graph beyond the limits.
         """
-        form = CanonicalForm(Graph(tuple(self.nodes), tuple(result._traced.value for result in results)))
+        form = self.program_form(results)
         used = list(form.inputs)
         check_limits(self.name, form.graph, [self.inputs[i] for i in used], max_values=MAX_ITEMS)
         self.bodies[form.graph] = self.graph_of(form)
         return form.graph, used
 
-    def _of_outer(self, array: TracedArray) -> TracedArray:
-        tracer = self._input(("outer", array._traced.value), Input(array.type))
+    def _of_outer(self, array: TracedArray, known: NDArray | None = None) -> TracedArray:
+        """Returns an array of the outer trace.
+
+        Args:
+            array: the array.
+            known: its values, if they are known.
+        """
+        tracer = self._input(("outer", array._traced.value), Input(array.type, array=known))
         if len(self.operands) < len(self.inputs):
             self.operands.append(array)
         return tracer

@@ -17,7 +17,6 @@ from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import Bodies, TracedGraph, located, with_lines
 from shardcall._src.traced.writes import Alias, WriteTarget
-from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import MAX_BYTES, MAX_DEPTH, MAX_ITEMS, MAX_NODES, MAX_VALUES, Graph, Node, Value
 from shardcall_core.graphs.messages import to_message
 from shardcall_core.graphs.stages import Stage, is_stage, result_of, stages_of
@@ -49,6 +48,7 @@ class TracedProgram:
         bases: the arrays on the mesh among the inputs, which are not kept there by the program.
         graph: its calls.
         bodies: the graphs that they run.
+        exact: whether the results are those of its calls one by one, bit for bit.
     """
 
     name: str
@@ -65,6 +65,7 @@ class TracedProgram:
     bases: tuple[weakref.ref[ArrayBase] | None, ...]
     graph: TracedGraph
     bodies: Bodies
+    exact: bool
 
     @property
     def key(self) -> str:
@@ -118,7 +119,7 @@ class TracedProgram:
         results = tuple(Value(0, i) for i in range(len(self.types)))
         operands = tuple(Value(-1, i) for i in range(len(self.inputs) + 1))
         stage = Stage({"graph": self.form, "carried": carried}, operands, results)
-        return replace(self, stages=(stage,), stage_types=(self.types,), returned=results)
+        return replace(self, stages=_stages([stage], exact=self.exact), stage_types=(self.types,), returned=results)
 
     def operands(self, leaves: Sequence[Any], objects: Sequence[Any]) -> list[Any] | None:
         """Returns the operands of a call; None if the program does not fit it, and the function is to be traced again.
@@ -176,7 +177,7 @@ def program_of(
     """
     if not results:
         raise TracingError(f"{trace.name} returns no array; return what its caller is to see")
-    form = CanonicalForm(Graph(tuple(trace.nodes), tuple(result._traced.value for result in results)))
+    form = trace.program_form(results)
     graph, used = form.graph, list(form.inputs)
     inputs = [trace.inputs[i] for i in used]
     check_limits(trace.name, graph, inputs, max_values=MAX_ITEMS if is_body else MAX_VALUES)
@@ -191,7 +192,7 @@ def program_of(
     return TracedProgram(
         trace.name,
         graph,
-        tuple(stages),
+        _stages(stages, exact=trace.exact),
         tuple(tuple(map(traced.type_of, stage.results)) for stage in stages),
         tuple(returned),
         tuple(replace(item, base=None) for item in inputs),
@@ -203,7 +204,15 @@ def program_of(
         tuple(bases),
         traced,
         trace.bodies,
+        trace.exact,
     )
+
+
+def _stages(stages: Sequence[Stage], *, exact: bool) -> tuple[Stage, ...]:
+    """Returns the stages of a program, exact ones if it is."""
+    if not exact:
+        return tuple(stages)
+    return tuple(replace(stage, parameters={**stage.parameters, "exact": True}) for stage in stages)
 
 
 def check_limits(name: str, graph: Graph, inputs: Sequence[Input], *, max_values: int) -> None:

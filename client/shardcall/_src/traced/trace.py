@@ -22,7 +22,7 @@ from shardcall._src.traced.traced_array import TracedArray, TracedResult
 from shardcall._src.traced.traced_graph import TracedGraph
 from shardcall_core.functions.element_types import DType
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import Graph, Node, Value
+from shardcall_core.graphs.graph import MAX_CONSTANT_BYTES, Constant, Graph, Node, Value
 from shardcall_core.types import parameters
 from shardcall_core.types.arguments import bind, operand_name
 from shardcall_core.types.arrays import Array, NDArray
@@ -84,6 +84,7 @@ class Trace(ProgramBuilder[Input]):
 
     Attributes:
         name: the name of the function, with its file and line.
+        exact: whether the results are those of the calls one by one, bit for bit.
         types: the types of the results of each call.
         lines: the line of each call.
         bodies: the graphs that calls run.
@@ -95,11 +96,13 @@ class Trace(ProgramBuilder[Input]):
         client: the client that the calls go to.
         name: as the attribute.
         active: the trace of the calls of this thread.
+        exact: as the attribute.
     """
 
-    def __init__(self, client: TracingClient, name: str, active: CurrentTrace) -> None:
+    def __init__(self, client: TracingClient, name: str, active: CurrentTrace, *, exact: bool) -> None:
         super().__init__()
         self.name = name
+        self.exact = exact
         self.types: list[Sequence[Array]] = []
         self.lines: list[Line] = []
         self.has_open_body = False
@@ -269,6 +272,16 @@ class Trace(ProgramBuilder[Input]):
             yield
         finally:
             self._active.trace = before
+
+    def program_form(self, results: Sequence[TracedArray]) -> CanonicalForm:
+        """Returns the canonical form of a program with some results; what is known now is constant in it."""
+        constants = {
+            i: Constant.of(item.array)
+            for i, item in enumerate(self.inputs)
+            if item.array is not None and item.array.nbytes <= MAX_CONSTANT_BYTES
+        }
+        graph = Graph(tuple(self.nodes), tuple(result._traced.value for result in results))
+        return CanonicalForm(graph, constants, exact=self.exact)
 
     def graph_of(self, form: CanonicalForm) -> TracedGraph:
         """Returns the graph of a form of these calls; of equal ones the line is that of one."""

@@ -72,6 +72,7 @@ class TracedFunction:
         function: the function.
         static: the arguments that the function gets as they are.
         donate: the arguments whose arrays on the mesh are deleted.
+        exact: whether results are those of the calls one by one, bit for bit.
         out_specs: the sharding of each result.
     """
 
@@ -83,6 +84,7 @@ class TracedFunction:
         *,
         static: Names = (),
         donate: Names = (),
+        exact: bool = False,
         out_specs: Sequence[SpecLike | None] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -92,8 +94,9 @@ class TracedFunction:
         self._signature = inspect.signature(function)
         self._static = self._names("static", static)
         self._donated = self._names("donate", donate)
+        self._exact = exact
         self._out_specs = as_specs(out_specs, "out_specs")
-        self._tracing = FunctionTracer(client, active, function)
+        self._tracing = FunctionTracer(client, active, function, exact=exact)
         self._programs: dict[Hashable, TracedProgram] = {}
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -209,6 +212,7 @@ class TracedFunction:
             types.MethodType(self._function, instance),
             static=self._static - {first},
             donate=self._donated - {first},
+            exact=self._exact,
             out_specs=self._out_specs,
         )
 

@@ -62,10 +62,14 @@ class FunctionTracer:
         client: the client that its calls go to.
         active: the trace of the client's calls.
         function: the function.
+        exact: whether results are those of the calls one by one, bit for bit.
     """
 
-    def __init__(self, client: TracingClient, active: ActiveTrace, function: Callable[..., Any]) -> None:
+    def __init__(
+        self, client: TracingClient, active: ActiveTrace, function: Callable[..., Any], *, exact: bool
+    ) -> None:
         self.name = name_of(function)
+        self._exact = exact
         self._client = client
         self._active = active
         self._function = function
@@ -107,7 +111,7 @@ class FunctionTracer:
     def _traced(
         self, leaves: Sequence[Any], structure: Structure, arguments: Arguments, *, is_body: bool
     ) -> tuple[TracedProgram, Trace]:
-        trace = Trace(self._client, self.name, self._active)
+        trace = Trace(self._client, self.name, self._active, exact=self._exact)
         try:
             return self._program_of(trace, leaves, structure, arguments, is_body=is_body), trace
         finally:

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from shardcall_core.graphs.graph import Constant
 from shardcall_core.layouts.layout import Spec, Specs
 from shardcall_server.kernels.core.blocks import index_type
 from shardcall_server.kernels.core.kernel import Problem
@@ -29,16 +30,22 @@ class CallShapes:
         shapes: the shape of each operand; None for one left out.
         shape: the shape of the result.
         parameters: as the call sets them, defaults included.
+        constants: the operands that are known when the program is compiled, by their indices.
     """
 
     shapes: tuple[tuple[int, ...] | None, ...]
     shape: tuple[int, ...]
     parameters: Mapping[str, Any]
+    constants: tuple[tuple[int, Constant], ...] = ()
 
     @property
     def x(self) -> tuple[int, ...]:
         """The shape of the first operand."""
         return self.shapes[0] or ()
+
+    def known(self, operand: int) -> np.ndarray | None:
+        """Returns an operand that is known when the program is compiled; None for any other."""
+        return next((constant.array for i, constant in self.constants if i == operand), None)
 
     def __getitem__(self, name: str) -> Any:
         return self.parameters[name]
@@ -178,9 +185,8 @@ class Row:
 def call_of(problem: Problem) -> CallShapes:
     """Returns the shapes and parameters of a problem."""
     shapes = tuple(None if operand is None else operand.shape for operand in problem.operands)
-    return CallShapes(
-        shapes, problem.results[0].shape, {} if problem.parameters is None else asdict(problem.parameters)
-    )
+    parameters = {} if problem.parameters is None else asdict(problem.parameters)
+    return CallShapes(shapes, problem.results[0].shape, parameters, problem.constants)
 
 
 def checks_of(row: Row, call: CallShapes) -> tuple[IndexCheck, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +21,19 @@ from shardcall_server.kernels.core.blocks import index_type, pad_axis, ppermute,
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
 
-def lowest_index(start: jax.Array, size: int, count: int, step: int) -> jax.Array:
+@overload
+def lowest_index(start: int, size: int, count: int, step: int) -> int: ...
+
+
+@overload
+def lowest_index(start: jax.Array | int, size: int, count: int, step: int) -> jax.Array | int: ...
+
+
+def lowest_index(start: jax.Array | int, size: int, count: int, step: int) -> jax.Array | int:
     """Returns the lowest index of a slice's elements, moved as little as needed to keep the slice inside the axis."""
     reach = (count - 1) * abs(step)
+    if isinstance(start, int):
+        return min(max(start - (reach if step < 0 else 0), 0), size - reach - 1)
     lowest = start.astype(np.int64) - (reach if step < 0 else 0)
     return jnp.clip(lowest, 0, size - reach - 1).astype(index_type(2 * size))
 
@@ -36,12 +47,14 @@ class SlicedAxis:
         count: the number of elements.
         step: the step between them; negative ones go towards the first.
         is_sharded: True if the result is sharded along the axis as the array, False for one that every device has.
+        start: the index of the first element, where it is known when the program is compiled.
     """
 
     along: ShardedAxis
     count: int
     step: int
     is_sharded: bool
+    start: int | None = None
 
     @property
     def reach(self) -> int:
@@ -67,7 +80,7 @@ class SlicedAxis:
             return True
         return self.is_sum or self._moved_rows().has_margins
 
-    def __call__(self, block: jax.Array, start: jax.Array) -> jax.Array:
+    def __call__(self, block: jax.Array, start: jax.Array | int) -> jax.Array:
         """Returns the running device's block of the slice, ``[block, …]``, from its block of integers."""
         axis = self.along.axis
         if not self.count:
@@ -83,22 +96,28 @@ class SlicedAxis:
             pairs = [(device, last - device) for device in range(last + 1)]
             block = ppermute(lax.rev(block, [axis]), self.along.axis_names, self.along.mesh, pairs)
             lowest = highest - lowest
-        return _strided(moved(block, lowest), abs(self.step), axis)
+        return _strided(moved(block, lowest if self.start is None else 0), abs(self.step), axis)
 
     def _moved_rows(self) -> MovedRows:
         """Returns the rows between the first and the last element of each device's block of the slice.
 
-        For negative steps they are those of the reversed array, which its padding precedes.
+        For negative steps they are those of the reversed array, which its padding precedes. They begin where the slice
+        does, if that is known, and at a shift of 0 otherwise.
         """
         step, highest = abs(self.step), self.along.rows - self.reach - 1
+        if self.start is not None:
+            lowest = lowest_index(self.start, self.along.rows, self.count, self.step)
+            shift, highest = highest - lowest if self.step < 0 else lowest, 0
+        else:
+            shift = 0
         before = self.along.block * self.along.devices - self.along.rows if self.step < 0 else 0
-        firsts = [before + self.block * device * step for device in range(self.along.devices)]
+        firsts = [before + shift + self.block * device * step for device in range(self.along.devices)]
         last = (self.count - 1) // self.block
         # Devices without an element of the slice take rows at the same distance from their blocks as the last with one.
         firsts[last + 1 :] = [firsts[last] + (d - last) * self.along.block for d in range(last + 1, len(firsts))]
         return MovedRows.of(self.along, firsts, (self.block - 1) * step + 1, highest)
 
-    def _summed(self, block: jax.Array, lowest: jax.Array) -> jax.Array:
+    def _summed(self, block: jax.Array, lowest: jax.Array | int) -> jax.Array:
         axis, along = self.along.axis, self.along
         # If there are few rows, every device gets all of them: scattering would send more, a block of padding to each.
         is_scattered = self.is_sharded and self.block * along.devices < 2 * self.count
@@ -145,11 +164,11 @@ class AssignedAxis:
     step: int
     along: ShardedAxis | None
 
-    def lowest(self, start: jax.Array) -> jax.Array:
+    def lowest(self, start: jax.Array | int) -> jax.Array | int:
         """Returns the lowest index of an element that gets a value."""
         return lowest_index(start, self.size, self.count, self.step)
 
-    def is_assigned(self, shape: Sequence[int], first: int | jax.Array, lowest: jax.Array) -> jax.Array:
+    def is_assigned(self, shape: Sequence[int], first: int | jax.Array, lowest: jax.Array | int) -> jax.Array:
         """Returns which elements of a block get values: [1, …, rows, …, 1].
 
         Args:
@@ -161,7 +180,7 @@ class AssignedAxis:
         is_assigned = (row >= 0) & (row <= (self.count - 1) * abs(self.step)) & (row % abs(self.step) == 0)
         return is_assigned.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
 
-    def values_of(self, values: jax.Array, length: int, first: int | jax.Array, lowest: jax.Array) -> jax.Array:
+    def values_of(self, values: jax.Array, length: int, first: int | jax.Array, lowest: jax.Array | int) -> jax.Array:
         """Returns the values of a block's elements, ``[length, …]``; anything for elements that get none."""
         if self.along is not None and self.along.devices > 1:
             highest = self.size - self.count
@@ -174,8 +193,8 @@ class AssignedAxis:
         slot = self.count - 1 - slot if self.step < 0 else slot
         return jnp.take(values, jnp.clip(slot, 0, self.count - 1), axis=self.axis)
 
-    def _distances(self, length: int, first: int | jax.Array, lowest: jax.Array) -> jax.Array:
-        return jnp.arange(length, dtype=lowest.dtype) + (first - lowest)
+    def _distances(self, length: int, first: int | jax.Array, lowest: jax.Array | int) -> jax.Array:
+        return jnp.arange(length, dtype=index_type(2 * self.size)) + (first - lowest)
 
 
 def _strided(array: jax.Array, step: int, axis: int) -> jax.Array:

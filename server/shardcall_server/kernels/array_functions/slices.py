@@ -8,6 +8,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from shardcall_core.functions import checks, layout_rules
 from shardcall_core.layouts.layout import MeshAxes, format_spec, required
@@ -22,7 +23,7 @@ from shardcall_server.kernels.array_functions.row import (
     call_of,
 )
 from shardcall_server.kernels.array_functions.sliced_axes import AssignedAxis, SlicedAxis
-from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.bits import moved, moved_in_block
 from shardcall_server.kernels.core.element_types import convert, widen
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.numerics.ordering import is_nonzero
@@ -57,14 +58,25 @@ def _getitem_origins(call: CallShapes) -> tuple[int | None, ...]:
     return tuple(targets.index(i) if i in targets else None for i in range(len(call.shape)))
 
 
-def _sliced(call: CallShapes, axis: int, along: ShardedAxis) -> SlicedAxis:
-    is_sharded = _targets(call)[axis] is not None
-    return SlicedAxis(along, call["sizes"][axis], call["steps"][axis], is_sharded)
+def _sliced_axes(call: CallShapes, alongs: Sequence[ShardedAxis]) -> list[SlicedAxis]:
+    """Returns the axes of x that are sliced."""
+    targets, starts = _targets(call), call.known(1)
+    return [
+        SlicedAxis(
+            along,
+            call["sizes"][along.axis],
+            call["steps"][along.axis],
+            targets[along.axis] is not None,
+            None if starts is None else int(starts[along.axis]),
+        )
+        for along in alongs
+        if not _is_kept(call, along.axis)
+    ]
 
 
 def _getitem_of(alongs: Sequence[ShardedAxis], block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    x, starts = map(required, operands)
-    slices = [_sliced(block.call, along.axis, along) for along in alongs if not _is_kept(block.call, along.axis)]
+    x, slices = required(operands[0]), _sliced_axes(block.call, alongs)
+    starts = _starts(block.call, operands)
 
     def move(bits: jax.Array) -> jax.Array:
         # Axes that are not sharded are sliced first, so that less is sent.
@@ -72,7 +84,14 @@ def _getitem_of(alongs: Sequence[ShardedAxis], block: ResultBlock, operands: Seq
             bits = axis_slice(bits, starts[axis_slice.along.axis])
         return bits.reshape(block.shape)
 
-    return moved(move, x)
+    is_alone = all(axis_slice.along.devices == 1 for axis_slice in slices)
+    return moved_in_block(move, x) if is_alone else moved(move, x)
+
+
+def _starts(call: CallShapes, operands: Sequence[jax.Array | None]) -> Sequence[jax.Array | int] | jax.Array:
+    """Returns the starts of a slice, the last operand; integers if they are known."""
+    known = call.known(len(operands) - 1)
+    return required(operands[-1]) if known is None else [int(start) for start in known]
 
 
 def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
@@ -82,7 +101,7 @@ def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
 
 def _getitem_specs(problem: Problem) -> LocalSpecs | str:
     spec, call = required(problem.in_specs[0]), call_of(problem)
-    slices = [_sliced(call, along.axis, along) for along in _alongs(problem) if not _is_kept(call, along.axis)]
+    slices = _sliced_axes(call, _alongs(problem))
     if not all(axis_slice.is_cheap for axis_slice in slices) and can_exchange(problem, _getitem_aligned(call)[0]):
         return "the devices would send as many rows as their blocks have, and exchange another axis in less time"
     origins = _getitem_origins(call)
@@ -116,7 +135,7 @@ def _setitem_of(
         block: the block.
         operands: the blocks of x, the values and the starts.
     """
-    x, values, starts = map(required, operands)
+    x, values, starts = required(operands[0]), required(operands[1]), _starts(block.call, operands)
     call, axes = block.call, _value_targets(block.call)
     if 0 in call["sizes"]:
         return x
@@ -126,18 +145,31 @@ def _setitem_of(
         for axis in range(len(call.x))
         if not _is_complete(call, axis)
     ]
+    # A slice that the block has completely, in steps of 1, is replaced where it is; of other axes, elements are chosen.
+    replaced = [item for item in assigned if item.step == 1 and block.shape[item.axis] == item.size]
+    chosen = [item for item in assigned if item not in replaced]
 
     def move(bits: jax.Array, of_values: jax.Array) -> jax.Array:
         of_values = of_values.reshape([sizes.get(axis, 1) for axis in range(len(call.x))])
+        corner: list[jax.Array | int] = [0] * len(call.x)
+        shape = [*block.shape]
+        for item in replaced:
+            corner[item.axis], shape[item.axis] = item.lowest(starts[item.axis]), item.count
         is_assigned = jnp.ones((1,) * len(call.x), bool)
-        for item in assigned:
+        for item in chosen:
             first, lowest = block.offsets[item.axis], item.lowest(starts[item.axis])
             is_assigned &= item.is_assigned(block.shape, first, lowest)
             if item.axis in axes:
                 of_values = item.values_of(of_values, block.shape[item.axis], first, lowest)
-        return jnp.where(is_assigned, of_values, bits)
+        of_slice = jnp.broadcast_to(of_values, shape)
+        if chosen:
+            old = lax.dynamic_slice(bits, corner, shape) if replaced else bits
+            of_slice = jnp.where(is_assigned, of_slice, old)
+        return lax.dynamic_update_slice(bits, of_slice, corner) if replaced else of_slice
 
-    return moved(move, x, _as_type(values, block.dtype))
+    arrays = x, _as_type(values, block.dtype)
+    is_alone = all(item.along is None or item.along.devices == 1 for item in chosen)
+    return moved_in_block(move, *arrays) if is_alone else moved(move, *arrays)
 
 
 def _as_type(values: jax.Array, dtype: np.dtype) -> jax.Array:

@@ -36,6 +36,19 @@ def as_integers(array: jax.Array) -> jax.Array:
     return widen(array, dtype) if dtype.name in _NIBBLES else array
 
 
+def moved_in_block(move: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Array:
+    """Applies ``move`` to arrays of which no element is sent or added, such as a block of a device.
+
+    Elements of 4 bytes and more are moved as they are; narrow floating-point numbers as integers, as by `moved`.
+    """
+    return move(*arrays) if _is_wide(np.dtype(arrays[0].dtype)) else moved(move, *arrays)
+
+
+def _is_wide(dtype: np.dtype) -> bool:
+    """Returns True if the compiler moves the elements of a block without computing with them."""
+    return dtype.kind in "fc" and dtype.itemsize >= 4
+
+
 def from_integers(array: jax.Array, dtype: np.dtype) -> jax.Array:
     """Reverses `as_integers` for an array of type ``dtype``."""
     if dtype.name in _NIBBLES:
@@ -58,9 +71,9 @@ def moved(
         specs: of the first array and of the result; None leaves the sharding to the compiler.
     """
     dtype = np.dtype(arrays[0].dtype)
+    if mesh is not None and mesh.size == 1 and _is_wide(dtype):
+        return move(*arrays)  # nothing is partitioned
     if dtype.kind == "c":
-        if mesh is not None and mesh.size == 1:
-            return move(*arrays)  # nothing is partitioned
         parts = (map(part, arrays) for part in (lax.real, lax.imag))
         return lax.complex(*(moved(move, *of_part, mesh=mesh, specs=specs) for of_part in parts))
     if is_differentiated() and jnp.issubdtype(dtype, jnp.floating):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
 from shardcall_core.functions.argument_checks import check_operands, check_parameters
 from shardcall_core.functions.signature import ParameterValues
+from shardcall_core.graphs.graph import Constant
 from shardcall_core.layouts.checks import check_spec
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, Specs
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
@@ -27,6 +28,7 @@ def fill_in(
     requested_in_specs: Specs,
     requested_out_specs: Specs,
     requested_strategy: str,
+    constants: tuple[tuple[int, Constant], ...] = (),
 ) -> tuple[Problem, Strategy, str]:
     """Checks a call on an existing mesh, and fills in its defaults.
 
@@ -38,6 +40,7 @@ def fill_in(
         requested_in_specs: entries per operand; None where unset. May be shorter than the operands.
         requested_out_specs: entries per result; None where unset.
         requested_strategy: a name, or "auto".
+        constants: the operands that are known, by their indices.
 
     Returns:
         The problem, its strategy, and a clause that explains the strategy.
@@ -73,6 +76,7 @@ def fill_in(
         in_specs=in_specs,
         out_specs=_check_specs("out_specs", result_names, requested_out_specs, signature.results, mesh),
         checks=signature.checks,
+        constants=constants,
     )
     if requested_strategy == AUTO:
         name, reason = kernel.choose(problem)

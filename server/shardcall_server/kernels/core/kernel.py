@@ -25,6 +25,7 @@ from shardcall_core.functions.signature import (
     Signature,
     ValueCheck,
 )
+from shardcall_core.graphs.graph import Constant
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, row_sharding
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
 
@@ -44,6 +45,7 @@ class Problem(Generic[ParametersT]):
         in_specs: the spec of each operand; None for one left out.
         out_specs: the spec of each result; None leaves it to the compiler.
         checks: the checks of the operands' values, as in `Signature`.
+        constants: the operands that are known, by their indices; only in programs.
     """
 
     operands: tuple[ArrayType | None, ...]
@@ -53,6 +55,7 @@ class Problem(Generic[ParametersT]):
     in_specs: Specs
     out_specs: Specs
     checks: tuple[ValueCheck, ...] = ()
+    constants: tuple[tuple[int, Constant], ...] = ()
 
     def padded_result(self, index: int = 0) -> tuple[int, ...]:
         """Returns the shape that a result must have on the mesh; its own where the compiler decides."""

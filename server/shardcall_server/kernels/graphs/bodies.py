@@ -7,14 +7,16 @@ from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 
-from shardcall_core.graphs.graph import Graph, Value, bodies_of
+from shardcall_core.graphs.graph import Constant, Graph, Value, bodies_of
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, Specs, padded_shape, required
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.differentiation import is_differentiated
+from shardcall_server.kernels.core.exactness import is_exact
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program
 from shardcall_server.kernels.graphs.derivatives import differentiable
 from shardcall_server.kernels.graphs.plan import (
@@ -204,15 +206,25 @@ def _operands(
 ) -> list[jax.Array]:
     operand_types = [operand for operand in node.problem.operands if operand is not None]
     specs = [spec for spec in node.problem.in_specs if spec is not None]
+    axes = node.problem.mesh
     return [
-        resharded(values[value], operand, plan.specs[value], spec, node.problem.mesh, mesh)
+        jnp.asarray(_padded(value, spec, axes))
+        if isinstance(value, Constant)
+        else resharded(values[value], operand, plan.specs[value], spec, axes, mesh)
         for value, operand, spec in zip(node.operands, operand_types, specs, strict=True)
     ]
 
 
+def _padded(constant: Constant, spec: Spec, axes: MeshAxes) -> np.ndarray:
+    """Returns the array that a constant is, padded as a spec needs."""
+    array = constant.array
+    widths = [(0, n - m) for n, m in zip(padded_shape(array.shape, spec, axes), array.shape, strict=True)]
+    return np.pad(array, widths) if any(n for _, n in widths) else array
+
+
 def _kept(node: PlannedNode, index: int, array: jax.Array, mesh: jax.sharding.Mesh) -> jax.Array:
     """Returns a result of a node in the form that other nodes use."""
-    if is_sealed(node.kernel.name, array.dtype):
+    if is_exact() and is_sealed(node.kernel.name, array.dtype):
         array = sealed(array)
     spec = partition_spec(node.out_specs[index])
     kept: jax.Array = lax.with_sharding_constraint(array, NamedSharding(mesh, spec))

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import jax
 
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.functions.checks import integer, integers, program, text
+from shardcall_core.functions.checks import flag, integer, integers, program, text
 from shardcall_core.functions.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.graphs.graph import Graph, Value
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required
+from shardcall_server.kernels.core.exactness import exactness
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded
@@ -52,6 +53,7 @@ class GraphParameters:
         count: the number of iterations; 0 if it is an operand.
         transform: the transformation of the graph, one of `TRANSFORMS`; empty for none.
         wrt: the inputs that a derivative is with respect to.
+        exact: whether the results are those of separate calls, bit for bit.
     """
 
     graph: Graph
@@ -61,6 +63,7 @@ class GraphParameters:
     count: int = 0
     transform: str = ""
     wrt: tuple[int, ...] = ()
+    exact: bool = False
 
     @property
     def loop(self) -> GraphLoop:
@@ -76,9 +79,9 @@ class GraphParameters:
 class GraphKernel(Kernel[GraphParameters]):
     """A graph of kernel calls, run as one program; its operands are the inputs of the graph.
 
-    Every node is computed by its kernel's own strategy, and the compiler fuses across nodes. Results are equal to those
-    of separate calls: results that the compiler would round differently in one program are sealed (`sealing`). Flags of
-    all nodes refuse the call.
+    Every node is computed by its kernel's own strategy, and the compiler fuses across nodes, by the rules of `jax.jit`:
+    it may round differently than in separate calls. With ``exact`` results are equal to those of separate calls:
+    results that the compiler would round differently are sealed (`sealing`). Flags of all nodes refuse the call.
 
     With ``carried`` the graph runs several times, as a loop in the program, and the last operand is their number. A
     result that becomes an input has its spec. Operands after the graph's inputs are the first values of results that
@@ -95,7 +98,7 @@ class GraphKernel(Kernel[GraphParameters]):
     """
 
     name = "graph"
-    version = 1
+    version = 2
     summary = "A graph of kernel calls, run as one program."
     operands = (
         OperandInfo("inputs", "The inputs of the graph; of a loop also times, last.", optional=True, repeated=True),
@@ -107,6 +110,7 @@ class GraphKernel(Kernel[GraphParameters]):
         ParameterInfo("count", "Of a loop in a graph: the number of iterations; 0 for the operand times.", 0),
         ParameterInfo("transform", f"A transformation of the graph: {', '.join(TRANSFORMS)}; none if empty.", ""),
         ParameterInfo("wrt", "Of a derivative: the indices of the inputs that it is with respect to.", ()),
+        ParameterInfo("exact", "True for the results of separate calls, bit for bit.", default=False),
     )
     reproducibility = Reproducibility.PER_CALL
 
@@ -139,6 +143,7 @@ class GraphKernel(Kernel[GraphParameters]):
             integer(parameters, "count"),
             text(parameters, "transform"),
             integers(parameters, "wrt"),
+            flag(parameters, "exact"),
         )
         used = parsed.graph.input_count
         check_transform(parsed.transform, parsed.wrt, used)
@@ -246,6 +251,10 @@ class GraphKernel(Kernel[GraphParameters]):
         in_specs = duals if parameters.transform else problem.in_specs
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+            with exactness(on=parameters.exact):
+                return computed(*arrays)
+
+        def computed(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             placed = all_resharded(
                 arrays, operands, tuple(map(required, problem.in_specs)), in_specs, problem.mesh, mesh
             )

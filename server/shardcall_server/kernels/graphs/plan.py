@@ -10,7 +10,7 @@ from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
 from shardcall_core.functions.argument_checks import check_operands, check_parameters
 from shardcall_core.functions.element_types import is_inexact
 from shardcall_core.functions.signature import Signature, ValueCheck
-from shardcall_core.graphs.graph import Graph, Node, Value, bodies_of, is_loop
+from shardcall_core.graphs.graph import SLICES, Constant, Graph, Node, Value, bodies_of, is_loop, values_of
 from shardcall_core.graphs.node_names import with_node
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
 from shardcall_server.kernels.core.call_checks import AUTO, fill_in
@@ -70,7 +70,7 @@ class PlannedNode:
     """
 
     kernel: Kernel
-    operands: tuple[Value, ...]
+    operands: tuple[Value | Constant, ...]
     problem: Problem
     strategy: Strategy
     out_specs: tuple[Spec, ...]
@@ -132,7 +132,7 @@ def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> Gra
 def _check_chains(graph: Graph) -> None:
     lengths: list[int] = []
     for i, node in enumerate(graph.nodes):
-        before = max((lengths[value.node] for value in node.operands if value and 0 <= value.node < i), default=0)
+        before = max((lengths[value.node] for value in values_of(node) if 0 <= value.node < i), default=0)
         lengths.append(before + 1 if node.kernel in _CHAINED else 0)
         if lengths[i] > _MAX_IN_A_CHAIN:
             why = (
@@ -171,16 +171,17 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
     nodes = []
     plans: dict[Hashable, PlannedNode] = {}
     for i, node in enumerate(graph.nodes):
-        operands = tuple(None if value is None else types[value] for value in node.operands)
-        operand_specs = tuple(None if value is None else specs.get(value) for value in node.operands)
-        key = _call_of(node), operands, operand_specs
+        operands = tuple(None if item is None else _type(types, item) for item in node.operands)
+        operand_specs = tuple(specs.get(item) if isinstance(item, Value) else None for item in node.operands)
+        key = _call_of(node), operands, operand_specs, _constants(node)
         if key not in plans:
             plans[key] = _planned(i, node, kernels, operands, operand_specs, mesh)
         planned = replace(plans[key], operands=tuple(value for value in node.operands if value is not None))
         nodes.append(planned)
         problem = planned.problem
         for value, in_spec in zip(planned.operands, _present(problem.in_specs), strict=True):
-            specs.setdefault(value, in_spec)
+            if isinstance(value, Value):
+                specs.setdefault(value, in_spec)
         for index, (array_type, spec) in enumerate(zip(problem.results, planned.out_specs, strict=True)):
             types[Value(i, index)], specs[Value(i, index)] = array_type, spec
     for i, array_type in enumerate(inputs):
@@ -255,7 +256,7 @@ def _planned(
     asked_out = () if is_moved else node.out_specs
     try:
         problem, strategy, _ = fill_in(
-            kernel, operands, dict(node.parameters), mesh, in_specs, asked_out, node.strategy or AUTO
+            kernel, operands, dict(node.parameters), mesh, in_specs, asked_out, node.strategy or AUTO, _constants(node)
         )
         checked = problem
         if is_moved and node.out_specs:
@@ -276,6 +277,13 @@ def _planned(
     moved_specs = tuple(required(planned if spec is None else complete) for spec, complete, planned in entries)
     present = tuple(value for value in node.operands if value is not None)
     return PlannedNode(kernel, present, problem, strategy, moved_specs)
+
+
+def _constants(node: Node) -> tuple[tuple[int, Constant], ...]:
+    """Returns the operands of a node on which the program of its kernel depends, by their indices."""
+    if node.kernel not in SLICES:
+        return ()
+    return tuple((i, item) for i, item in enumerate(node.operands) if isinstance(item, Constant))
 
 
 def _call_of(node: Node) -> Hashable:
@@ -309,7 +317,9 @@ def _kernel(kernels: Kernels, index: int, node: Node) -> Kernel:
     return kernel
 
 
-def _type(types: Mapping[Value, ArrayType], value: Value) -> ArrayType:
+def _type(types: Mapping[Value, ArrayType], value: Value | Constant) -> ArrayType:
+    if isinstance(value, Constant):
+        return ArrayType(value.shape, value.element_type)
     if value not in types:
         shown = f"input {value.number}" if value.node < 0 else f"result {value.number} of node {value.node}"
         raise _refused(f"refers to {shown}, which does not exist")
