@@ -182,7 +182,8 @@ def _graph(message: program_pb2.ProgramGraph, graphs: Sequence[Graph], field: st
     for i, item in enumerate(items):
         value = _value(item, len(nodes), f"{field}.results[{i}]")
         if not isinstance(value, Value):
-            raise MalformedProgramError(f"{field}.results[{i}]", "is no input and no node's result; set input or node")
+            problem = "has no source" if value is None else "is a constant"
+            raise MalformedProgramError(f"{field}.results[{i}]", f"{problem}; set input or node")
         results.append(value)
     if not results:
         raise MalformedProgramError(f"{field}.results", "is empty; return at least one value")

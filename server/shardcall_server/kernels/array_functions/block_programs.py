@@ -23,6 +23,7 @@ from shardcall_server.kernels.array_functions.row import (
 )
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit, index_type, partition_spec
+from shardcall_server.kernels.core.blockwise import AlignedAxis, Blockwise
 from shardcall_server.kernels.core.kernel import Problem, Program
 from shardcall_server.kernels.core.value_checks import any_element
 
@@ -65,6 +66,37 @@ def blocks_refusal(row: Row, problem: Problem) -> str | None:
     if problem.out_specs[0] not in (None, layout.result):
         return f"every device computes a block of a result sharded as {format_spec(layout.result)}"
     return None
+
+
+def blockwise_of(row: Row, problem: Problem) -> Blockwise | None:
+    """Returns a call as one of a region of a program; None for one that cannot be in one."""
+    if row.blockwise is not None:
+        return row.blockwise(problem)
+    call = call_of(problem)
+    present = [k for k, operand in enumerate(problem.operands) if operand is not None]
+    if len(problem.results) > 1 or problem.checks or not present or blocks_refusal(row, problem) is not None:
+        return None
+    layout, targets, dtype = local_specs(row, problem), alignment_of(row, call), problem.results[0].dtype
+    in_specs = [required(layout.operands[k]) for k in present]
+    aligned = tuple(
+        tuple(
+            AlignedAxis(required(target), 0) if names else None for target, names in zip(targets[k], spec, strict=True)
+        )
+        for k, spec in zip(present, in_specs, strict=True)
+    )
+    used = {item.axis for axes in aligned for item in axes if item is not None}
+    if any(names and axis not in used for axis, names in enumerate(layout.result)):
+        return None
+
+    def body(shape: tuple[int, ...], offsets: tuple[int | jax.Array, ...], arrays: Sequence[jax.Array]) -> jax.Array:
+        operands: list[jax.Array | None] = [None] * len(problem.operands)
+        for k, array in zip(present, arrays, strict=True):
+            operands[k] = array
+        computed = row.body(ResultBlock(call, dtype, shape, offsets), operands)
+        assert isinstance(computed, jax.Array)
+        return computed
+
+    return Blockwise(tuple(in_specs), aligned, body)
 
 
 def gathered_refusal(row: Row, problem: Problem) -> str | None:

@@ -9,6 +9,7 @@ from shardcall_core.call_error import Reason
 from shardcall_core.functions.signature import ParameterValues, Signature, ValueCheck
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
+from shardcall_server.kernels.array_functions.block_programs import blockwise_of
 from shardcall_server.kernels.array_functions.row import (
     CallShapes,
     IndexCheck,
@@ -19,6 +20,7 @@ from shardcall_server.kernels.array_functions.row import (
     spec_of_result,
 )
 from shardcall_server.kernels.array_functions.strategies import strategies_of
+from shardcall_server.kernels.core.blockwise import Blockwise
 from shardcall_server.kernels.core.kernel import FunctionKernel, Problem
 
 
@@ -67,6 +69,10 @@ class TableKernel(FunctionKernel[Any]):
             else ((),) * operand.ndim
             for k, (operand, spec) in enumerate(zip(operands, in_specs, strict=True))
         )
+
+    def blockwise(self, problem: Problem) -> Blockwise | None:
+        """Returns a call as one of a region, if each device computes its block from rows at fixed distances."""
+        return None if self.row.needs_complete_axes else blockwise_of(self.row, problem)
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards each axis of the result as the axis of the operand that it comes from."""

@@ -69,7 +69,8 @@ class MovedRows:
 
     def __call__(self, block: jax.Array, shift: jax.Array | int = 0) -> jax.Array:
         """Returns the rows ``[count, …]`` that the running device needs, from its block ``[B, …]``."""
-        shift = jnp.asarray(shift, index_type(self.along.rows + self.highest + self.count))
+        if not isinstance(shift, int):
+            shift = jnp.asarray(shift, index_type(self.along.rows + self.highest + self.count))
         if self.has_margins:
             return self._from_margins(block, shift)
         if self.highest < self.branch_rows:
@@ -82,7 +83,7 @@ class MovedRows:
     def _branch(self, lowest: int, highest: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
         return lambda block, shift: self._from_windows(lowest, highest, block, shift)
 
-    def _from_windows(self, lowest: int, highest: int, block: jax.Array, shift: jax.Array) -> jax.Array:
+    def _from_windows(self, lowest: int, highest: int, block: jax.Array, shift: jax.Array | int) -> jax.Array:
         """Returns the rows, for shifts from ``lowest`` to ``highest``: a part of consecutive blocks."""
         axis, size, length = self.along.axis, self.along.block, self.count + highest - lowest
         starts = [first + lowest for first in self.firsts]
@@ -112,7 +113,7 @@ class MovedRows:
         joined = jnp.add if is_differentiated() else jnp.bitwise_or
         return reduce(joined, received) if received else jnp.zeros_like(part)
 
-    def _from_margins(self, block: jax.Array, shift: jax.Array) -> jax.Array:
+    def _from_margins(self, block: jax.Array, shift: jax.Array | int) -> jax.Array:
         """Returns the rows; those that are in the block at every shift are read from it alone, in one pass."""
         axis, size, (left, right) = self.along.axis, self.along.block, self.margins
         starts = [device * size for device in range(self.along.devices)]

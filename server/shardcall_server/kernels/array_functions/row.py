@@ -18,6 +18,7 @@ from jax import lax
 from shardcall_core.graphs.graph import Constant
 from shardcall_core.layouts.layout import Spec, Specs
 from shardcall_server.kernels.core.blocks import index_type
+from shardcall_server.kernels.core.blockwise import Blockwise
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 
@@ -164,6 +165,7 @@ class Row:
         products: returns an estimate of the multiplications by the shape of the first operand; None if there are few.
         exchange: the strategy for operands that are sharded along an axis of which a block needs rows of other blocks.
         reproducibility: as `Kernel.reproducibility`.
+        blockwise: as `Kernel.blockwise`, for a row whose blocks need rows at other distances than 0.
     """
 
     name: str
@@ -180,6 +182,7 @@ class Row:
     products: Callable[[tuple[int, ...]], int] | None = None
     exchange: RowExchange | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
+    blockwise: Callable[[Problem], Blockwise | None] | None = None
 
 
 def call_of(problem: Problem) -> CallShapes:

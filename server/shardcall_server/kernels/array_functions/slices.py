@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import jax
@@ -22,8 +23,9 @@ from shardcall_server.kernels.array_functions.row import (
     RowExchange,
     call_of,
 )
-from shardcall_server.kernels.array_functions.sliced_axes import AssignedAxis, SlicedAxis
+from shardcall_server.kernels.array_functions.sliced_axes import AssignedAxis, SlicedAxis, lowest_index
 from shardcall_server.kernels.core.bits import moved, moved_in_block
+from shardcall_server.kernels.core.blockwise import AlignedAxis, Blockwise
 from shardcall_server.kernels.core.element_types import convert, widen
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.numerics.ordering import is_nonzero
@@ -94,6 +96,34 @@ def _starts(call: CallShapes, operands: Sequence[jax.Array | None]) -> Sequence[
     return required(operands[-1]) if known is None else [int(start) for start in known]
 
 
+def _getitem_blockwise(problem: Problem) -> Blockwise | None:
+    call, x_spec, spec = call_of(problem), required(problem.in_specs[0]), required(problem.out_specs[0])
+    targets, starts = _targets(call), call.known(1)
+    aligned: list[AlignedAxis | None] = []
+    for axis, (target, names) in enumerate(zip(targets, x_spec, strict=True)):
+        if not names:
+            aligned.append(None)
+        elif starts is None or target is None or call["steps"][axis] != 1 or spec[target] != names:
+            return None
+        else:
+            start = lowest_index(int(starts[axis]), call.x[axis], call["sizes"][axis], 1)
+            aligned.append(AlignedAxis(target, start))
+    if sum(map(bool, spec)) != sum(map(bool, x_spec)):
+        return None
+    alongs = [ShardedAxis(i, (), MeshAxes(()), n, n) for i, n in enumerate(call.x) if not x_spec[i]]
+    slices = _sliced_axes(call, alongs)
+
+    def body(shape: tuple[int, ...], _: Sequence[int | jax.Array], arrays: Sequence[jax.Array]) -> jax.Array:
+        def move(bits: jax.Array) -> jax.Array:
+            for axis_slice in slices:
+                bits = axis_slice(bits, required(axis_slice.start))
+            return bits.reshape(shape)
+
+        return moved_in_block(move, arrays[0])
+
+    return Blockwise((x_spec, ((),)), (tuple(aligned), (None,)), body)
+
+
 def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     no_mesh = MeshAxes(())
     return _getitem_of([ShardedAxis(i, (), no_mesh, n, n) for i, n in enumerate(block.call.x)], block, operands)
@@ -126,7 +156,10 @@ def _setitem_aligned(call: CallShapes) -> AlignedAxes:
 
 
 def _setitem_of(
-    alongs: Mapping[int, ShardedAxis], block: ResultBlock, operands: Sequence[jax.Array | None]
+    alongs: Mapping[int, ShardedAxis],
+    block: ResultBlock,
+    operands: Sequence[jax.Array | None],
+    aligned: AbstractSet[int] = frozenset(),
 ) -> jax.Array:
     """Returns a block of x with the values in it.
 
@@ -134,6 +167,7 @@ def _setitem_of(
         alongs: by axis of x, the axes along which the values are sharded as x, as the values have them.
         block: the block.
         operands: the blocks of x, the values and the starts.
+        aligned: the axes of x along which the values are those of the block's elements.
     """
     x, values, starts = required(operands[0]), required(operands[1]), _starts(block.call, operands)
     call, axes = block.call, _value_targets(block.call)
@@ -146,20 +180,19 @@ def _setitem_of(
         if not _is_complete(call, axis)
     ]
     # A slice that the block has completely, in steps of 1, is replaced where it is; of other axes, elements are chosen.
-    replaced = [item for item in assigned if item.step == 1 and block.shape[item.axis] == item.size]
+    replaced = [item for item in assigned if item.step == 1 and isinstance(block.offsets[item.axis], int)]
     chosen = [item for item in assigned if item not in replaced]
 
     def move(bits: jax.Array, of_values: jax.Array) -> jax.Array:
         of_values = of_values.reshape([sizes.get(axis, 1) for axis in range(len(call.x))])
-        corner: list[jax.Array | int] = [0] * len(call.x)
-        shape = [*block.shape]
+        corner, shape = [jnp.zeros((), np.int64)] * len(call.x), [*block.shape]
         for item in replaced:
-            corner[item.axis], shape[item.axis] = item.lowest(starts[item.axis]), item.count
+            corner[item.axis], shape[item.axis] = jnp.asarray(item.lowest(starts[item.axis]), np.int64), item.count
         is_assigned = jnp.ones((1,) * len(call.x), bool)
         for item in chosen:
             first, lowest = block.offsets[item.axis], item.lowest(starts[item.axis])
             is_assigned &= item.is_assigned(block.shape, first, lowest)
-            if item.axis in axes:
+            if item.axis in axes and item.axis not in aligned:
                 of_values = item.values_of(of_values, block.shape[item.axis], first, lowest)
         of_slice = jnp.broadcast_to(of_values, shape)
         if chosen:
@@ -170,6 +203,37 @@ def _setitem_of(
     arrays = x, _as_type(values, block.dtype)
     is_alone = all(item.along is None or item.along.devices == 1 for item in chosen)
     return moved_in_block(move, *arrays) if is_alone else moved(move, *arrays)
+
+
+def _setitem_blockwise(problem: Problem) -> Blockwise | None:
+    call, x_spec = call_of(problem), required(problem.in_specs[0])
+    starts = call.known(2)
+    if starts is None or problem.out_specs[0] != x_spec or 0 in call["sizes"]:
+        return None
+    aligned: list[AlignedAxis | None] = []
+    needs: list[tuple[str, ...]] = []
+    for target in _value_targets(call):
+        names = () if target is None else x_spec[target]
+        needs.append(names)
+        if target is None or not names:
+            aligned.append(None)
+        elif call["steps"][target] != 1:
+            return None
+        else:
+            aligned.append(
+                AlignedAxis(target, -lowest_index(int(starts[target]), call.x[target], call["sizes"][target], 1))
+            )
+    along_values = {item.axis for item in aligned if item is not None}
+
+    def body(shape: tuple[int, ...], offsets: tuple[int | jax.Array, ...], arrays: Sequence[jax.Array]) -> jax.Array:
+        block = ResultBlock(call, problem.results[0].dtype, shape, offsets)
+        return _setitem_of({}, block, [*arrays[:2], None], along_values)
+
+    return Blockwise(
+        (x_spec, tuple(needs), ((),)),
+        (tuple(AlignedAxis(i, 0) if names else None for i, names in enumerate(x_spec)), tuple(aligned), (None,)),
+        body,
+    )
 
 
 def _as_type(values: jax.Array, dtype: np.dtype) -> jax.Array:
@@ -208,6 +272,7 @@ def rows() -> tuple[Row, ...]:
             _getitem,
             aligned=_getitem_aligned,
             origins=_getitem_origins,
+            blockwise=_getitem_blockwise,
             exchange=RowExchange(
                 "The devices send each other the rows that their blocks of the slice lack. Of a slice that is shorter "
                 "than what they would send, each sends what it has, and the sum of these is the slice.",
@@ -219,6 +284,7 @@ def rows() -> tuple[Row, ...]:
             "setitem",
             lambda block, operands: _setitem_of({}, block, operands),
             aligned=_setitem_aligned,
+            blockwise=_setitem_blockwise,
             exchange=RowExchange(
                 "The devices send each other the values that their blocks of x lack, and nothing of x. Serves values "
                 "that are sharded as x, in steps of 1.",

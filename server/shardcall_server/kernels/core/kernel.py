@@ -27,6 +27,7 @@ from shardcall_core.functions.signature import (
 )
 from shardcall_core.graphs.graph import Constant
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Specs, padded_shape, row_sharding
+from shardcall_server.kernels.core.blockwise import Blockwise
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
 
 _PRODUCTS_PER_BYTE = 4  # in the same time, on a processor
@@ -181,6 +182,10 @@ class Kernel(ABC, Generic[ParametersT]):
         It takes one more array than a strategy's program, the maximum number of iterations of a launch, and returns one
         more: int64 [2], the number of iterations that are left and the number of those that it ran.
         """
+        return None
+
+    def blockwise(self, problem: Problem[ParametersT]) -> Blockwise | None:
+        """Returns a call as one of a region of a program; None, the default, for one that cannot be in one."""
         return None
 
     def parts(self, problem: Problem[ParametersT]) -> Sequence[tuple[Kernel, Problem]]:

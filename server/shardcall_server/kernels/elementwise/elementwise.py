@@ -28,6 +28,7 @@ from shardcall_core.layouts.layout import (
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
+from shardcall_server.kernels.core.blockwise import AlignedAxis, Blockwise
 from shardcall_server.kernels.core.element_types import narrow, widen, working_type
 from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_real
@@ -94,6 +95,32 @@ class ElementwiseKernel(FunctionKernel[None]):
         """Returns True if no operand or result is complex."""
         return all_real((*problem.operands, *problem.results))
 
+    def blockwise(self, problem: Problem) -> Blockwise | None:
+        """Returns a call as one of a region, if no value of it may be refused."""
+        loop, (result,) = loop_of(self.name, problem.operands), problem.results
+        spec = required(problem.out_specs[0])
+        if problem.checks:
+            return None
+        present = [(o, required(t)) for o, t in zip(problem.operands, loop.operands, strict=True) if o is not None]
+        in_specs = tuple(_followed(operand, result.shape, spec) for operand, _ in present)
+        aligned = tuple(
+            tuple(
+                AlignedAxis(i, 0) if names else None
+                for i, names in enumerate(of_operand, result.ndim - len(of_operand))
+            )
+            for of_operand in in_specs
+        )
+
+        def body(shape: tuple[int, ...], _: Sequence[int | jax.Array], arrays: Sequence[jax.Array]) -> jax.Array:
+            blocks = iter(arrays)
+            wide = [
+                None if dtype is None else _in_type_of(self.ufunc, next(blocks), dtype, shape)
+                for dtype in loop.operands
+            ]
+            return narrow(self.ufunc.body(*wide), result.dtype)
+
+        return Blockwise(in_specs, aligned, body)
+
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards the result as its largest operand, the first of equals."""
         shape = problem.results[0].shape
@@ -152,6 +179,14 @@ def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
     return widen(to_double(widen(array, array.dtype)), dtype)
 
 
+def _in_type_of(function: Ufunc, array: jax.Array, dtype: np.dtype, shape: tuple[int, ...]) -> jax.Array:
+    """Returns an operand in the type in which a function is computed, and in the shape of its result."""
+    wide = is_nonzero(widen(array, array.dtype)) if dtype == np.bool_ else _widened(array, dtype)
+    if function.keeps_scalars and not array.ndim:
+        return wide
+    return lax.broadcast_in_dim(wide, shape, range(len(shape) - array.ndim, len(shape)))
+
+
 def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     loop, (result,) = loop_of(function.name, problem.operands), problem.results
     operand_spec = _result_spec(result.shape, problem.operands, problem.in_specs)
@@ -171,10 +206,7 @@ def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Prog
         behind = len(padded) - array_type.ndim
         sizes = [padded[behind + i] if n == result.shape[behind + i] else n for i, n in enumerate(array_type.shape)]
         array = resharded(array, sizes, spec, _followed(array_type, result.shape, here))
-        wide = is_nonzero(widen(array, array.dtype)) if dtype == np.bool_ else _widened(array, dtype)
-        if function.keeps_scalars and not array_type.ndim:
-            return wide
-        return lax.broadcast_in_dim(wide, padded, range(behind, len(padded)))
+        return _in_type_of(function, array, dtype, padded)
 
     flags = _flags(function, loop, problem, mesh)
 

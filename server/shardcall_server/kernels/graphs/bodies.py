@@ -27,6 +27,8 @@ from shardcall_server.kernels.graphs.plan import (
     plan_of,
     types_of,
 )
+from shardcall_server.kernels.graphs.region_programs import region_program
+from shardcall_server.kernels.graphs.regions import Region, RegionPlanner, Step
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
 
 _MAX_PLANS = 64
@@ -90,7 +92,9 @@ class GraphBodies:
             mesh: the mesh.
         """
         plan, results = self.plan(graph, inputs, in_specs, axes), graph.results
-        result_types = self.results(graph, inputs)
+        result_types, types = self.results(graph, inputs), self.types(graph, inputs).types
+        one_by_one: Sequence[Step] = range(len(plan.nodes))
+        steps = RegionPlanner(plan, types, results, axes).steps() if axes.device_count > 1 else one_by_one
         used = {value for node in plan.nodes for value in node.operands}
         programs: dict[Hashable, Program] = {}
         keys = []
@@ -106,9 +110,17 @@ class GraphBodies:
             flags: list[jax.Array] = []
             # JAX traces and lowers equal nodes once: a program of 200 calls of 4 kernels takes 0.2 s from disk, and
             # about 1 s without this. Not across traces, since a program may be differentiated in one of them.
-            steps = {key: jax.jit(run) for key, run in programs.items()}
-            for i, (node, key) in enumerate(zip(plan.nodes, keys, strict=True)):
-                computed = steps[key](*_operands(node, plan, values, mesh))
+            jitted = {key: jax.jit(run) for key, run in programs.items()}
+            for i in one_by_one if is_differentiated() else steps:
+                if isinstance(i, Region):
+                    placed = (
+                        resharded(values[value], types[value], plan.specs[value], spec, axes, mesh)
+                        for value, spec in i.inputs
+                    )
+                    values.update(zip(i.outputs, region_program(i, plan, types, axes, mesh)(*placed), strict=True))
+                    continue
+                node = plan.nodes[i]
+                computed = jitted[keys[i]](*_operands(node, plan, values, mesh))
                 count = len(node.problem.results)
                 flags += computed[count:]
                 values.update((Value(i, k), array) for k, array in enumerate(computed[:count]))

@@ -1,0 +1,276 @@
+"""Regions of programs: calls that a device computes for its block together, after one exchange of rows.
+
+In a region a value is not in the blocks of its own layout. Along a sharded axis, device d has the rows from ``d * block
++ before`` to ``(d + 1) * block + behind``, where the block is the same for all values of the region, and the margins
+are those that the results need. So a slice is a part of the rows that are there, and nothing is sent between the calls.
+What the region takes is extended by its margins once, however many slices there are of it, and rows near the border of
+a block are computed by two devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from shardcall_core.graphs.graph import Constant, Value
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape
+from shardcall_server.kernels.array_functions.moved_rows import MovedRows
+from shardcall_server.kernels.core.blockwise import Blockwise
+from shardcall_server.kernels.graphs.plan import GraphPlan
+from shardcall_server.kernels.stencils.exchange import ShardedAxis
+
+Names: TypeAlias = tuple[str, ...]
+
+_MAX_MARGIN = 2
+"""The part of a block that margins may be: 1 / this."""
+
+
+class Margins(NamedTuple):
+    """The rows of a value that a device has, relative to the block of the region with its index.
+
+    Attributes:
+        before: the first row, relative to the first of the block.
+        behind: the row after the last, relative to that of the block.
+    """
+
+    before: int
+    behind: int
+
+    def moved(self, distance: int) -> Margins:
+        """Returns the margins of rows at a distance."""
+        return Margins(self.before + distance, self.behind + distance)
+
+    def joined(self, other: Margins | None) -> Margins:
+        """Returns the margins of both."""
+        if other is None:
+            return self
+        return Margins(min(self.before, other.before), max(self.behind, other.behind))
+
+
+class Placed(NamedTuple):
+    """A value in a layout.
+
+    Attributes:
+        value: the value.
+        spec: the spec.
+    """
+
+    value: Value
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Region:
+    """Some calls of a graph that are computed together.
+
+    Attributes:
+        calls: the calls, by the indices of their nodes, in order.
+        inputs: what they take of others, in the layouts that they need.
+        outputs: their results that others take.
+        blocks: the number of rows of a block, by the mesh axes that shard an axis.
+        margins: the margins of every value that is in the region, by the mesh axes that shard an axis.
+    """
+
+    calls: Mapping[int, Blockwise]
+    inputs: tuple[Placed, ...]
+    outputs: tuple[Value, ...]
+    blocks: Mapping[Names, int]
+    margins: Mapping[Placed, Mapping[Names, Margins]]
+
+
+Step: TypeAlias = int | Region
+"""The index of a node, or a region."""
+
+
+class RegionPlanner:
+    """Divides a graph into regions, and nodes that are computed by their kernels' strategies.
+
+    Args:
+        plan: the plan of the graph.
+        types: the types of its values.
+        results: its results.
+        mesh: the mesh.
+    """
+
+    def __init__(
+        self, plan: GraphPlan, types: Mapping[Value, ArrayType], results: Sequence[Value], mesh: MeshAxes
+    ) -> None:
+        self._plan = plan
+        self._types = types
+        self._results = results
+        self._mesh = mesh
+        self._calls = {i: call for i in range(len(plan.nodes)) if (call := self._blockwise(i)) is not None}
+
+    def steps(self) -> list[Step]:
+        """Returns the steps of the graph in their sequence."""
+        levels = self._levels()
+        steps: list[Step] = []
+        for level in sorted(set(levels)):
+            nodes = [i for i, of_node in enumerate(levels) if of_node == level]
+            if level % 2:
+                steps += nodes
+                continue
+            for connected in self._connected(nodes):
+                region = self._region(connected) if len(connected) > 1 else None
+                steps += connected if region is None else [region]
+        return steps
+
+    def _blockwise(self, index: int) -> Blockwise | None:
+        """Returns a node as a call of a region; None if it cannot be in one."""
+        node = self._plan.nodes[index]
+        if node.out_specs != node.problem.out_specs or not all(math.prod(r.shape) for r in node.problem.results):
+            return None
+        call = node.kernel.blockwise(node.problem)
+        if call is None or not any(names for spec in node.out_specs for names in spec):
+            return None
+        for operand, aligned in zip(node.operands, call.aligned, strict=True):
+            if isinstance(operand, Constant) and any(aligned):
+                return None
+        return call
+
+    def _levels(self) -> list[int]:
+        """Returns the level of each node: even ones of regions, odd ones of other nodes, each above what it needs."""
+        levels: list[int] = []
+        reaches: list[Mapping[Names, Margins]] = []
+        for i, node in enumerate(self._plan.nodes):
+            call = self._calls.get(i)
+            alone = None if call is None else self._reach(i, call, [None] * len(node.operands))
+            if alone is None:
+                self._calls.pop(i, None)
+            sources = [value.node if isinstance(value, Value) else -1 for value in node.operands]
+            below = max((levels[k] for k in sources if k >= 0), default=0)
+            if call is None or alone is None:
+                levels.append(below + 1 - below % 2)
+                reaches.append({})
+                continue
+            # A value that is needed in another layout than that of its region is moved between two regions.
+            moved = [
+                levels[k] + 2
+                for k, spec, operand in zip(sources, call.in_specs, node.operands, strict=True)
+                if k in self._calls and isinstance(operand, Value) and self._plan.specs[operand] != spec
+            ]
+            level = max([below + below % 2, *moved])
+            reach = self._reach(i, call, [reaches[k] if k >= 0 and levels[k] == level else None for k in sources])
+            levels.append(level if reach is not None else level + 2)
+            reaches.append(alone if reach is None else reach)
+        return levels
+
+    def _reach(
+        self, index: int, call: Blockwise, of_operands: Sequence[Mapping[Names, Margins] | None]
+    ) -> Mapping[Names, Margins] | None:
+        """Returns the rows of a region's inputs that a node needs; None if these are too many.
+
+        Args:
+            index: the index of the node.
+            call: the call.
+            of_operands: those that the operands need, for those that are computed in the region.
+        """
+        node, reach = self._plan.nodes[index], dict[Names, Margins]()
+        (spec,), blocks = node.out_specs, self._natural_block(Value(index, 0))
+        entries = zip(node.operands, call.in_specs, call.aligned, of_operands, strict=True)
+        for operand, call_spec, aligned, before in entries:
+            for axis, alignment in enumerate(aligned):
+                if alignment is None or not isinstance(operand, Value):
+                    continue
+                names = spec[alignment.axis]
+                so_far = Margins(0, 0) if before is None else before.get(names, Margins(0, 0))
+                reach[names] = so_far.moved(alignment.distance).joined(reach.get(names))
+                block = ShardedAxis.of(self._types[operand], call_spec, axis, self._mesh).block
+                drift = (self._mesh.size(names) - 1) * abs(block - blocks[names])
+                if max(-reach[names].before, reach[names].behind, drift) * _MAX_MARGIN > block:
+                    return None
+        return reach
+
+    def _natural_block(self, value: Value) -> Mapping[Names, int]:
+        """Returns the rows of the blocks of a value in its layout, by the mesh axes that shard its axes."""
+        return self._blocks_of(Placed(value, self._plan.specs[value]))
+
+    def _blocks_of(self, placed: Placed) -> Mapping[Names, int]:
+        shape = block_shape(self._types[placed.value].shape, placed.spec, self._mesh)
+        return {names: rows for names, rows in zip(placed.spec, shape, strict=True) if names}
+
+    def _operands(self, index: int) -> Iterator[tuple[Placed, int]]:
+        """Yields the operands of a node that are values, in the layout that the node needs, with their positions."""
+        node, call = self._plan.nodes[index], self._calls[index]
+        for k, (operand, spec) in enumerate(zip(node.operands, call.in_specs, strict=True)):
+            if isinstance(operand, Value):
+                yield Placed(operand, spec), k
+
+    def _connected(self, nodes: Sequence[int]) -> list[list[int]]:
+        """Returns the nodes of a level in groups, of which no two have a value in common."""
+        groups: dict[Value, list[int]] = {}
+        for i in nodes:
+            joined = [i]
+            values = [Value(i, 0), *(placed.value for placed, _ in self._operands(i))]
+            for group in {id(groups[value]): groups[value] for value in values if value in groups}.values():
+                joined += group
+            groups.update(dict.fromkeys(values, joined))
+            groups.update({value: joined for value, group in groups.items() if group[0] in joined})
+        return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
+
+    def _region(self, nodes: Sequence[int]) -> Region | None:
+        """Returns the region of some nodes; None if it would exchange more than margins."""
+        inside = set(nodes)
+        used = {value for i, node in enumerate(self._plan.nodes) if i not in inside for value in node.operands}
+        outputs = tuple(Value(i, 0) for i in nodes if Value(i, 0) in used or Value(i, 0) in self._results)
+        placed = [placed for i in nodes for placed, _ in self._operands(i)]
+        inputs = tuple(dict.fromkeys(item for item in placed if item.value.node not in inside))
+        blocks: dict[Names, int] = {}
+        for item in (*inputs, *(Placed(Value(i, 0), self._plan.specs[Value(i, 0)]) for i in nodes)):
+            for names, rows in self._blocks_of(item).items():
+                blocks[names] = max(rows, blocks.get(names, 0))
+        margins = self._margins(nodes, outputs, blocks)
+        for item in inputs:
+            for moved_rows in extended_axes(self._types[item.value], item.spec, margins[item], blocks, self._mesh):
+                if not moved_rows.has_margins:
+                    return None
+        return Region({i: self._calls[i] for i in nodes}, inputs, outputs, blocks, margins)
+
+    def _margins(
+        self, nodes: Sequence[int], outputs: Sequence[Value], blocks: Mapping[Names, int]
+    ) -> dict[Placed, dict[Names, Margins]]:
+        """Returns the margins of every value in a region: those that its results need."""
+        margins: dict[Placed, dict[Names, Margins]] = {}
+        for value in outputs:
+            natural = self._natural_block(value)
+            of_value = margins.setdefault(Placed(value, self._plan.specs[value]), {})
+            for names, rows in natural.items():
+                # Blocks of the value that are shorter than those of the region lie before them.
+                of_value[names] = Margins((self._mesh.size(names) - 1) * (rows - blocks[names]), 0)
+        for i in reversed(nodes):
+            node, call = self._plan.nodes[i], self._calls[i]
+            (spec,) = node.out_specs
+            of_result = margins[Placed(Value(i, 0), spec)]
+            for placed, k in self._operands(i):
+                of_operand = margins.setdefault(placed, {})
+                for alignment in call.aligned[k]:
+                    if alignment is not None:
+                        names = spec[alignment.axis]
+                        needed = of_result[names].moved(alignment.distance)
+                        of_operand[names] = needed.joined(of_operand.get(names))
+        return margins
+
+
+def extended_axes(
+    array: ArrayType, spec: Spec, margins: Mapping[Names, Margins], blocks: Mapping[Names, int], mesh: MeshAxes
+) -> list[MovedRows]:
+    """Returns the exchanges that extend the blocks of an array by the margins of a region.
+
+    Args:
+        array: the array.
+        spec: its spec.
+        margins: its margins in the region.
+        blocks: the rows of the region's blocks.
+        mesh: the mesh.
+    """
+    exchanges = []
+    for axis, names in enumerate(spec):
+        if not names:
+            continue
+        along, block, (before, behind) = ShardedAxis.of(array, spec, axis, mesh), blocks[names], margins[names]
+        if along.block != block or before or behind:
+            firsts = [device * block + before for device in range(along.devices)]
+            exchanges.append(MovedRows.of(along, firsts, block + behind - before, 0))
+    return exchanges
