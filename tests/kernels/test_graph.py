@@ -123,7 +123,7 @@ def check(run, graph, inputs, how):
     def specs(arrays):
         return [spec if array is not None and array.ndim == len(spec) else None for array in arrays]
 
-    results = run(GRAPH, *inputs, graph=graph, **{**how, "in_specs": specs(inputs)}, padding=float("nan"))
+    results = run(GRAPH, *inputs, graph=graph, exact=True, **{**how, "in_specs": specs(inputs)}, padding=float("nan"))
     for i, node in enumerate(graph.nodes):
         operands = [None if value is None else values[value] for value in node.operands]
         with np.errstate(all="ignore"):

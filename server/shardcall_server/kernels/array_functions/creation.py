@@ -11,7 +11,7 @@ from jax import lax
 
 from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import CallShapes, ResultBlock, Row
-from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.element_types import narrow, widen
 
 
@@ -38,7 +38,7 @@ def _on_line(start: jax.Array, step: jax.Array, index: jax.Array) -> jax.Array:
 
 
 def _full(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    return moved(lambda bits: lax.broadcast(bits, block.shape), required(operands[-1]))
+    return moved_in_block(lambda bits: lax.broadcast(bits, block.shape), required(operands[-1]))
 
 
 def _arange(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:

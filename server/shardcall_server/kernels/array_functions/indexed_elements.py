@@ -13,7 +13,7 @@ from jax import lax
 from shardcall_core.functions import checks
 from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, IndexCheck, ResultBlock, Row
-from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics.ordering import is_nonzero
@@ -99,7 +99,7 @@ def _take_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
         taken = bits.at[key].get(mode="clip")
         return _moved_indices(taken, count, _numpys_position(_axes(call)), call["position"])
 
-    return moved(move, x)
+    return moved_in_block(move, x)
 
 
 def _put_at_aligned(call: CallShapes) -> AlignedAxes:
@@ -150,7 +150,7 @@ def _put_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
         return updated
 
     if call["mode"] == "set":
-        return moved(put, x, new)
+        return moved_in_block(put, x, new)
     if block.dtype == np.bool_:  # a sum is an or, and a product an and; XLA scatters neither
         return put(x.astype(np.uint8), new.astype(np.uint8)) != 0
     return narrow(put(widen(x, block.dtype), widen(new, block.dtype)), block.dtype)
@@ -185,7 +185,7 @@ def _put_along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.
     def put(bits: jax.Array, of_new: jax.Array) -> jax.Array:
         return jnp.where(last < 0, bits, jnp.take_along_axis(of_new, jnp.maximum(last, 0), axis, mode="clip"))
 
-    return moved(put, x, new)
+    return moved_in_block(put, x, new)
 
 
 def _flatnonzero(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:

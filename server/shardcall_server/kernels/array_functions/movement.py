@@ -17,7 +17,7 @@ from shardcall_server.kernels.array_functions.exchanges import CONCATENATE, FLIP
 from shardcall_server.kernels.array_functions.extracts import DIAGONAL, TRACE
 from shardcall_server.kernels.array_functions.resizing import REPEAT, RESHAPE
 from shardcall_server.kernels.array_functions.row import AlignedAxes, Body, CallShapes, ResultBlock, Row
-from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics.ordering import is_nonzero
@@ -28,7 +28,7 @@ def _move(move: Callable[..., jax.Array]) -> Body:
 
     def body(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
         arrays = [convert(array, block.dtype) for array in operands if array is not None]
-        return moved(lambda *bits: move(block, *bits), *arrays)
+        return moved_in_block(lambda *parts: move(block, *parts), *arrays)
 
     return body
 
@@ -182,10 +182,10 @@ def _pad(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x, fill = required(operands[0]), operands[1]
     rows = layout_rules.margins(block.call.x, block.call.parameters)
     if block["mode"] != "constant" and rows:  # jnp.pad takes no scalars
-        return moved(lambda bits: jnp.pad(bits, rows, mode=block["mode"]), x)
+        return moved_in_block(lambda bits: jnp.pad(bits, rows, mode=block["mode"]), x)
     margins = [(before, behind, 0) for before, behind in rows]
     value = jnp.zeros((), x.dtype) if fill is None else convert(fill, block.dtype)
-    return moved(lambda bits, of_fill: lax.pad(bits, of_fill, margins), x, value)
+    return moved_in_block(lambda bits, of_fill: lax.pad(bits, of_fill, margins), x, value)
 
 
 def _one(targets: Callable[[CallShapes], Sequence[int | None]], others: int = 0) -> Callable[[CallShapes], AlignedAxes]:

@@ -113,7 +113,7 @@ class RegionPlanner:
                 steps += nodes
                 continue
             for connected in self._connected(nodes):
-                region = self._region(connected) if len(connected) > 1 else None
+                region = self._region(connected) if self._needs_region(connected) else None
                 steps += connected if region is None else [region]
         return steps
 
@@ -209,6 +209,10 @@ class RegionPlanner:
             groups.update(dict.fromkeys(values, joined))
             groups.update({value: joined for value, group in groups.items() if group[0] in joined})
         return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
+
+    def _needs_region(self, nodes: Sequence[int]) -> bool:
+        """Returns whether nodes are to be computed together; the compiler partitions elementwise calls alone as well."""
+        return len(nodes) > 1 and any(self._plan.nodes[i].strategy.name != "gspmd" for i in nodes)
 
     def _region(self, nodes: Sequence[int]) -> Region | None:
         """Returns the region of some nodes; None if it would exchange more than margins."""

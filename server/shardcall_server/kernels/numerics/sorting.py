@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.differentiation import is_differentiated
 from shardcall_server.kernels.core.element_types import narrow, widen
 from shardcall_server.kernels.numerics.ordering import order_key
@@ -55,7 +55,7 @@ def _sorted_by_bits(key: jax.Array, axis: int, dtype: np.dtype) -> jax.Array:
 
 def _taken(x: jax.Array, axis: int) -> jax.Array:
     indices = sorting_indices(x, axis)
-    return moved(lambda bits: jnp.take_along_axis(bits, indices, axis), x)
+    return moved_in_block(lambda bits: jnp.take_along_axis(bits, indices, axis), x)
 
 
 def _real_key(wide: jax.Array) -> jax.Array:
