@@ -600,6 +600,8 @@ class Plan(_message.Message):
     TRANSFERS_FIELD_NUMBER: _builtins.int
     REPRODUCIBLE_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    ACCESSED_BYTES_PER_DEVICE_FIELD_NUMBER: _builtins.int
+    FUSIONS_FIELD_NUMBER: _builtins.int
     kernel: _builtins.str
     """The kernel's name."""
     strategy: _builtins.str
@@ -618,6 +620,12 @@ class Plan(_message.Message):
     """Whether the results of this call are bitwise identical on every mesh, as
     defined at `Reproducibility`.
     """
+    accessed_bytes_per_device: _builtins.int
+    """The bytes that one device reads and writes, as the compiler estimates them; a
+    loop's body counts once.
+    """
+    fusions: _builtins.int
+    """The loops of the compiled program, into which it fuses the steps."""
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
         """The mesh, with its device ids."""
@@ -677,10 +685,12 @@ class Plan(_message.Message):
         transfers: _abc.Iterable[Global___Transfer] | None = ...,
         reproducible: _builtins.bool = ...,
         steps: _abc.Iterable[Global___PlanStep] | None = ...,
+        accessed_bytes_per_device: _builtins.int = ...,
+        fusions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "reproducible", b"reproducible", "results", b"results", "steps", b"steps", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings", "transfers", b"transfers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accessed_bytes_per_device", b"accessed_bytes_per_device", "collectives", b"collectives", "flops_per_device", b"flops_per_device", "fusions", b"fusions", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "reproducible", b"reproducible", "results", b"results", "steps", b"steps", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings", "transfers", b"transfers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -700,15 +710,23 @@ class PlanStep(_message.Message):
     BYTES_PER_DEVICE_FIELD_NUMBER: _builtins.int
     FLOPS_PER_DEVICE_FIELD_NUMBER: _builtins.int
     BODIES_FIELD_NUMBER: _builtins.int
+    EXCHANGED_BYTES_PER_DEVICE_FIELD_NUMBER: _builtins.int
     kernel: _builtins.str
     """The kernel's name."""
     strategy: _builtins.str
-    """The strategy."""
+    """The strategy; "together" for a step that a device computes for its block in one
+    with others, after one exchange of rows.
+    """
     bytes_per_device: _builtins.int
     """The bytes of the operands and results on one device."""
     flops_per_device: _builtins.float
     """The multiplications and additions of products and decompositions of matrices
     on one device, by their shapes; 0 for steps that have few for each element.
+    """
+    exchanged_bytes_per_device: _builtins.int
+    """The bytes that one device receives in the collectives of the step, and of the
+    graphs that it runs; those of a loop's body count once. An exchange that serves
+    several steps belongs to the first of them.
     """
     @_builtins.property
     def operands(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArrayPlacement]:
@@ -741,10 +759,11 @@ class PlanStep(_message.Message):
         bytes_per_device: _builtins.int = ...,
         flops_per_device: _builtins.float = ...,
         bodies: _abc.Iterable[Global___PlanSteps] | None = ...,
+        exchanged_bytes_per_device: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "bytes_per_device", b"bytes_per_device", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "operands", b"operands", "results", b"results", "sources", b"sources", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "bytes_per_device", b"bytes_per_device", "exchanged_bytes_per_device", b"exchanged_bytes_per_device", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "operands", b"operands", "results", b"results", "sources", b"sources", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 import jax
 
+from shardcall_server.kernels.graphs.step_scopes import steps_of
+
 _COLLECTIVES = "collective-permute|all-gather|all-reduce|reduce-scatter|all-to-all|collective-broadcast"
 # `%name = f64[1,4096]{1,0} collective-permute(…)`, or a tuple of such types. The -done half of an
 # asynchronous pair has no operation of its own and does not match.
 _INSTRUCTION = re.compile(rf"= (?P<type>\([^()]*\)|\S+) (?P<operation>{_COLLECTIVES})(?P<start>-start)?\(")
+_NAME = re.compile(r'op_name="([^"]*)"')
 _TYPE = re.compile(r"\b(?P<element>[a-z]+[0-9a-z]*)\[(?P<shape>[0-9,]*)\]")
 _BITS = re.compile(r"[a-z]+?([0-9]+)")
 # `custom-call(%copy), custom_call_target="lapack_dgesdd_ffi", operand_layout_constraints={f64[200,100]{0,1}}, …`
@@ -67,12 +70,37 @@ def collectives(text: str) -> list[CollectiveUse]:
     count: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
     for match in _INSTRUCTION.finditer(text):
-        types = [_type_bytes(*t) for t in _TYPE.findall(match["type"])]
-        if match["start"]:  # the result of the tuple (operand, result, context …)
-            types = types[1:2] or types
         count[match["operation"]] += 1
-        nbytes[match["operation"]] += sum(types)
+        nbytes[match["operation"]] += _result_bytes(match)
     return [CollectiveUse(operation, count[operation], nbytes[operation]) for operation in sorted(count)]
+
+
+def bytes_by_step(text: str) -> Mapping[tuple[int, ...], int]:
+    """Returns the bytes of the collectives' results on one device, by the steps of the program that they belong to.
+
+    Args:
+        text: the optimized HLO.
+
+    Returns:
+        The bytes by the index of a step, followed by those of the steps in it that it runs.
+    """
+    nbytes: Counter[tuple[int, ...]] = Counter()
+    for line in text.splitlines():
+        if match := _INSTRUCTION.search(line):
+            name = _NAME.search(line)
+            nbytes[steps_of(name[1]) if name else ()] += _result_bytes(match)
+    return nbytes
+
+
+def fusions(text: str) -> int:
+    """Returns the number of fused loops of a program; those of a loop's body count once."""
+    return text.count(" fusion(")
+
+
+def accessed_bytes(compiled: jax.stages.Compiled | None) -> int:
+    """Returns the compiler's estimate of the bytes that a program reads and writes on one device."""
+    cost = (compiled.cost_analysis() if compiled else None) or {}
+    return max(0, int(cost.get("bytes accessed", 0)))
 
 
 def memory(compiled: jax.stages.Compiled | None) -> Memory:
@@ -114,6 +142,13 @@ def program_bytes(compiled: jax.stages.Compiled | None, text: str) -> int:
     """
     stats = compiled.memory_analysis() if compiled else None
     return (stats.generated_code_size_in_bytes if stats is not None else 0) or 16 * len(text)
+
+
+def _result_bytes(instruction: re.Match[str]) -> int:
+    types = [_type_bytes(*t) for t in _TYPE.findall(instruction["type"])]
+    if instruction["start"]:  # the result of the tuple (operand, result, context …)
+        types = types[1:2] or types
+    return sum(types)
 
 
 def _type_bytes(element: str, shape: str) -> int:

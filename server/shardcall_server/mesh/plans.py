@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import shorten
@@ -30,7 +31,7 @@ _REPRODUCIBILITY = {
 def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Plan:
     """Returns the plan of a compiled call."""
     resolved, problem = program.resolved, program.resolved.problem
-    memory = analysis.memory(program.compiled)
+    memory, exchanged = analysis.memory(program.compiled), analysis.bytes_by_step(text)
     return kernel_pb2.Plan(
         kernel=resolved.kernel.name,
         mesh=encode_mesh(problem.mesh, resolved.device_ids),
@@ -57,16 +58,31 @@ def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Pla
         key_digest=key.digest(),
         key=[kernel_pb2.KeyPart(label=label, value=value) for label, value in key.parts()],
         reproducible=resolved.kernel.is_reproducible(problem),
-        steps=[step for graph in plans_within(resolved.kernel, problem) for step in _steps(graph)],
+        steps=[step for graph in plans_within(resolved.kernel, problem) for step in _steps(graph, exchanged)],
+        accessed_bytes_per_device=analysis.accessed_bytes(program.compiled),
+        fusions=analysis.fusions(text),
     )
 
 
-def _steps(graph: GraphPlan) -> list[kernel_pb2.PlanStep]:
-    """Returns the steps of a graph."""
-    return [_step(node) for node in graph.nodes]
+def _steps(
+    graph: GraphPlan, exchanged: Mapping[tuple[int, ...], int], path: tuple[int, ...] = ()
+) -> list[kernel_pb2.PlanStep]:
+    """Returns the steps of a graph.
+
+    Args:
+        graph: the graph.
+        exchanged: the bytes that the devices exchange for each step.
+        path: the indices of the steps that run the graph.
+    """
+    return [
+        _step(node, "together" if i in graph.joined else node.strategy.name, exchanged, (*path, i))
+        for i, node in enumerate(graph.nodes)
+    ]
 
 
-def _step(node: PlannedNode) -> kernel_pb2.PlanStep:
+def _step(
+    node: PlannedNode, strategy: str, exchanged: Mapping[tuple[int, ...], int], path: tuple[int, ...]
+) -> kernel_pb2.PlanStep:
     problem, count = node.problem, len(node.operands)
     types = [array_type for array_type in (*problem.operands, *problem.results) if array_type is not None]
     specs = [spec for spec in (*problem.in_specs, *node.out_specs) if spec is not None]
@@ -81,13 +97,16 @@ def _step(node: PlannedNode) -> kernel_pb2.PlanStep:
     signature = Signature(problem.parameters, problem.results, problem.checks)
     return kernel_pb2.PlanStep(
         kernel=node.kernel.name,
-        strategy=node.strategy.name,
+        strategy=strategy,
         operands=arrays[:count],
         sources=list(map(_source, node.operands)),
         results=arrays[count:],
         bytes_per_device=sum(block_bytes),
         flops_per_device=2 * node.kernel.product_count(problem.operands, signature) / problem.mesh.device_count,
-        bodies=[kernel_pb2.PlanSteps(steps=_steps(graph)) for graph in plans_within(node.kernel, problem)],
+        bodies=[
+            kernel_pb2.PlanSteps(steps=_steps(graph, exchanged, path)) for graph in plans_within(node.kernel, problem)
+        ],
+        exchanged_bytes_per_device=sum(n for steps, n in exchanged.items() if steps[: len(path)] == path),
     )
 
 

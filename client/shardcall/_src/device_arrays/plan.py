@@ -85,6 +85,9 @@ class Plan(CallPlacements):
         reproducible: True if the results of this call are the same bits on every mesh, in every layout and by every
             strategy.
         steps: the calls of kernels that a traced function, or another graph, consists of; none of other kernels.
+        accessed_bytes_per_device: the bytes that one device reads and writes, as the compiler estimates them; a loop's
+            body counts once.
+        fusions: the loops of the compiled program, into which it fuses the steps.
     """
 
     kernel: str
@@ -105,6 +108,13 @@ class Plan(CallPlacements):
     transfers: tuple[Transfer, ...] = ()
     reproducible: bool = False
     steps: tuple[PlanStep, ...] = ()
+    accessed_bytes_per_device: int = 0
+    fusions: int = 0
+
+    @property
+    def passes(self) -> float:
+        """The bytes that a device reads and writes, as a multiple of its operands and results; at best 1."""
+        return self.accessed_bytes_per_device / max(1, self.memory.argument_bytes + self.memory.output_bytes)
 
     def _moved(self, title: str) -> str:
         return "".join(f", moved {t.origin}" for t in self.transfers if title == f"operand {t.operand}")
@@ -144,6 +154,7 @@ class Plan(CallPlacements):
             ),
             f"  bits         {_bits(self)}",
             f"  work         {self.flops_per_device:.4g} FLOPs a device",
+            f"  passes       {_passes(self)}",
             f"  memory       {self.memory} a device",
             f"  key          {self.key_digest[:16]}, {origin}",
         ]
@@ -160,6 +171,7 @@ def facts(plan: Plan) -> Mapping[str, str]:
         "collectives": "; ".join(map(str, plan.collectives)) or "none",
         "bits": _bits(plan),
         "work": f"{plan.flops_per_device:.4g} FLOPs a device",
+        "passes": _passes(plan),
         "memory": f"{plan.memory} a device",
         "program": f"{plan.key_digest[:16]}, {describe_origin(cache_hit=plan.cache_hit, from_disk=plan.from_disk)}",
         "miss": plan.explanation,
@@ -180,6 +192,12 @@ def _step_lines(steps: Sequence[PlanStep]) -> list[str]:
 
 def _bits(plan: Plan) -> str:
     return "the same on every mesh" if plan.reproducible else "may differ from mesh to mesh"
+
+
+def _passes(plan: Plan) -> str:
+    accessed = human(plan.accessed_bytes_per_device)
+    loops = f"{plan.fusions} fused loop{'s' * (plan.fusions != 1)}"
+    return f"{plan.passes:.1f} over operands and results, {accessed} read and written a device, {loops}"
 
 
 def describe_origin(*, cache_hit: bool, from_disk: bool) -> str:
@@ -209,6 +227,8 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
         transfers=tuple(_transfer(item, plan_mesh, operands) for item in message.transfers),
         reproducible=message.reproducible,
         steps=steps_from_protos(message.steps, plan_mesh),
+        accessed_bytes_per_device=message.accessed_bytes_per_device,
+        fusions=message.fusions,
     )
 
 

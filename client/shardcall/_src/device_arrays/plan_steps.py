@@ -69,7 +69,8 @@ class PlanStep(CallPlacements):
 
     Attributes:
         kernel: the name of the kernel.
-        strategy: the name of the strategy.
+        strategy: the name of the strategy; ``"together"`` for a step that a device computes for its block in one with
+            others, after one exchange of rows.
         mesh: the mesh.
         operands: the operands as the step takes them; one whose source has another spec is moved first.
         sources: the source of each operand: an operand of the graph or a result of an earlier step.
@@ -80,6 +81,8 @@ class PlanStep(CallPlacements):
         bodies: the steps of each graph that it runs: the body of a loop, or the branches of a false and of a true
             condition.
         line: the file and line of the call in a traced function; empty elsewhere.
+        exchanged_bytes_per_device: the bytes that one device receives from others for the step, and for the graphs that
+            it runs. An exchange that serves several steps belongs to the first of them.
     """
 
     kernel: str
@@ -92,6 +95,7 @@ class PlanStep(CallPlacements):
     flops_per_device: float
     bodies: tuple[tuple[PlanStep, ...], ...] = ()
     line: str = ""
+    exchanged_bytes_per_device: int = 0
 
     @property
     def _caption(self) -> str:  # type: ignore[override]
@@ -101,7 +105,8 @@ class PlanStep(CallPlacements):
     def cost(self) -> str:
         """The bytes and operations of one device, as a text."""
         operations = f", {self.flops_per_device:.4g} FLOPs" if self.flops_per_device else ""
-        return f"{human(self.bytes_per_device)}{operations} a device"
+        exchanged = f", {human(self.exchanged_bytes_per_device)} exchanged" if self.exchanged_bytes_per_device else ""
+        return f"{human(self.bytes_per_device)}{operations}{exchanged} a device"
 
     def __str__(self) -> str:
         results = ", ".join(f"{result.type} {result.spec}" for result in self.results)
@@ -125,6 +130,7 @@ def steps_from_protos(messages: Iterable[kernel_pb2.PlanStep], program_mesh: Mes
             bytes_per_device=message.bytes_per_device,
             flops_per_device=message.flops_per_device,
             bodies=tuple(steps_from_protos(body.steps, program_mesh) for body in message.bodies),
+            exchanged_bytes_per_device=message.exchanged_bytes_per_device,
         )
         for message in messages
     )

@@ -88,6 +88,14 @@ def _moved_indices(array: jax.Array, count: int, source: int, target: int) -> ja
     return jnp.moveaxis(array, range(source, source + count), range(target, target + count))
 
 
+def _selected(x: jax.Array, key: Sequence[slice | jax.Array]) -> jax.Array:
+    """Returns the slice that an index along some axes selects."""
+    for axis in reversed(range(x.ndim)):
+        if not isinstance(index := key[axis], slice):
+            x = lax.dynamic_index_in_dim(x, index, axis, keepdims=False)
+    return x
+
+
 def _take_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x, *indices = map(required, operands)
     call = block.call
@@ -96,6 +104,8 @@ def _take_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Ar
     def move(bits: jax.Array) -> jax.Array:
         if 0 in block.shape:
             return jnp.zeros(block.shape, bits.dtype)
+        if count == 0:
+            return _selected(bits, key)
         taken = bits.at[key].get(mode="clip")
         return _moved_indices(taken, count, _numpys_position(_axes(call)), call["position"])
 
@@ -129,12 +139,26 @@ def _last_only(key: tuple[slice | jax.Array, ...], call: CallShapes) -> tuple[sl
     return tuple(first if i == axes[0] else item for i, item in enumerate(key))
 
 
+def _replaced(x: jax.Array, values: jax.Array, key: Sequence[slice | jax.Array]) -> jax.Array:
+    """Returns x with values in the slice that an index along some axes selects, which is replaced where it is."""
+    kept = [n for n, item in zip(x.shape, key, strict=True) if isinstance(item, slice)]
+    shape = [n if isinstance(item, slice) else 1 for n, item in zip(x.shape, key, strict=True)]
+    corner = [jnp.zeros((), np.int64) if isinstance(item, slice) else item for item in key]
+
+    def replace(elements: jax.Array, new: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice(elements, jnp.broadcast_to(new, kept).reshape(shape), corner)
+
+    return moved_in_block(replace, x, values)
+
+
 def _put_at(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x, values, *indices = map(required, operands)
     call, axes = block.call, _axes(block.call)
     if 0 in block.shape or any(0 in index.shape for index in indices):
         return x
     key, count = _key(call, indices), max(index.ndim for index in indices)
+    if count == 0 and call["mode"] == "set":
+        return _replaced(x, _converted(values, block.dtype), key)
     kept = [size for i, size in enumerate(block.shape) if i not in axes]
     shape = jnp.broadcast_shapes(*(index.shape for index in indices))
     new = jnp.broadcast_to(

@@ -13,7 +13,7 @@ from jax import lax
 from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.extracts import along_of, take_of
 from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes, IndexCheck, ResultBlock, Row
-from shardcall_server.kernels.core.bits import moved
+from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.element_types import convert, widen
 from shardcall_server.kernels.numerics.sorting import sorted_along, sorting_indices
 
@@ -76,9 +76,12 @@ def _take(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array
             return jnp.zeros(block.shape, bits.dtype)
         if block["axis"] is None:
             return jnp.take(bits.reshape(-1), taken, axis=0, mode="clip")
+        if not taken.ndim:
+            row: jax.Array = lax.dynamic_index_in_dim(bits, taken, block["axis"], keepdims=False)
+            return row
         return jnp.take(bits, taken, axis=block["axis"], mode="clip")
 
-    return moved(move, x)
+    return moved_in_block(move, x)
 
 
 def _along_aligned(call: CallShapes) -> AlignedAxes:
@@ -100,7 +103,7 @@ def _along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arra
             return jnp.zeros(block.shape, bits.dtype)
         return jnp.take_along_axis(jnp.broadcast_to(bits, shape), taken, axis, mode="clip")
 
-    return moved(move, x)
+    return moved_in_block(move, x)
 
 
 def _keys_aligned(call: CallShapes) -> AlignedAxes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import jax
@@ -30,6 +31,7 @@ from shardcall_server.kernels.graphs.plan import (
 from shardcall_server.kernels.graphs.region_programs import region_program
 from shardcall_server.kernels.graphs.regions import Region, RegionPlanner, Step
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
+from shardcall_server.kernels.graphs.step_scopes import scope_of
 
 _MAX_PLANS = 64
 
@@ -94,7 +96,7 @@ class GraphBodies:
         plan, results = self.plan(graph, inputs, in_specs, axes), graph.results
         result_types, types = self.results(graph, inputs), self.types(graph, inputs).types
         one_by_one: Sequence[Step] = range(len(plan.nodes))
-        steps = RegionPlanner(plan, types, results, axes).steps() if axes.device_count > 1 else one_by_one
+        steps = RegionPlanner(plan, types, results, axes).steps() if plan.joined else one_by_one
         used = {value for node in plan.nodes for value in node.operands}
         programs: dict[Hashable, Program] = {}
         keys = []
@@ -120,7 +122,8 @@ class GraphBodies:
                     values.update(zip(i.outputs, region_program(i, plan, types, axes, mesh)(*placed), strict=True))
                     continue
                 node = plan.nodes[i]
-                computed = jitted[keys[i]](*_operands(node, plan, values, mesh))
+                with jax.named_scope(scope_of(i)):
+                    computed = jitted[keys[i]](*_operands(node, plan, values, mesh))
                 count = len(node.problem.results)
                 flags += computed[count:]
                 values.update((Value(i, k), array) for k, array in enumerate(computed[:count]))
@@ -136,7 +139,12 @@ class GraphBodies:
         return types_of(graph, self._kernels, inputs)
 
     def _plan(self, graph: Graph, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
-        return plan_of(graph, self._kernels, inputs, in_specs, mesh)
+        plan = plan_of(graph, self._kernels, inputs, in_specs, mesh)
+        if mesh.device_count == 1:
+            return plan
+        steps = RegionPlanner(plan, self.types(graph, inputs).types, graph.results, mesh).steps()
+        joined = (i for step in steps if isinstance(step, Region) for i in step.calls)
+        return replace(plan, joined=frozenset(joined))
 
 
 def resharded(

@@ -14,7 +14,7 @@ from shardcall_core.graphs.graph import Graph, Value
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required
 from shardcall_server.kernels.core.exactness import exactness
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Program, Strategy
-from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
 from shardcall_server.kernels.graphs.bodies import GraphBodies, all_resharded
 from shardcall_server.kernels.graphs.cond import CondKernel
 from shardcall_server.kernels.graphs.loop import (
@@ -197,9 +197,15 @@ class GraphKernel(Kernel[GraphParameters]):
         )
 
     def is_reproducible(self, problem: Problem[GraphParameters]) -> bool:
-        """Returns True if the results of all nodes are reproducible, and there are no derivatives."""
-        return problem.parameters.transform in ("", "checkpoint") and all(
-            kernel.is_reproducible(of_node) for kernel, of_node in self.parts(problem)
+        """Returns True if the results of all nodes are reproducible, and nothing is rounded in another way.
+
+        Derivatives are, and floating-point numbers in a program that is not exact.
+        """
+        parameters = problem.parameters
+        return parameters.transform in ("", "checkpoint") and all(
+            kernel.is_reproducible(of_node)
+            and (parameters.exact or all_integers((*of_node.operands, *of_node.results)))
+            for kernel, of_node in self.parts(problem)
         )
 
     def parts(self, problem: Problem[GraphParameters]) -> Sequence[tuple[Kernel, Problem]]:

@@ -85,12 +85,14 @@ class GraphPlan:
         in_specs: the spec of each input.
         specs: the spec of every value.
         results: the types of its results.
+        joined: the indices of the nodes that are computed in regions, together with others.
     """
 
     nodes: tuple[PlannedNode, ...]
     in_specs: tuple[Spec, ...]
     specs: Mapping[Value, Spec]
     results: tuple[ArrayType, ...]
+    joined: frozenset[int] = frozenset()
 
 
 def types_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType]) -> GraphTypes:

@@ -15,6 +15,7 @@ from shardcall_server.kernels.core.exactness import is_exact
 from shardcall_server.kernels.graphs.plan import GraphPlan, PlannedNode
 from shardcall_server.kernels.graphs.regions import Margins, Names, Placed, Region, extended_axes
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
+from shardcall_server.kernels.graphs.step_scopes import scope_of
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
 
@@ -86,7 +87,8 @@ class _RegionBlocks:
             key = node.kernel, node.problem, shape
             if key not in steps:
                 steps[key] = jax.jit(_named(node, call.body, shape))
-            values[Placed(value, spec)] = steps[key](self._offsets(value, spec, margins), *arrays)
+            with jax.named_scope(scope_of(i)):
+                values[Placed(value, spec)] = steps[key](self._offsets(value, spec, margins), *arrays)
         return tuple(self._output(value, values[Placed(value, plan.specs[value])]) for value in region.outputs)
 
     def _rows(self, names: Names, margins: Mapping[Names, Margins]) -> int:
@@ -96,8 +98,9 @@ class _RegionBlocks:
         """Returns the block of an input with the rows around it that the region needs."""
         region = self._region
         margins = region.margins[placed]
-        for moved_rows in extended_axes(self._types[placed.value], placed.spec, margins, region.blocks, self._axes):
-            block = moved_in_block(moved_rows, block)
+        with jax.named_scope(scope_of(region.first_taker(self._plan, placed))):
+            for moved_rows in extended_axes(self._types[placed.value], placed.spec, margins, region.blocks, self._axes):
+                block = moved_in_block(moved_rows, block)
         return block
 
     def _offsets(self, value: Value, spec: Spec, margins: Mapping[Names, Margins]) -> dict[int, jax.Array]:

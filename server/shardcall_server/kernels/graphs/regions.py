@@ -79,6 +79,16 @@ class Region:
     blocks: Mapping[Names, int]
     margins: Mapping[Placed, Mapping[Names, Margins]]
 
+    def first_taker(self, plan: GraphPlan, placed: Placed) -> int:
+        """Returns the index of the first call that takes an input at another distance than 0, or at any."""
+        takers = [
+            (not any(alignment and alignment.distance for alignment in aligned), i)
+            for i, call in self.calls.items()
+            for operand, aligned in zip(plan.nodes[i].operands, call.aligned, strict=True)
+            if operand == placed.value
+        ]
+        return min(takers)[1]
+
 
 Step: TypeAlias = int | Region
 """The index of a node, or a region."""
@@ -211,7 +221,7 @@ class RegionPlanner:
         return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
 
     def _needs_region(self, nodes: Sequence[int]) -> bool:
-        """Returns whether nodes are to be computed together; the compiler partitions elementwise calls alone as well."""
+        """Returns whether nodes are to be computed together; elementwise calls alone the compiler fuses as well."""
         return len(nodes) > 1 and any(self._plan.nodes[i].strategy.name != "gspmd" for i in nodes)
 
     def _region(self, nodes: Sequence[int]) -> Region | None:
