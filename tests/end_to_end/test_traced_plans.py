@@ -39,7 +39,7 @@ def test_a_plan_has_a_step_for_every_call(client):
     assert (diff.strategy, diff.sources) == ("halo", ("operand 0",))
     assert diff.results[0] == ArrayPlacement(sc.Array((64, 16), "float64"), sc.P("x", None), (64, 16), (16, 16))
     assert diff.bytes_per_device == (17 + 16) * 16 * 8
-    assert matmul.sources == ("step 5", "operand 4")
+    assert matmul.sources == ("step 5", "operand 1")
     assert matmul.flops_per_device == 2 * 64 * 16 * 6 / 8
     assert matmul.results[0].spec == plan.results[0].spec == sc.P("x", "y")
     assert [(step.kernel, step.sources) for step in loop.bodies[0]] == [

@@ -9,6 +9,7 @@ import pytest
 
 import shardcall as sc
 from shardcall._src.traced.tracing import FunctionTracer
+from shardcall_core.graphs.graph import Constant
 
 U = np.random.default_rng(5).normal(size=(13, 9))
 LARGE = np.random.default_rng(6).normal(size=(64, 64))
@@ -45,12 +46,25 @@ def step(u, dt):
     "u", [U, LARGE, U.astype("f4"), np.zeros((0, 3)), U[:1, :1]], ids=lambda u: f"{u.dtype}{list(u.shape)}"
 )
 def test_a_function_runs_as_one_program_bit_for_bit(client, u):
-    traced = client.jit(step)
+    traced = client.jit(step, exact=True)
     result, kernels = calls(client, traced, put(client, u), 0.1)
     assert kernels == ["graph"]
     expected = step(u, 0.1)
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
     assert np.array_equal(result.get(), expected)
+
+
+def test_by_default_the_compiler_rounds_as_it_likes(client):
+    u = put(client, LARGE)
+    fast, exact = client.jit(step), client.jit(step, exact=True)
+    expected = step(LARGE, 0.1)
+    assert np.allclose(fast(u, 0.1).get(), expected, rtol=1e-13, atol=1e-13)
+    assert np.array_equal(exact(u, 0.1).get(), expected)
+    assert fast.trace(u, 0.1).stages[0].parameters.get("exact") is None
+    assert fast.trace(u, 0.1).key != exact.trace(u, 0.1).key
+    halved = client.jit(lambda u: u[1:-1] * 0.5)
+    assert [item for node in halved.trace(u).form.nodes for item in node.operands][1] == Constant.of(np.array([1, 0]))
+    assert not halved.plan(u).reproducible
 
 
 FUNCTIONS = {
@@ -133,7 +147,7 @@ class State:
 
 
 def test_arguments_and_results_are_trees(client):
-    @client.jit
+    @client.jit(exact=True)
     def f(state, *rest, params, nothing=None):
         assert nothing is None
         (weights,) = params["w"]
@@ -196,7 +210,7 @@ def test_donated_arrays_are_deleted_after_the_call(client):
 
 
 def test_static_arguments_are_those_of_the_caller(client):
-    @client.jit(static=("power", 2))
+    @client.jit(static=("power", 2), exact=True)
     def f(u, power, how):
         for _ in range(power):
             u = u * 2 if how == "double" else u + 1
@@ -279,7 +293,7 @@ def test_a_traced_function_in_another_is_a_part_of_it(client):
 
 @pytest.mark.parametrize("u", [U, pytest.param(LARGE, marks=pytest.mark.long), U.astype("f4")], ids=lambda u: u.dtype)
 def test_a_function_is_repeated_in_one_launch(client, u):
-    traced = client.jit(step)
+    traced = client.jit(step, exact=True)
     expected = u
     for _ in range(5):
         expected = step(expected, 0.1)
@@ -364,15 +378,17 @@ def test_a_program_of_many_arguments_and_results(client, count):
 
 
 def test_limits_of_programs(client):
+    rows = [np.full((13, 9), float(k)) for k in range(1100)]  # more bytes than a constant has
+
     def many(u, count):
         for k in range(count):
-            u = np.sin(u) + k
+            u = np.sin(u) + rows[k]
         return u
 
     u, traced = put(client, U), client.jit(many, static="count")
     with pytest.raises(sc.TracingError, match=r"takes 1101 arrays and numbers.* at most 1,024 of each"):
         traced(u, 1100)
-    rows = [np.float64(k) for k in range(70)]
+    rows = rows[:70]
     with pytest.raises(sc.TracingError, match=r"takes 71 arrays and numbers.* is transformed 64"):
         client.jit(client.checkpoint(lambda u: sum(rows, start=u)))(u)
 

@@ -23,7 +23,7 @@ def u(client):
 
 def test_numbers_stay_python_numbers(client):
     narrow, small = U.astype("f4"), np.arange(5, dtype="i1")
-    halved = client.jit(lambda u, dt: u * dt + 2 * dt**2 - (1 - dt) / 3)
+    halved = client.jit(lambda u, dt: u * dt + 2 * dt**2 - (1 - dt) / 3, exact=True)
     result = halved(client.put(narrow), 0.1)
     assert result.dtype == np.float32
     assert np.array_equal(result.get(), narrow * 0.1 + 2 * 0.1**2 - (1 - 0.1) / 3)
@@ -177,7 +177,7 @@ def test_values_from_outside_are_those_of_the_call(client, u, monkeypatch):
     def inner(u):
         return u * (row * 2) + SHIFT
 
-    f = client.jit(lambda u: inner(u) * options["scale"] - w * factor)
+    f = client.jit(lambda u: inner(u) * options["scale"] - w * factor, exact=True)
 
     def check():
         assert np.array_equal(f(u).get(), (U * (row * 2) + SHIFT) * options["scale"] - w.get() * factor)

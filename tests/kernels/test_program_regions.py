@@ -11,7 +11,6 @@ from kernels.graphs import GraphWriter
 from shardcall_core.graphs.graph import Constant, Graph, Value
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.analysis import collectives
-from shardcall_server.kernels.graphs.graph_kernel import GraphKernel
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
@@ -120,3 +119,80 @@ def test_random_programs_of_slices_are_numpys(run, seed, exact):
     for result, (_, expected) in zip(results if isinstance(results, tuple) else [results], drawn.results, strict=True):
         assert result.shape == expected.shape
         assert np.array_equal(result, expected) if exact else np.allclose(result, expected, rtol=1e-12, atol=1e-12)
+
+
+def smoothed(write: GraphWriter, x: Value, rows: int, columns: int) -> Value:
+    """An array with the means of its neighbors along the first axis in its interior."""
+    shape = (rows, columns)
+    middle, below, above = (slice_of(write, x, [slice(1 + k, rows - 1 + k), slice(None)], shape) for k in (0, -1, 1))
+    mean = write("multiply", write("add", write("add", below, above), middle), Constant.of(np.float64(0.25)))
+    return assigned(write, x, mean, [slice(1, -1), slice(None)], shape)
+
+
+def test_slices_of_one_array_share_an_exchange(run):
+    write, rows = GraphWriter(), 96
+    value = write.x(0)
+    for _ in range(3):
+        value = smoothed(write, value, rows, 5)
+    program = run.program(
+        GRAPH, ArrayType((rows, 5), np.dtype("f8")), graph=write.graph(value), mesh={"x": 8}, in_specs=[("x", None)]
+    )
+    (permutes,) = collectives(program.compiled.as_text())
+    assert (permutes.operation, permutes.count) == ("collective-permute", 2)
+    assert permutes.bytes_per_device == 2 * 3 * 5 * 8  # three rows from each neighbor
+
+
+def test_slices_of_an_axis_that_is_not_sharded_send_nothing(run):
+    write = GraphWriter()
+    value = smoothed(write, write.x(0), 96, 16)
+    program = run.program(
+        GRAPH, ArrayType((96, 16), np.dtype("f8")), graph=write.graph(value), mesh={"x": 8}, in_specs=[(None, "x")]
+    )
+    assert collectives(program.compiled.as_text()) == []
+
+
+def test_chains_of_slices_are_divided_before_their_margins_are_blocks(run):
+    write, rows = GraphWriter(), 40
+    x, value = np.random.default_rng(1).normal(size=(rows, 3)), write.x(0)
+    expected = x
+    for _ in range(12):
+        value = smoothed(write, value, rows, 3)
+        inner = (expected[:-2] + expected[2:] + expected[1:-1]) * 0.25
+        expected = np.concatenate([expected[:1], inner, expected[-1:]])
+    graph = write.graph(value)
+    result = run(GRAPH, x, graph=graph, exact=True, mesh={"x": 8}, in_specs=[("x", None)], padding=float("nan"))
+    assert np.array_equal(result, expected)
+
+
+def column_sweep(columns: int) -> Graph:
+    """A loop that adds to every column the half of the one before it."""
+    body = GraphWriter()
+    x, k = body.x(0), body.x(1)
+    before = body("take", x, body("subtract", k, Constant.of(np.int64(1))), axis=1)
+    half = body("multiply", before, Constant.of(np.float64(0.5)))
+    total = body("add", body("take", x, k, axis=1), half)
+    updated = body("put_at", x, total, k, axes=(1,), position=0, mode="set")
+    graph, used = body.call([updated, body("add", k, Constant.of(np.int64(1)))])
+    write = GraphWriter()
+    carried = tuple(used.index(i) for i in (0, 1))
+    inputs = [write.x(i) for i in used]
+    swept = write("graph", *inputs, graph=graph, carried=carried, count=columns - 1)
+    return write.call([swept])[0]
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_a_sweep_writes_columns_where_they_are(run, devices):
+    x = np.random.default_rng(2).normal(size=(64, 4100))
+    graph = column_sweep(7)
+    operands = [x[:, :7], np.int64(1)]
+    how = {"mesh": {"x": devices}, "in_specs": [("x", None), None]}
+    expected = x[:, :7].copy()
+    for k in range(1, 7):
+        expected[:, k] += 0.5 * expected[:, k - 1]
+    assert np.allclose(run(GRAPH, *operands, graph=graph, **how), expected, rtol=1e-14)
+    text = run.program(GRAPH, *operands, graph=graph, **how).compiled.as_text()
+    assert collectives(text) == []
+    (body,) = [part for part in text.split("\n\n") if " dynamic-update-slice(" in part]
+    block = f"f64[{64 // devices},7]"
+    assert f"= {block}{{1,0}} copy(" not in body
+    assert f"= {block}{{1,0}} select(" not in body

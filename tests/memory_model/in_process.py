@@ -22,7 +22,7 @@ from shardcall._src.traced.call_tracer import CallTracer
 from shardcall_core.call_error import CallError
 from shardcall_core.functions.indexing import BasicIndex
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.graphs.graph import Graph
+from shardcall_core.graphs.graph import Constant, Graph
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types import parameters
 from shardcall_core.types.arrays import Array
@@ -144,8 +144,11 @@ def evaluate(
 def _graph(graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     results = list[list[np.ndarray]]()
     for node in graph.nodes:
-        operands = [None if v is None else inputs[v.number] if v.node < 0 else results[v.node][v.number]
-                    for v in node.operands]  # fmt: skip
+        operands = [
+            item.array if isinstance(item, Constant)
+            else item and (inputs[item.number] if item.node < 0 else results[item.node][item.number])
+            for item in node.operands
+        ]  # fmt: skip
         operand_types = tuple(None if value is None else Array(value.shape, value.dtype) for value in operands)
         keywords = tuple((key, type(item), item) for key, item in node.parameters)
         prepared, types = _plain_call(node.kernel, operand_types, keywords)

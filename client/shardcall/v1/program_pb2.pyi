@@ -45,8 +45,10 @@ class Program(_message.Message):
     1,024 results; for a node 64 operands, results, parameters, specs and integers
     of a list; for a name 1,024 characters, and for a string 4,096.
 
-    Guarantees: every node is computed by the kernel's own strategy, as a call of
-    its own would be. Limits and the canonical form are checked before anything is
+    Guarantees: every node is planned by the kernel's own rules, as a call of its own
+    would be. Floating-point results may be rounded in another way, as the compiler
+    likes; with the parameter `exact` of the kernel they are those of the calls one
+    by one, bit for bit. Limits and the canonical form are checked before anything is
     computed of the program, and limits before anything is expanded.
 
     Errors: INVALID_ARGUMENT, INVALID_PARAMETER for a program that is beyond a limit
