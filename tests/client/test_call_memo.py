@@ -9,14 +9,14 @@ from rows import rows
 import shardcall
 from shardcall import Mesh, P
 from shardcall._src.calls.call_memo import CallMemo, call_key
-from shardcall._src.calls.call_request import prepare
+from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall.v1 import kernel_pb2
 
 X = np.arange(8.0)
 
 
 def message(memo, kernel="diff", parameters=(), **options):
-    return prepare(kernel, [X], dict(parameters), memo=memo, **options).message
+    return prepare(kernel, [X], dict(parameters), CallOptions(**options), memo=memo).message
 
 
 @rows(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,23 @@ from shardcall_core.types.mesh import Mesh, MeshLike, as_mesh
 from shardcall_core.types.specs import PartitionSpec, SpecLike, as_specs, axis_names
 
 AUTO = "auto"
+
+
+class CallOptions(NamedTuple):
+    """The options of a call, as of `shardcall.Client.call`."""
+
+    mesh: MeshLike | None = None
+    in_specs: Sequence[SpecLike | None] | None = None
+    out_specs: Sequence[SpecLike | None] | None = None
+    strategy: str = AUTO
+
+    @property
+    def are_plain(self) -> bool:
+        """True if none differs from its default."""
+        return self.mesh is None and self.in_specs is None and self.out_specs is None and self.strategy == AUTO
+
+
+PLAIN = CallOptions()
 
 
 @dataclass(frozen=True)
@@ -85,11 +102,8 @@ def prepare(
     kernel: str,
     operands: Sequence[Any],
     keywords: Mapping[str, Any],
+    options: CallOptions = PLAIN,
     *,
-    mesh: MeshLike | None = None,
-    in_specs: Sequence[SpecLike | None] | None = None,
-    out_specs: Sequence[SpecLike | None] | None = None,
-    strategy: str = AUTO,
     memo: CallMemo | None = None,
 ) -> CallRequest:
     """Returns the call of a caller's arguments; its message may be one of the memo's, and must not be changed.
@@ -99,6 +113,7 @@ def prepare(
     """
     # Calls of one kind with arrays of this process differ in their arrays only.
     memo = CallMemo() if memo is None else memo
+    mesh, in_specs, out_specs, strategy = options
     memo_key = arguments_key(kernel, keywords, mesh, strategy) if in_specs is None and out_specs is None else None
     if memo_key is not None and (message := memo.find(memo_key)) is not None:
         local = _local_operands(kernel, operands)
