@@ -13,8 +13,7 @@ from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, ServerIdentity
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
-from shardcall._src.programs.pending_call import PendingCall
-from shardcall._src.programs.pending_calls import PendingCalls
+from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_runner import max_streamed_bytes

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardcall._src.programs.pending_call import PendingCall
+from shardcall._src.programs.pending_calls import PendingCall
 from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
 from shardcall._src.programs.recorded_calls import RecordedCall
 from shardcall._src.transfer.upload import Value as Operand

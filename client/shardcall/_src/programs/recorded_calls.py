@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.call_sites import Line
-from shardcall._src.programs.pending_call import CallsOfClient, PendingCall
+from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
 from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall._src.programs.templates import Template
 from shardcall._src.transfer.upload import Value as Operand
@@ -37,7 +37,7 @@ class RecordedCall(PendingCall):
 
     def __init__(
         self,
-        calls: CallsOfClient,
+        calls: PendingCalls,
         template: Template,
         graph: RecordedGraph,
         number: int,

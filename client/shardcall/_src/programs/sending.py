@@ -13,7 +13,7 @@ from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms, results_before
-from shardcall._src.programs.pending_call import PendingCall, lost_in_fork
+from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
 from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
 from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -170,7 +170,7 @@ class RecordedCallSender:
             if call.is_done and not call.is_failed:
                 call.resend = None
         if not program.is_proven:
-            self._sender.pending.wait(first, None)
+            first.wait_answered(None)
         self._programs.add_run(program, first)
         if not first.is_failed or not self._is_refused(program, first, len(calls)):
             self._add_to_history(batch, program.nodes, "program")

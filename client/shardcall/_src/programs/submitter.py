@@ -17,7 +17,7 @@ from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, sett
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
-from shardcall._src.programs.pending_call import PendingCall, lost_in_fork
+from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
 from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph, common_location
 from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.programs.templates import FUSABLE, Templates
@@ -161,7 +161,7 @@ class Submitter:
             for index, result_type in enumerate(types)
         ]
         arrays = tuple(map(RemoteArray, versions))
-        submitted.located = located or submitted.located
+        submitted.located = located
         if stops_unread:
             submitted.stops_without = [version.handle for version in versions]
         sender.send(call, versions, [submitted], deadline)
