@@ -160,7 +160,7 @@ def test_what_is_recorded_is_sent_after_some_time(server, monkeypatch):
         pending = client._sender.pending
         waited = threading.Event()
         for _ in range(6000):
-            if result._version.pending is None or result._version.pending.graph is None:
+            if result._version.pending is None or result._version.pending.recording is None:
                 break
             waited.wait(0.01)
         assert np.array_equal(result.get(), (U + 1) * 2)
@@ -468,7 +468,7 @@ def test_calls_that_are_interrupted_before_they_are_sent_leave_nothing(client, m
             patched.undo()
             raise KeyboardInterrupt
 
-        patched.setattr(recorded_calls, "ProgramBuilder", interrupt)
+        patched.setattr(recorded_calls, "Batch", interrupt)
         with pytest.raises(KeyboardInterrupt):
             result.get()
     with pytest.raises(sc.CallCancelledError, match="interrupted"):

@@ -7,17 +7,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardcall._src.programs.pending_calls import PendingCall
-from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
-from shardcall._src.programs.recorded_calls import RecordedCall
-from shardcall._src.transfer.upload import Value as Operand
+from shardcall._src.programs.program_builder import needed_nodes
+from shardcall._src.programs.recorded_calls import Batch
 from shardcall_core.graphs.graph import Graph, Value
 
 _MAX = 256
 _MAX_NEW = 16
 _USES_FOR_ANOTHER = 4
-
-Calls = Sequence[RecordedCall]
-Builder = ProgramBuilder[Operand]
 
 
 @dataclass
@@ -59,33 +55,24 @@ class FusedPrograms:
         self._lengths: set[int] = set()
         self._new = self._uses = 0
 
-    def get(self, calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> FusedProgram:
-        """Returns the program of recorded calls.
-
-        Args:
-            calls: the calls.
-            builder: the calls as nodes.
-            results: the indices of those whose results are kept.
-            mesh: the mesh that they run on, if it is known.
-        """
-        key = _key(calls, builder, results, mesh)
+    def get(self, batch: Batch) -> FusedProgram:
+        """Returns the program of recorded calls, of those whose results are kept."""
+        key = _key(batch, len(batch.calls), [*batch.kept])
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = _program(builder, results)
+            program = self._programs[key] = _program(batch)
             while len(self._programs) > _MAX:
                 del self._programs[next(iter(self._programs))]
         return program
 
-    def find_beginning(self, calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> int | None:
+    def find_beginning(self, batch: Batch) -> int | None:
         """Returns the number of calls at the beginning that a program runs which the server has; None if none does.
 
-        So what follows the last iteration of a loop does not need another program of the whole iteration. Arguments are
-        those of `get`.
+        So what follows the last iteration of a loop does not need another program of the whole iteration.
         """
         for count in sorted(self._lengths, reverse=True):
-            if count < len(calls):
-                key = _key(calls[:count], builder, results_before(builder, results, count), mesh)
-                program = self._programs.get(key)
+            if count < len(batch.calls):
+                program = self._programs.get(_key(batch, count, batch.results_before(count)))
                 if program is not None and program.is_proven:
                     return count
         return None
@@ -123,26 +110,16 @@ class FusedPrograms:
             self._lengths.add(program.count)
 
 
-def results_before(builder: Builder, results: Sequence[int], count: int) -> list[int]:
-    """Returns the indices of the first calls whose results are kept, or are operands of a later call that is needed.
-
-    Args:
-        builder: the calls.
-        results: the indices of those whose results are kept.
-        count: the number of the first calls.
-    """
-    later = (i for i in needed_nodes(builder.nodes, results) if i >= count)
-    operands = {value.node for i in later for value in builder.nodes[i].operands if value is not None}
-    return sorted(i for i in {*operands, *results} if 0 <= i < count)
+def _key(batch: Batch, count: int, results: Sequence[int]) -> Hashable:
+    """Returns the key of the first calls, of which some results are kept."""
+    nodes = [
+        (call.template.number, node.operands) for call, node in zip(batch.calls[:count], batch.nodes, strict=False)
+    ]
+    return tuple(nodes), tuple(results), batch.mesh
 
 
-def _key(calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> Hashable:
-    nodes = [(call.template.number, node.operands) for call, node in zip(calls, builder.nodes, strict=False)]
-    return tuple(nodes), tuple(results), mesh
-
-
-def _program(builder: Builder, results: Sequence[int]) -> FusedProgram:
-    form = builder.form(Value(i, 0) for i in results)
-    nodes = builder.nodes
+def _program(batch: Batch) -> FusedProgram:
+    results, nodes = batch.kept, batch.nodes
+    form = batch.form(Value(i, 0) for i in results)
     depends_on = {i: [k for k in needed_nodes(nodes, [i]) if k in results and k != i] for i in results}
     return FusedProgram(form.graph, list(form.inputs), len(nodes), needed_nodes(nodes, results), depends_on)

@@ -18,7 +18,7 @@ from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
-from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph, common_location
+from shardcall._src.programs.recorded_calls import RecordedCall, Recording, common_location
 from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.programs.templates import FUSABLE, Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, deadline_after
@@ -86,16 +86,15 @@ class Submitter:
 
     def begin_anew(self) -> None:
         """Resets the object in a forked child: recorded calls are its parent's."""
-        for graph in tuple(getattr(self, "_graphs", ())):
-            for call in (*graph.sending, *graph.calls):
-                if call.graph is not None:
-                    call.graph = None
+        for recording in tuple(getattr(self, "_recordings", ())):
+            for call in (*recording.sending, *recording.batch.calls):
+                if call.recording is not None:
+                    call.recording = None
                     call.fail(lost_in_fork(), is_raised=True)
-            graph.sending = ()
-            graph.begin_anew()
-        self._graphs: weakref.WeakSet[RecordedGraph] = weakref.WeakSet()
-        self._lock = threading.Lock()  # guards the graphs and the start of the thread
-        self._local = threading.local()  # the graph of each thread
+            recording.begin_anew()
+        self._recordings: weakref.WeakSet[Recording] = weakref.WeakSet()
+        self._lock = threading.Lock()  # guards the recordings and the start of the thread
+        self._local = threading.local()  # the recording of each thread
         self._timer: threading.Thread | None = None
         self._has_recorded = Wakeup()  # set while something may be recorded, and by `close`
 
@@ -192,7 +191,7 @@ class Submitter:
         if template is None or not template.is_fusable:
             return None
         check_not_exiting()
-        graph: RecordedGraph = getattr(self._local, "graph", None) or self._new_graph()
+        recording: Recording = getattr(self._local, "recording", None) or self._new_recording()
         for value in values:
             if not isinstance(value, ArrayVersion):
                 continue
@@ -201,42 +200,44 @@ class Submitter:
             if not self._sender.is_here(value):
                 return None  # it is refused with the reason
             maker = value.pending
-            if type(maker) is RecordedCall and maker.graph not in (None, graph):
+            if type(maker) is RecordedCall and maker.recording not in (None, recording):
                 maker.begin()
         site, line = call_site()
-        with graph.lock:
+        with recording.lock:
             if (location := common_location(values)) is None:
                 return None
-            if not graph.accepts(site, len(values), location):
-                self._send_recorded(graph)
+            if not recording.batch.accepts(site, len(values), location):
+                self._send_recorded(recording)
                 if (location := common_location(values)) is None:
                     return None
             committed = location[0]
-            inputs = tuple([graph.value(value, is_committed=committed) for value in values])
-            number = len(graph.calls)
-            call = RecordedCall(self.pending, template, graph, number, self._timeout_s, line, location)
+            batch = recording.batch
+            inputs = tuple([batch.value(value, is_committed=committed) for value in values])
+            number = len(batch.calls)
+            call = RecordedCall(self.pending, template, recording, number, self._timeout_s, line, location)
             version = self._sender.new_result(owner, template.results[0], call, committed=committed)
-            graph.add(call, inputs, site, location)
+            batch.add(call, inputs, site, location)
+            recording.touched_s = time.monotonic()
         if not self._has_recorded.is_set():
             self._start_timer()
         return RemoteArray(version)
 
     def flush(self) -> None:
         """Sends the calls that this thread has recorded."""
-        graph = getattr(self._local, "graph", None)
-        if graph is not None and graph.calls:
-            self._send_recorded(graph)
+        recording = getattr(self._local, "recording", None)
+        if recording is not None and recording.batch.calls:
+            self._send_recorded(recording)
 
     def flush_all(self) -> None:
         """Sends the calls that all threads have recorded, and waits while another thread sends some."""
-        for graph in self._all_graphs():
-            if graph.calls or graph.sending:
-                self._send_recorded(graph)
+        for recording in self._all_recordings():
+            if recording.batch.calls or recording.sending:
+                self._send_recorded(recording)
 
     @property
     def has_open_calls(self) -> bool:
         """True if a call was recorded and not sent, or submitted and not answered."""
-        is_recorded = any(graph.calls or graph.sending for graph in tuple(self._graphs))
+        is_recorded = any(one.batch.calls or one.sending for one in tuple(self._recordings))
         return is_recorded or self.pending.has_open_calls  # last: recorded calls become pending ones
 
     def finish_calls(self) -> None:
@@ -253,27 +254,27 @@ class Submitter:
         """Forgets the recorded calls, whose results are lost, and cancels those that were not answered yet."""
         self._closed = True
         self._has_recorded.set()
-        for graph in self._all_graphs():
-            with graph.lock:
-                self.sending.abandon(graph)
+        for recording in self._all_recordings():
+            with recording.lock:
+                self.sending.abandon(recording)
         self.pending.cancel()
 
-    def _send_recorded(self, graph: RecordedGraph, *, is_idle: bool = False) -> None:
+    def _send_recorded(self, recording: Recording, *, is_idle: bool = False) -> None:
         check_not_exiting()
-        with graph.lock:
-            if graph.calls:
-                is_cut, graph.is_cut = graph.is_cut or is_idle, is_idle
-                self.sending.send(graph, is_cut=is_cut)
+        with recording.lock:
+            if recording.batch.calls:
+                is_cut, recording.is_cut = recording.is_cut or is_idle, is_idle
+                self.sending.send(recording, is_cut=is_cut)
 
-    def _new_graph(self) -> RecordedGraph:
-        graph = self._local.graph = RecordedGraph(self._send_recorded)
+    def _new_recording(self) -> Recording:
+        recording = self._local.recording = Recording(self._send_recorded)
         with self._lock:
-            self._graphs.add(graph)
-        return graph
+            self._recordings.add(recording)
+        return recording
 
-    def _all_graphs(self) -> list[RecordedGraph]:
+    def _all_recordings(self) -> list[Recording]:
         with self._lock:
-            return list(self._graphs)
+            return list(self._recordings)
 
     def _start_timer(self) -> None:
         if self._timer is None and not self._closed:
@@ -286,13 +287,13 @@ class Submitter:
     def send_idle(self) -> bool:
         """Sends what was recorded some time ago; returns False when there is no more to do, for ever."""
         self._has_recorded.clear()
-        for graph in self._all_graphs():
-            if not graph.calls:
+        for recording in self._all_recordings():
+            if not recording.batch.calls:
                 continue
-            if time.monotonic() - graph.touched_s < _IDLE_S:
+            if time.monotonic() - recording.touched_s < _IDLE_S:
                 self._has_recorded.set()
             else:
-                self._send_recorded(graph, is_idle=True)
+                self._send_recorded(recording, is_idle=True)
         return not self._closed
 
 
