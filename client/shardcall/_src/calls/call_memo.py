@@ -12,11 +12,10 @@ from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec
 from shardcall_core.wire.forks import begin_anew_in_children
 
-_MAX = 512
+_MAX = 2048
 
 # Equal values of these types are interchangeable; 0.0 and -0.0 are not, and a list may change.
 _PLAIN = frozenset({bool, int, str, Graph, type(None)})
-_PLAIN_ARGUMENTS = _PLAIN | {PartitionSpec}
 
 
 class CallMemo:
@@ -58,24 +57,6 @@ def are_plain(values: Iterable[object]) -> bool:
     )
 
 
-def arguments_key(kernel: str, keywords: Mapping[str, Any], mesh: object, strategy: str) -> Hashable | None:
-    """Returns the key of the keywords of a call; calls with the same key have the same message.
-
-    Args:
-        kernel: the name of the kernel.
-        keywords: the keywords of the call, of which none is an operand.
-
-    Returns:
-        The key, which no `call_key` equals; None if equal arguments may have different messages.
-    """
-    types = tuple(map(type, keywords.values()))
-    if not _PLAIN_ARGUMENTS.issuperset(types) or type(kernel) is not str or type(strategy) is not str:
-        return None
-    if mesh is None:
-        return kernel, strategy, types, *keywords.items()
-    return (kernel, strategy, types, mesh.axes, mesh.device_ids, *keywords.items()) if type(mesh) is Mesh else None
-
-
 def call_key(
     kernel: str,
     parameters: Mapping[str, Any],
@@ -83,9 +64,18 @@ def call_key(
     in_specs: Sequence[PartitionSpec | None] | None,
     out_specs: Sequence[PartitionSpec | None] | None,
     strategy: str,
-    uncommitted: tuple[int, ...] = (),
+    placements: Hashable = (),
 ) -> Hashable | None:
     """Returns the key that all calls with the same message share.
+
+    Args:
+        kernel: the name of the kernel.
+        parameters: the static parameters.
+        mesh: the caller's mesh.
+        in_specs: the caller's specs.
+        out_specs: the caller's specs.
+        strategy: the name of the strategy.
+        placements: what the message takes from the placements of the operands.
 
     Returns:
         The key; None if a parameter is of a type whose equal values may differ.
@@ -93,6 +83,5 @@ def call_key(
     types = tuple(map(type, parameters.values()))  # for 1 == True
     if not _PLAIN.issuperset(types):
         return None
-    mesh_key = mesh and (mesh.axes, mesh.device_ids)
-    placing = mesh_key, tuple(in_specs or ()), tuple(out_specs or ()), uncommitted
+    placing = mesh and (mesh.axes, mesh.device_ids), tuple(in_specs or ()), tuple(out_specs or ()), placements
     return kernel, strategy, placing, types, *parameters.items()

@@ -157,7 +157,7 @@ class PendingCall:
         while True:
             if not self.is_done:
                 self.begin()
-            self.wait_answered(deadline)
+                self.wait_answered(deadline)
             if self._answer is not None or self.placed is not None:
                 return
             self.begin()

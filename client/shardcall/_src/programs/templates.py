@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo, are_plain
-from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.calls.call_request import AUTO, CallRequest, placements_of, prepare
 from shardcall._src.rpc.status import refusal
-from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall.v1 import mesh_pb2
 from shardcall_core.call_error import CallError
 from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import WITH_WHERE
@@ -45,7 +44,6 @@ _BY_COMPONENTS = frozenset(
 """The functions of complex numbers that compute no product: how one is rounded depends on the program."""
 
 _MAX = 4096
-_MAX_MESSAGES = 16
 _SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
 _AXES_OF_RESULT = ("stack", "expand_dims")  # their axes count from the last of the result
 
@@ -61,7 +59,6 @@ class Template:
         types: the types of the operands; None for one left out.
         results: the types of the results.
         node: such a call as a node of a program, without operands.
-        messages: the messages of such calls, by the placements of their operands.
     """
 
     number: int
@@ -70,23 +67,20 @@ class Template:
     types: tuple[Array | None, ...]
     results: tuple[Array, ...]
     node: Node
-    messages: dict[Hashable, kernel_pb2.KernelCall] = field(default_factory=dict)
 
     def request(self, operands: Sequence[Any], memo: CallMemo) -> CallRequest:
-        """Returns a call with operands; its message is built once for operands that are placed alike.
+        """Returns a call with operands, as `prepare` with less work where the memo has the message of such a call.
 
         Raises:
             ShardcallError: of the class that fits, if an operand is lost, or they are on different devices.
         """
-        key, commits, is_lost = _placements_of(operands)
-        message = None if is_lost else self.messages.get(key)
-        if message is not None:
+        placements, commits = placements_of(operands)
+        key = self.number, placements
+        if (message := memo.find(key)) is not None:
             return CallRequest(message, tuple(operands), commits)
         call = prepare(self.kernel, operands, self.parameters, memo=memo)
-        if key == _placements_of(operands)[0]:  # else another thread has learnt of one, which the message may name
-            if len(self.messages) >= _MAX_MESSAGES:
-                self.messages.clear()
-            self.messages[key] = call.message
+        if placements == placements_of(operands)[0]:  # as in `prepare`
+            memo.add(key, call.message)
         return call
 
     @cached_property
@@ -189,20 +183,6 @@ def types_by_table(call: CallRequest) -> tuple[Array, ...] | None:
     except CallError as error:
         raise refusal(error, function.name) from None
     return tuple(Array(result.shape, result.dtype) for result in results)
-
-
-def _placements_of(operands: Sequence[Any]) -> tuple[Hashable, bool, bool]:
-    """Returns what a message takes from its operands, whether one is committed, and whether one is lost."""
-    key: list[Hashable] = []
-    commits = is_lost = False
-    for operand in operands:
-        if not isinstance(operand, ArrayVersion):
-            key.append(None)
-            continue
-        placed = operand.placed
-        commits, is_lost = commits or operand.committed, is_lost or bool(operand.lost)
-        key.append((operand.committed, placed and placed.mesh, placed and placed.placement.spec))
-    return tuple(key), commits, is_lost
 
 
 def node_of(call: CallRequest) -> Node:
