@@ -134,10 +134,10 @@ def test_operands_are_not_cached(server, client):
 def test_the_oldest_are_forgotten():
     memo = CallMemo()
     first = message(memo, parameters={"n": 0})
-    for n in range(1, 2100):
+    for n in range(1, 4200):
         last = message(memo, parameters={"n": n})
-    assert len(memo) < 2100
-    assert message(memo, parameters={"n": 2099}) is last
+    assert len(memo) < 4200
+    assert message(memo, parameters={"n": 4199}) is last
     assert message(memo, parameters={"n": 0}) is not first
 
 

@@ -103,14 +103,14 @@ def prepare(
     keywords: Mapping[str, Any],
     options: CallOptions = PLAIN,
     *,
-    memo: CallMemo | None = None,
+    memo: CallMemo[kernel_pb2.KernelCall] | None = None,
 ) -> CallRequest:
     """Returns the call of a caller's arguments; its message may be one of the memo's, and must not be changed.
 
     Raises:
         ShardcallError: of the class that fits, if the arguments are invalid.
     """
-    memo = CallMemo() if memo is None else memo
+    memo = CallMemo[kernel_pb2.KernelCall]() if memo is None else memo
     for name, text, allowed in (("kernel", kernel, ""), ("strategy", options.strategy, ", or leave it out")):
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)

@@ -17,6 +17,7 @@ from shardcall._src.programs.program_builder import needed_nodes
 from shardcall._src.programs.recorded_calls import Batch, RecordedCall, Recording
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.upload import Value as Operand
+from shardcall.v1.kernel_pb2 import KernelCall
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import CallCancelledError, ShardcallError
 from shardcall_core.wire.forks import begin_anew_in_children
@@ -42,7 +43,7 @@ class RecordedCallSender:
         timeout_s: the timeout of the calls.
     """
 
-    def __init__(self, sender: CallSender, memo: CallMemo, timeout_s: float) -> None:
+    def __init__(self, sender: CallSender, memo: CallMemo[KernelCall], timeout_s: float) -> None:
         self.history = TraceBuffer()
         self._sender = sender
         self._memo = memo

@@ -15,6 +15,7 @@ from shardcall._src.traced.large_constants import LargeConstants
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace
+from shardcall.v1.kernel_pb2 import KernelCall
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.specs import PartitionSpec, SpecLike
@@ -32,7 +33,7 @@ class CallTracer:
         memo: the messages of the client's calls.
     """
 
-    def __init__(self, submitter: Submitter, memo: CallMemo) -> None:
+    def __init__(self, submitter: Submitter, memo: CallMemo[KernelCall]) -> None:
         self.active = ActiveTrace()
         self._submitter = submitter
         self._memo = memo
