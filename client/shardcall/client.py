@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_index
 
 from shardcall._src.calls import result
-from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.call_request import AUTO, CallOptions, CallRequest, prepare
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays import plan
@@ -28,7 +28,6 @@ from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array
 from shardcall._src.programs.call_sender import CallSender
-from shardcall._src.programs.recording import Recorder
 from shardcall._src.programs.submitter import Submitter
 from shardcall._src.programs.templates import Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
@@ -107,9 +106,10 @@ class Client(KernelMethods[Result[Any]]):
         self._here = self._sender.here
         is_recording = fuse and not synchronous and self._call_stream is not None
         longest_s = info.limits.max_call_seconds
-        recorder = Recorder(self._sender, self._templates, longest_s) if is_recording else None
-        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, self._sender, recorder)
-        self._submitter = Submitter(self._sender, recorder, self._templates, longest_s, is_synchronous=synchronous)
+        self._submitter = Submitter(
+            self._sender, self._templates, longest_s, is_recording=is_recording, is_synchronous=synchronous
+        )
+        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, self._sender, self._submitter)
         self._tracer = CallTracer(self._submitter, self._templates.messages)
         self._implicit_gets = ImplicitGets(implicit_get)
         self._kernels: frozenset[str] | None = None
@@ -157,10 +157,10 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             ShardcallError: of the class that fits.
         """
-        how: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
+        options = CallOptions(mesh, in_specs, out_specs, strategy)
         if self._tracer.is_tracing(operands):
-            return self._tracer.result(name, operands, {**parameters, **how})
-        call = prepare(name, operands, parameters, **how, memo=self._templates.messages)
+            return self._tracer.result(name, operands, parameters, options)
+        call = prepare(name, operands, parameters, options, memo=self._templates.messages)
         return self._run(call, call.values, timeout, keep=keep)
 
     def submit(
@@ -202,21 +202,11 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             ShardcallError: of the class that fits, for invalid arguments, or if the call cannot be sent in time.
         """
+        options = CallOptions(mesh, in_specs, out_specs, strategy)
         if self._tracer.is_tracing(operands):
-            how = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
-            arrays: tuple[RemoteArray, ...] = self._tracer.add(name, operands, {**parameters, **how})
+            arrays: tuple[RemoteArray, ...] = self._tracer.add(name, operands, parameters, options)
         else:
-            arrays = self._submitter.submit(
-                self,
-                name,
-                operands,
-                parameters,
-                mesh=mesh,
-                in_specs=in_specs,
-                out_specs=out_specs,
-                strategy=strategy,
-                timeout=timeout,
-            )
+            arrays = self._submitter.submit(self, name, operands, parameters, options, timeout)
         return arrays[0] if len(arrays) == 1 else arrays
 
     def synchronize(self, *, timeout: float | None = None) -> None:
@@ -229,14 +219,15 @@ class Client(KernelMethods[Result[Any]]):
             DeadlineExceededError: if not all are done in time; they continue.
             ShardcallError: of a submitted call that failed, if neither this nor another method has raised it before.
         """
-        self._submitter.synchronize(None if timeout is None else self._deadline(timeout))
+        self._submitter.flush_all()
+        self._submitter.pending.synchronize(None if timeout is None else self._deadline(timeout))
 
     def trace_calls(self) -> CallTrace:
         """Returns what the latest calls that were recorded ran as, oldest first; ``print`` shows a table.
 
         Calls that depend on each other are recorded and sent as one program (docs/pending_arrays.md).
         """
-        return self._submitter.trace()
+        return self._submitter.sending.history.trace()
 
     def plan(
         self,
@@ -254,16 +245,8 @@ class Client(KernelMethods[Result[Any]]):
 
         Arguments are those of `call`; a `shardcall.Array` stands for an array of its type.
         """
-        call = prepare(
-            name,
-            operands,
-            parameters,
-            mesh=mesh,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            strategy=strategy,
-            memo=self._templates.messages,
-        )
+        options = CallOptions(mesh, in_specs, out_specs, strategy)
+        call = prepare(name, operands, parameters, options, memo=self._templates.messages)
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages(), handles=call.handles)
         deadline = self._deadline(timeout)
         with self._remote_arrays.using(call.operands, call.names, deadline):
@@ -298,16 +281,8 @@ class Client(KernelMethods[Result[Any]]):
         `ShardingError`, a bound one immediately. With ``reshard=True`` calls move it instead; so does a single call
         ``compiled(x, reshard=True)``.
         """
-        call = prepare(
-            name,
-            operands,
-            parameters,
-            mesh=mesh,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            strategy=strategy,
-            memo=self._templates.messages,
-        )
+        options = CallOptions(mesh, in_specs, out_specs, strategy)
+        call = prepare(name, operands, parameters, options, memo=self._templates.messages)
 
         def compiled(timeout: float | None, *, text: bool) -> kernel_service_pb2.CompileResponse:
             request = kernel_service_pb2.CompileRequest(
@@ -748,7 +723,8 @@ class Client(KernelMethods[Result[Any]]):
 
     def _synchronize_at_end(self) -> None:
         """Waits for all submitted calls except loops, which are cancelled: nobody can read their results any more."""
-        self._submitter.stop_loops()
+        self._submitter.flush_all()
+        self._submitter.pending.stop_loops()
         self.synchronize()
 
     def _put_array(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> RemoteArray:

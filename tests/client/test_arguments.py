@@ -4,7 +4,7 @@ from rows import rows
 
 import shardcall
 from shardcall import Array, Mesh, P
-from shardcall._src.calls.call_request import prepare
+from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall_core.types.arguments import bind, caller_name
 
 
@@ -88,7 +88,7 @@ def test_errors_speak_of_what_the_caller_wrote(kernel, operands, keywords, field
 
 
 def test_a_prepared_call_holds_all_but_the_arrays():
-    call = prepare("diff", [[1, 2]], {"axis": -1, "append": 0, "spec": P("x")}, mesh=Mesh(x=2), strategy="halo")
+    call = prepare("diff", [[1, 2]], {"axis": -1, "append": 0, "spec": P("x")}, CallOptions(Mesh(x=2), strategy="halo"))
     assert call.message.kernel == "diff"
     assert call.message.strategy == "halo"
     assert call.message.parameters["axis"].int_value == -1
@@ -108,7 +108,7 @@ def test_types_stand_for_arrays_where_no_values_are_needed():
         _ = call.values
 
 
-@rows("arguments", [{"kernel": 3}, {"kernel": "diff", "strategy": None}, {"kernel": "\ud800"}])
+@rows("arguments", [{"kernel": 3}, {"kernel": "diff", "options": CallOptions(strategy=None)}, {"kernel": "\ud800"}])
 def test_names_are_strings_that_travel(arguments):
     with pytest.raises(shardcall.InvalidRequestError):
         prepare(operands=[], keywords={}, **arguments)

@@ -8,15 +8,18 @@ from rows import rows
 
 import shardcall
 from shardcall import Mesh, P
+from shardcall._src.calls import call_request
 from shardcall._src.calls.call_memo import CallMemo, call_key
-from shardcall._src.calls.call_request import prepare
+from shardcall._src.calls.call_request import CallOptions, prepare
+from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall.v1 import kernel_pb2
+from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
 
 X = np.arange(8.0)
 
 
 def message(memo, kernel="diff", parameters=(), **options):
-    return prepare(kernel, [X], dict(parameters), memo=memo, **options).message
+    return prepare(kernel, [X], dict(parameters), CallOptions(**options), memo=memo).message
 
 
 @rows(
@@ -41,7 +44,7 @@ def test_meshes_that_are_alike_share_a_message():
     memo = CallMemo()
     first = message(memo, mesh=Mesh(x=2, device_ids=[1, 0]))
     assert message(memo, mesh=Mesh({"x": 2}, device_ids=(1, 0))) is first
-    assert len(memo) == 2  # by its arguments, and by what they mean
+    assert len(memo) == 1
 
 
 def test_short_forms_share_the_message_of_the_long_ones():
@@ -131,10 +134,10 @@ def test_operands_are_not_cached(server, client):
 def test_the_oldest_are_forgotten():
     memo = CallMemo()
     first = message(memo, parameters={"n": 0})
-    for n in range(1, 600):
+    for n in range(1, 4200):
         last = message(memo, parameters={"n": n})
-    assert len(memo) < 600
-    assert message(memo, parameters={"n": 599}) is last
+    assert len(memo) < 4200
+    assert message(memo, parameters={"n": 4199}) is last
     assert message(memo, parameters={"n": 0}) is not first
 
 
@@ -145,6 +148,37 @@ def test_a_kernel_compiled_ahead_keeps_what_it_was_compiled_for(server, client):
     compiled(X)
     axes = [request.call.parameters["axis"].int_value for request in server.requests]
     assert axes == [0, 0, -1, 0]
+
+
+@pytest.mark.parametrize("is_placed_meanwhile", [False, True])
+def test_messages_are_cached_for_operands_whose_placement_did_not_change(monkeypatch, is_placed_meanwhile):
+    memo, x, find_placing = CallMemo(), shardcall.Array(8, "float64"), call_request.placed
+    version = ArrayVersion(None, ServerIdentity("here", 1), bytes(16), x)
+
+    def slow(*arguments):
+        placing = find_placing(*arguments)
+        if is_placed_meanwhile:  # by another thread
+            version.placed = MeshPlacement(ArrayPlacement(x, P(), (8,), (8,)), Mesh(x=1), 64)
+        return placing
+
+    monkeypatch.setattr(call_request, "placed", slow)
+    prepare("negative", [version], {}, memo=memo)
+    assert len(memo) == (not is_placed_meanwhile)
+
+
+def test_the_largest_operand_decides_where_none_is_committed():
+    memo, types = CallMemo(), [shardcall.Array(size, "float64") for size in (8, 64)]
+    placements = [ArrayPlacement(one, P(), one.shape, one.shape) for one in types]
+    for meshes in ([Mesh(x=1), Mesh(x=2)], [Mesh(x=2), Mesh(x=1)]):
+        for small, large in ((0, 1), (1, 0)):
+            operands = [
+                ArrayVersion(None, ServerIdentity("here", 1), bytes(16), types[i], placed, committed=False)
+                for i, mesh in zip((small, large), meshes, strict=True)
+                for placed in [MeshPlacement(placements[i], mesh, 64)]
+            ]
+            sent = prepare("outer", operands, {}, memo=memo).message
+            assert sent == prepare("outer", operands, {}).message
+    assert len(memo) == 4
 
 
 def test_arguments_that_a_key_cannot_represent_have_none():

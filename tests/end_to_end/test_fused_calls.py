@@ -9,7 +9,7 @@ import pytest
 from end_to_end.processes import wait_for
 
 import shardcall as sc
-from shardcall._src.programs import recorded_calls, recording
+from shardcall._src.programs import recorded_calls, submitter
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.program_builder import ProgramBuilder
@@ -22,7 +22,7 @@ REFUSED = Graph((), (Value(9, 0),))
 @pytest.fixture
 def client(server, monkeypatch):
     """A client that sends what it recorded only when something needs it."""
-    monkeypatch.setattr(recording, "_IDLE_S", 60.0)
+    monkeypatch.setattr(submitter, "_IDLE_S", 60.0)
     with connect(server) as client:
         yield client
 
@@ -92,7 +92,7 @@ def test_scalars_are_no_part_of_the_program(client):
         result = (h * k) + 0.5 * k
         assert np.array_equal(result.get(), U * k + 0.5 * k)
     assert ran(client) == [("program", 2, 1)] * 4
-    assert len(client._submitter.recorder.sending._programs._programs) == 1
+    assert len(client._submitter.sending._programs._programs) == 1
 
 
 def test_errors_of_arguments_are_raised_in_their_line(client):
@@ -154,13 +154,13 @@ def test_calls_that_are_not_recorded_take_recorded_operands(client):
 
 
 def test_what_is_recorded_is_sent_after_some_time(server, monkeypatch):
-    monkeypatch.setattr(recording, "_IDLE_S", 0.001)
+    monkeypatch.setattr(submitter, "_IDLE_S", 0.001)
     with connect(server) as client:
         result = (client.put(U) + 1) * 2
         pending = client._sender.pending
         waited = threading.Event()
         for _ in range(6000):
-            if result._version.pending is None or result._version.pending.graph is None:
+            if result._version.pending is None or result._version.pending.recording is None:
                 break
             waited.wait(0.01)
         assert np.array_equal(result.get(), (U + 1) * 2)
@@ -273,7 +273,7 @@ def test_a_program_that_ran_before_and_is_refused_runs_as_calls(client):
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.recorder.sending._programs._programs.values()
+            (program,) = client._submitter.sending._programs._programs.values()
             program.graph = REFUSED
         kept = h + 1
         last = kept * kept
@@ -335,7 +335,7 @@ def test_the_end_of_the_block_sends_and_raises(server):
 
 def test_fuse_is_off_where_every_call_is_waited_for(server):
     with connect(server, synchronous=True) as client:
-        assert client._submitter.recorder is None
+        assert not client._submitter.is_recording
         assert len(client.trace_calls()) == 0
 
 
@@ -350,7 +350,7 @@ def test_clients_record_a_bounded_number_of_programs(client):
             x = abs(x) if k & 8 else np.exp(x)
             x = x + x if k & 16 else x * x
         x.get()
-    assert client._submitter.recorder.sending._programs._new <= 30
+    assert client._submitter.sending._programs._new <= 30
 
 
 def test_calls_of_a_failed_program_that_are_interrupted_fail(server, client, monkeypatch):
@@ -376,7 +376,7 @@ def refused_program(client):
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.recorder.sending._programs._programs.values()
+            (program,) = client._submitter.sending._programs._programs.values()
             program.graph = REFUSED
         first = h + 1
         last = first * first
@@ -418,7 +418,7 @@ def test_a_late_answer_to_a_failed_program_is_not_that_of_a_call_sent_again(clie
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.recorder.sending._programs._programs.values()
+            (program,) = client._submitter.sending._programs._programs.values()
             program.graph = REFUSED
             monkeypatch.setattr(PendingCalls, "_answered", answer_slowly)
         first = h + 1
@@ -468,7 +468,7 @@ def test_calls_that_are_interrupted_before_they_are_sent_leave_nothing(client, m
             patched.undo()
             raise KeyboardInterrupt
 
-        patched.setattr(recorded_calls, "ProgramBuilder", interrupt)
+        patched.setattr(recorded_calls, "Batch", interrupt)
         with pytest.raises(KeyboardInterrupt):
             result.get()
     with pytest.raises(sc.CallCancelledError, match="interrupted"):
@@ -483,7 +483,7 @@ def test_programs_that_failed_one_after_the_other_are_sent_again_in_that_order(c
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            for program in client._submitter.recorder.sending._programs._programs.values():
+            for program in client._submitter.sending._programs._programs.values():
                 program.graph = REFUSED
         results, expected = [h], [U]
         for _ in range(length):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shardcall as sc
-from shardcall._src.programs import fused_programs, recording
+from shardcall._src.programs import fused_programs, submitter
 
 _USUAL = ("float64", "int32")
 _ALL = (*_USUAL, "float32", "bool", "complex128", "complex64", "float16", "bfloat16", "int8", "uint8", "uint64")
@@ -111,7 +111,7 @@ def _ran(client, seed, dtypes):
 @pytest.fixture(scope="module")
 def clients(server):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(recording, "_IDLE_S", 60.0)
+        patched.setattr(submitter, "_IDLE_S", 60.0)
         patched.setattr(fused_programs, "_MAX_NEW", 10**6)
         with sc.connect(server.address, fuse=True) as fused, sc.connect(server.address, fuse=False) as plain:
             yield fused, plain

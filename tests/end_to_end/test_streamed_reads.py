@@ -22,6 +22,7 @@ from end_to_end.test_round_trips import ELEMENT_TYPES, random_values
 
 import shardcall as sc
 from shardcall import aio
+from shardcall._src.programs.pending_calls import PendingCall
 from shardcall.v1 import array_pb2, call_stream_pb2, kernel_service_pb2
 
 X = np.arange(8.0) ** 2
@@ -202,7 +203,7 @@ def test_a_chain_and_its_read_are_one_round_trip(only_streamed, monkeypatch):
     h = only_streamed.put(X)
     np.testing.assert_array_equal((h + 1).get(), X + 1)
     waited = []
-    monkeypatch.setattr(only_streamed._sender.pending, "wait", lambda call, deadline: waited.append(call))
+    monkeypatch.setattr(PendingCall, "wait_answered", lambda call, deadline: waited.append(call))
     for i in range(20):
         np.testing.assert_array_equal((h + i).get(), X + i)
         np.testing.assert_array_equal(only_streamed.submit("add", h, i).get(), X + i)

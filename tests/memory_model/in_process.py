@@ -10,7 +10,7 @@ import numpy as np
 
 import shardcall as sc
 from shardcall._src.calls.call_memo import are_plain
-from shardcall._src.calls.call_request import CallRequest, prepare
+from shardcall._src.calls.call_request import CallOptions, CallRequest, prepare
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
@@ -48,17 +48,23 @@ class ComputedResult:
 class InProcessSubmitter:
     """Computes calls where another submitter sends them."""
 
-    recorder = None
     pending = PendingCalls()
 
     def flush(self) -> None:
         """Does nothing: no call is recorded."""
 
     def submit(
-        self, client: sc.Client, name: str, operands: Sequence[Any], keywords: Mapping[str, Any], **options: Any
+        self,
+        client: sc.Client,
+        name: str,
+        operands: Sequence[Any],
+        keywords: Mapping[str, Any],
+        options: CallOptions,
+        timeout: float | None,
     ) -> tuple[RemoteArray, ...]:
         """Computes a call; returns its results."""
-        assert not any(option for key, option in options.items() if key not in ("timeout", "strategy"))
+        del timeout
+        assert not any(options[:3])
         values = [None if item is None else values_of(item) for item in operands]
         if (function := FUNCTIONS.get(name)) is not None and keywords.keys() <= function.defaults.keys():
             types = tuple(None if value is None else Array(value.shape, value.dtype) for value in values)

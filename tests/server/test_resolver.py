@@ -36,7 +36,7 @@ def counts(monkeypatch):
 
 def command(strategy: str = "", **parameters: int) -> link_pb2.Prepare:
     x = np.ones((64, 64))
-    prepared = call_request.prepare("diff", [x], parameters, mesh=sc.Mesh(x=8), in_specs=[sc.P("x", None)])
+    prepared = call_request.prepare("diff", [x], parameters, call_request.CallOptions(sc.Mesh(x=8), [sc.P("x", None)]))
     return link_pb2.Prepare(call=prepared.message, operands=prepared.type_messages(), strategy=strategy)
 
 

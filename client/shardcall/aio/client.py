@@ -43,7 +43,7 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
 
     def __init__(self, wrapped: Client, threads: Threads) -> None:
         super().__init__(wrapped, threads)
-        wrapped._submitter.stop_recording()  # the first run of a program would block the event loop
+        wrapped._submitter.is_recording = False  # the first run of a program would block the event loop
         threads.search_with(partial(_find_unseen, wrapped))
 
     call = kernel_method(running(Client.call))

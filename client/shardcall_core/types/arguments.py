@@ -97,8 +97,8 @@ def bind(
         InvalidRequestError: if a spec is passed both by name and in ``in_specs`` or ``out_specs``.
         UnknownParameterError: for ``keep=`` or ``out=`` of a kernel in the table.
     """
-    parameters = dict(keywords)
-    if function := FUNCTIONS.get(kernel):
+    parameters, function = dict(keywords), FUNCTIONS.get(kernel)
+    if function is not None and not keywords.keys() <= function.defaults.keys():
         operands = _bind_operands(function, operands, parameters)
         _check_keywords(function, parameters)
         in_specs = _bind_specs("in_specs", function.in_specs, in_specs, parameters)

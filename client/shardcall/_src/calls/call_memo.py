@@ -1,54 +1,59 @@
-"""A cache of the messages of recent calls."""
+"""Caches of what is known of recent calls, and the keys of their messages."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from shardcall.v1 import kernel_pb2
 from shardcall_core.graphs.graph import Graph
 from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec
 from shardcall_core.wire.forks import begin_anew_in_children
 
-_MAX = 512
+_MAX = 4096
+
+Item = TypeVar("Item")
 
 # Equal values of these types are interchangeable; 0.0 and -0.0 are not, and a list may change.
 _PLAIN = frozenset({bool, int, str, Graph, type(None)})
-_PLAIN_ARGUMENTS = _PLAIN | {PartitionSpec}
 
 
-class CallMemo:
-    """A cache of the messages of a client's recent calls; safe to use from several threads at once.
+class CallMemo(Generic[Item]):
+    """A cache of the messages of a client's recent calls, or of their types; safe to use from several threads at once.
 
-    Building a message is much of the work of a small call. Cached messages are shared and must not be changed.
+    Building a message is much of the work of a small call. Cached items are shared and must not be changed.
     """
 
     def __init__(self) -> None:
-        self._messages: dict[Hashable, kernel_pb2.KernelCall] = {}
-        self._lock = threading.Lock()  # guards `_messages`, which are read without it
+        self._items: dict[Hashable, Item] = {}
+        self.begin_anew()
         begin_anew_in_children(self)
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._items)
 
     def begin_anew(self) -> None:
         """Replaces the lock in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards changes of the items, which are read without it
 
-    def find(self, key: Hashable | None) -> kernel_pb2.KernelCall | None:
-        """Returns the message of a key; None if there is none."""
-        return self._messages.get(key)
+    def find(self, key: Hashable | None) -> Item | None:
+        """Returns the item of a key; None if there is none."""
+        return self._items.get(key)
 
-    def add(self, key: Hashable | None, message: kernel_pb2.KernelCall) -> None:
-        """Stores a message, and removes the oldest of too many; does nothing for the key None."""
+    def add(self, key: Hashable | None, item: Item) -> Item:
+        """Stores an item, and removes the oldest of too many; does nothing for the key None.
+
+        Returns:
+            The item of the key, which may be another thread's.
+        """
         if key is None:
-            return
+            return item
         with self._lock:
-            self._messages[key] = message
-            while len(self._messages) > _MAX:
-                del self._messages[next(iter(self._messages))]
+            item = self._items.setdefault(key, item)
+            while len(self._items) > _MAX:
+                del self._items[next(iter(self._items))]
+        return item
 
 
 def are_plain(values: Iterable[object]) -> bool:
@@ -58,24 +63,6 @@ def are_plain(values: Iterable[object]) -> bool:
     )
 
 
-def arguments_key(kernel: str, keywords: Mapping[str, Any], mesh: object, strategy: str) -> Hashable | None:
-    """Returns the key of the keywords of a call; calls with the same key have the same message.
-
-    Args:
-        kernel: the name of the kernel.
-        keywords: the keywords of the call, of which none is an operand.
-
-    Returns:
-        The key, which no `call_key` equals; None if equal arguments may have different messages.
-    """
-    types = tuple(map(type, keywords.values()))
-    if not _PLAIN_ARGUMENTS.issuperset(types) or type(kernel) is not str or type(strategy) is not str:
-        return None
-    if mesh is None:
-        return kernel, strategy, types, *keywords.items()
-    return (kernel, strategy, types, mesh.axes, mesh.device_ids, *keywords.items()) if type(mesh) is Mesh else None
-
-
 def call_key(
     kernel: str,
     parameters: Mapping[str, Any],
@@ -83,9 +70,18 @@ def call_key(
     in_specs: Sequence[PartitionSpec | None] | None,
     out_specs: Sequence[PartitionSpec | None] | None,
     strategy: str,
-    uncommitted: tuple[int, ...] = (),
+    placements: Hashable = (),
 ) -> Hashable | None:
     """Returns the key that all calls with the same message share.
+
+    Args:
+        kernel: the name of the kernel.
+        parameters: the static parameters.
+        mesh: the caller's mesh.
+        in_specs: the caller's specs.
+        out_specs: the caller's specs.
+        strategy: the name of the strategy.
+        placements: what the message takes from the placements of the operands.
 
     Returns:
         The key; None if a parameter is of a type whose equal values may differ.
@@ -93,6 +89,5 @@ def call_key(
     types = tuple(map(type, parameters.values()))  # for 1 == True
     if not _PLAIN.issuperset(types):
         return None
-    mesh_key = mesh and (mesh.axes, mesh.device_ids)
-    placing = mesh_key, tuple(in_specs or ()), tuple(out_specs or ()), uncommitted
+    placing = mesh and (mesh.axes, mesh.device_ids), tuple(in_specs or ()), tuple(out_specs or ()), placements
     return kernel, strategy, placing, types, *parameters.items()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardcall._src.calls.call_memo import CallMemo, arguments_key, call_key
+from shardcall._src.calls.call_memo import CallMemo, call_key
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import find_remote_array
@@ -28,6 +27,23 @@ from shardcall_core.types.mesh import Mesh, MeshLike, as_mesh
 from shardcall_core.types.specs import PartitionSpec, SpecLike, as_specs, axis_names
 
 AUTO = "auto"
+
+
+class CallOptions(NamedTuple):
+    """The options of a call, as of `shardcall.Client.call`."""
+
+    mesh: MeshLike | None = None
+    in_specs: Sequence[SpecLike | None] | None = None
+    out_specs: Sequence[SpecLike | None] | None = None
+    strategy: str = AUTO
+
+    @property
+    def are_plain(self) -> bool:
+        """True if none differs from its default."""
+        return self.mesh is None and self.in_specs is None and self.out_specs is None and self.strategy == AUTO
+
+
+PLAIN = CallOptions()
 
 
 @dataclass(frozen=True)
@@ -85,77 +101,52 @@ def prepare(
     kernel: str,
     operands: Sequence[Any],
     keywords: Mapping[str, Any],
+    options: CallOptions = PLAIN,
     *,
-    mesh: MeshLike | None = None,
-    in_specs: Sequence[SpecLike | None] | None = None,
-    out_specs: Sequence[SpecLike | None] | None = None,
-    strategy: str = AUTO,
-    memo: CallMemo | None = None,
+    memo: CallMemo[kernel_pb2.KernelCall] | None = None,
 ) -> CallRequest:
     """Returns the call of a caller's arguments; its message may be one of the memo's, and must not be changed.
 
     Raises:
         ShardcallError: of the class that fits, if the arguments are invalid.
     """
-    # Calls of one kind with arrays of this process differ in their arrays only.
-    memo = CallMemo() if memo is None else memo
-    memo_key = arguments_key(kernel, keywords, mesh, strategy) if in_specs is None and out_specs is None else None
-    if memo_key is not None and (message := memo.find(memo_key)) is not None:
-        local = _local_operands(kernel, operands)
-        if local is not None:
-            return CallRequest(message, local, _names_devices(message))
-    for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
+    memo = CallMemo[kernel_pb2.KernelCall]() if memo is None else memo
+    for name, text, allowed in (("kernel", kernel, ""), ("strategy", options.strategy, ", or leave it out")):
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
     if len(kernel) > MAX_KERNEL_NAME:
         raise refusal(kernel_name_refusal(kernel), "")
-    bound = bind(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
-    values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(bound.operands))
+    bound = bind(kernel, operands, keywords, in_specs=options.in_specs, out_specs=options.out_specs)
+    values = tuple([_operand(item, kernel, i) for i, item in enumerate(bound.operands)])
     named = partial(caller_name, kernel)
-    checked_in, checked_out = (
-        as_specs(bound.in_specs, "in_specs", named),
-        as_specs(bound.out_specs, "out_specs", named),
-    )
-    call_mesh, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), checked_in)
-    uncommitted = _uncommitted(values)
-    key = call_key(kernel, bound.parameters, call_mesh, specs, checked_out, strategy, uncommitted)
+    call_mesh = None if options.mesh is None else as_mesh(options.mesh)
+    in_specs = as_specs(bound.in_specs, "in_specs", named)
+    out_specs = as_specs(bound.out_specs, "out_specs", named)
+    placements, commits = placements_of(values)
+    key = call_key(kernel, bound.parameters, call_mesh, in_specs, out_specs, options.strategy, placements)
     if (message := memo.find(key)) is None:
-        message = _message(kernel, bound.parameters, call_mesh, specs, checked_out, strategy)
-        message.uncommitted.extend(uncommitted)
-        memo.add(key, message)
-    commits = mesh is not None or any(spec is not None for spec in (*(checked_in or ()), *(checked_out or ())))
-    commits = commits or any(isinstance(value, ArrayVersion) and value.committed for value in values)
-    by_position = all(item is value for item, value in zip_longest(bound.operands, operands))
-    if by_position and not any(isinstance(value, ArrayVersion) for value in values):
-        memo.add(memo_key, message)
-    return CallRequest(message, values, commits)
+        placing = placed(kernel, values, call_mesh, in_specs)
+        message = _message(kernel, bound.parameters, *placing, out_specs, options.strategy)
+        message.uncommitted.extend(i for i, x in enumerate(values) if isinstance(x, ArrayVersion) and not x.committed)
+        if placements == placements_of(values)[0]:  # else another thread has settled one, which the message may name
+            memo.add(key, message)
+    names_devices = call_mesh is not None or any(spec is not None for spec in (*(in_specs or ()), *(out_specs or ())))
+    return CallRequest(message, values, commits or names_devices)
 
 
-def _names_devices(message: kernel_pb2.KernelCall) -> bool:
-    """Returns whether a call without operands on the mesh names a mesh or a spec."""
-    return message.HasField("mesh") or any(spec.HasField("spec") for spec in (*message.in_specs, *message.out_specs))
-
-
-def _uncommitted(operands: Sequence[NDArray | ArrayVersion | Array | None]) -> tuple[int, ...]:
-    return tuple(i for i, item in enumerate(operands) if isinstance(item, ArrayVersion) and not item.committed)
-
-
-def _local_operands(kernel: str, operands: Sequence[Any]) -> tuple[NDArray | Array | None, ...] | None:
-    """Returns the operands of a call, without those left out at its end; None if one is on the mesh."""
-    values: list[NDArray | Array | None] = []
-    for index, item in enumerate(operands):
-        if type(item) is np.ndarray and item.dtype in NATIVE_DTYPES:
-            values.append(item)
-        elif item is None:
-            values.append(None)
-        else:
-            value = _operand(item, operand_name(kernel, index))
-            if isinstance(value, ArrayVersion):
-                return None
-            values.append(value)
-    while values and values[-1] is None:
-        values.pop()
-    return tuple(values)
+def placements_of(operands: Sequence[NDArray | ArrayVersion | Array | None]) -> tuple[Hashable, bool]:
+    """Returns what a message takes from its operands, another for one that is lost; and whether one is committed."""
+    placements: list[Hashable] = []
+    commits = False
+    for operand in operands:
+        if not isinstance(operand, ArrayVersion):
+            placements.append(None)
+            continue
+        placed, committed = operand.placed, operand.committed
+        commits = commits or committed
+        size = None if committed else operand.nbytes  # of those that are not committed the largest decides
+        placements.append((committed, size, operand.lost, placed and placed.mesh, placed and placed.placement.spec))
+    return (tuple(placements) if any(placements) else ()), commits
 
 
 def placed(
@@ -247,10 +238,11 @@ def _type(operand: NDArray | ArrayVersion | Array | None) -> Array | None:
     return None if operand is None else arrays.type_of(operand)
 
 
-def _operand(value: Any, field: str) -> NDArray | ArrayVersion | Array | None:
-    if value is None or isinstance(value, Array):
+def _operand(value: Any, kernel: str, index: int) -> NDArray | ArrayVersion | Array | None:
+    if value is None or isinstance(value, Array) or (type(value) is np.ndarray and value.dtype in NATIVE_DTYPES):
         return value
     array = value if isinstance(value, ArrayVersion) else find_remote_array(value)
+    field = operand_name(kernel, index)
     if array is not None:
         version = array if isinstance(array, ArrayVersion) else array._version
         version.check_there(field)

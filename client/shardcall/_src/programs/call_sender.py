@@ -13,9 +13,7 @@ from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, ServerIdentity
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
-from shardcall._src.programs.array_deletion import delete, delete_on_stream
-from shardcall._src.programs.pending_call import PendingCall
-from shardcall._src.programs.pending_calls import PendingCalls
+from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_runner import max_streamed_bytes
@@ -29,6 +27,7 @@ from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.server_info import Limits
 
 _DEFAULT_LEASE_S = 60.0
+_MAX_HANDLES = 1024
 
 
 class CallSender:
@@ -52,8 +51,8 @@ class CallSender:
         self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
         self._fastest_bytes = max_streamed_bytes(limits)
         # The lease's thread must not refer to the client, or it would never be collected.
-        self.delete = partial(delete, transport, stream, self.pending)
-        """Deletes arrays by their handles."""
+        self.delete = partial(_delete, transport, stream, self.pending)
+        """Deletes arrays by their handles; those that unanswered calls use, or make, in order with the calls."""
         self.lease = Lease(limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
 
     def can_submit(self, values: Sequence[Value], deadline: Deadline) -> bool:
@@ -143,7 +142,7 @@ class CallSender:
         stream, values, owner = self._stream, call.values, results[0].owner
         assert stream is not None
         with contextlib.suppress(ShardcallError):  # the lease's thread tries again
-            self.lease.delete_dropped(partial(delete_on_stream, stream, self.pending))
+            self.lease.delete_dropped(partial(_delete_on_stream, stream, self.pending))
         handles = [version.handle for version in results]
         used, depends_on, borrowed = list(handles), list[PendingCall](), list[ArrayVersion]()
         for operand in values:
@@ -178,3 +177,29 @@ class CallSender:
 def _renew(transport: Transport, lease_id: bytes) -> None:
     request = array_service_pb2.RenewLeaseRequest(lease_id=lease_id)
     transport.unary(transport.stubs.arrays.RenewLease, request, Deadline(SHORT_TIMEOUT_S))
+
+
+def _delete(
+    transport: Transport,
+    stream: CallStream | None,
+    pending: PendingCalls,
+    handles: Sequence[bytes],
+    deadline: Deadline | None = None,
+) -> int:
+    """Deletes arrays, as `CallSender.delete`; returns the number of those that were there."""
+    used = [handle for handle in handles if pending.is_used(handle)]
+    if used and stream is not None:
+        _delete_on_stream(stream, pending, used)
+        handles = [handle for handle in handles if handle not in used]
+    deleted, deadline = len(used), deadline or Deadline(SHORT_TIMEOUT_S)
+    for begin in range(0, len(handles), _MAX_HANDLES):
+        request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MAX_HANDLES])
+        deleted += transport.unary(transport.stubs.arrays.DeleteArrays, request, deadline).deleted_count
+    return deleted
+
+
+def _delete_on_stream(stream: CallStream, pending: PendingCalls, handles: Sequence[bytes]) -> None:
+    """Deletes arrays after the calls that were sent on a call stream before, and stops loops that made only these."""
+    for begin in range(0, len(handles), _MAX_HANDLES):
+        stream.delete(handles[begin : begin + _MAX_HANDLES])
+    pending.deleted(handles)

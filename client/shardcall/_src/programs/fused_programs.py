@@ -6,18 +6,18 @@ import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardcall._src.programs.pending_call import PendingCall
-from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes
-from shardcall._src.programs.recorded_calls import RecordedCall
-from shardcall._src.transfer.upload import Value as Operand
-from shardcall_core.graphs.graph import Graph, Value, values_of
+from shardcall._src.programs.pending_calls import PendingCall
+from shardcall._src.programs.program_builder import needed_nodes
+from shardcall._src.programs.recorded_calls import Batch
+from shardcall_core.graphs.graph import Constant, Graph, Value
 
 _MAX = 256
-_MAX_NEW = 16
+_MAX_NEW = 64
+_MAX_BOUNDS = 2
 _USES_FOR_ANOTHER = 4
 
-Calls = Sequence[RecordedCall]
-Builder = ProgramBuilder[Operand]
+Bounds = dict[int, Constant]
+"""Bounds of slices, by the numbers of the inputs that they are."""
 
 
 @dataclass
@@ -52,42 +52,45 @@ class FusedPrograms:
 
     A client that records other calls again and again would have programs compiled that nothing runs a second time. So
     it may have some programs, and more as those are used.
+
+    Bounds of slices are constants of a program, and the compiler computes slices in one pass with what takes them. Calls
+    that come with other bounds again and again, such as those of a loop, get a program that takes the bounds.
     """
 
     def __init__(self) -> None:
         self._programs: dict[Hashable, FusedProgram] = {}
+        self._bounds: dict[Hashable, list[Bounds]] = {}  # by the calls without them
         self._lengths: set[int] = set()
         self._new = self._uses = 0
 
-    def get(self, calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> FusedProgram:
-        """Returns the program of recorded calls.
-
-        Args:
-            calls: the calls.
-            builder: the calls as nodes.
-            results: the indices of those whose results are kept.
-            mesh: the mesh that they run on, if it is known.
-        """
-        key = _key(calls, builder, results, mesh)
+    def get(self, batch: Batch) -> FusedProgram:
+        """Returns the program of recorded calls, of those whose results are kept."""
+        calls, bounds = _key(batch, len(batch.calls), [*batch.kept]), batch.bounds(len(batch.calls))
+        known = self._bounds.setdefault(calls, [])
+        if bounds not in known and len(known) < _MAX_BOUNDS:
+            known.append(bounds)
+        constants = bounds if bounds in known else {}
+        key = calls, tuple(constants.items())
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = _program(builder, results)
-            while len(self._programs) > _MAX:
-                del self._programs[next(iter(self._programs))]
+            program = self._programs[key] = _program(batch, constants)
+            for programs in (self._programs, self._bounds):
+                while len(programs) > _MAX:
+                    del programs[next(iter(programs))]
         return program
 
-    def find_beginning(self, calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> int | None:
+    def find_beginning(self, batch: Batch) -> int | None:
         """Returns the number of calls at the beginning that a program runs which the server has; None if none does.
 
-        So what follows the last iteration of a loop does not need another program of the whole iteration. Arguments are
-        those of `get`.
+        So what follows the last iteration of a loop does not need another program of the whole iteration.
         """
         for count in sorted(self._lengths, reverse=True):
-            if count < len(calls):
-                key = _key(calls[:count], builder, results_before(builder, results, count), mesh)
-                program = self._programs.get(key)
-                if program is not None and program.is_proven:
-                    return count
+            if count < len(batch.calls):
+                calls, bounds = _key(batch, count, batch.results_before(count)), batch.bounds(count)
+                for constants in (bounds, Bounds()):
+                    program = self._programs.get((calls, tuple(constants.items())))
+                    if program is not None and program.is_proven:
+                        return count
         return None
 
     def may_run(self, program: FusedProgram, *, is_cut: bool) -> bool:
@@ -123,26 +126,16 @@ class FusedPrograms:
             self._lengths.add(program.count)
 
 
-def results_before(builder: Builder, results: Sequence[int], count: int) -> list[int]:
-    """Returns the indices of the first calls whose results are kept, or are operands of a later call that is needed.
-
-    Args:
-        builder: the calls.
-        results: the indices of those whose results are kept.
-        count: the number of the first calls.
-    """
-    later = (i for i in needed_nodes(builder.nodes, results) if i >= count)
-    operands = {value.node for i in later for value in values_of(builder.nodes[i])}
-    return sorted(i for i in {*operands, *results} if 0 <= i < count)
+def _key(batch: Batch, count: int, results: Sequence[int]) -> Hashable:
+    """Returns the key of the first calls, of which some results are kept."""
+    nodes = [
+        (call.template.number, node.operands) for call, node in zip(batch.calls[:count], batch.nodes, strict=False)
+    ]
+    return tuple(nodes), tuple(results), batch.mesh
 
 
-def _key(calls: Calls, builder: Builder, results: Sequence[int], mesh: Hashable) -> Hashable:
-    nodes = [(call.template.number, node.operands) for call, node in zip(calls, builder.nodes, strict=False)]
-    return tuple(nodes), tuple(results), mesh
-
-
-def _program(builder: Builder, results: Sequence[int]) -> FusedProgram:
-    form = builder.form(Value(i, 0) for i in results)
-    nodes = builder.nodes
+def _program(batch: Batch, constants: Bounds) -> FusedProgram:
+    results, nodes = batch.kept, batch.nodes
+    form = batch.form((Value(i, 0) for i in results), constants)
     depends_on = {i: [k for k in needed_nodes(nodes, [i]) if k in results and k != i] for i in results}
     return FusedProgram(form.graph, list(form.inputs), len(nodes), needed_nodes(nodes, results), depends_on)

@@ -1,22 +1,27 @@
-"""Calls that were submitted: their answers, and the errors that nobody has waited for."""
+"""Calls that nobody waits for: their answers, their results, and the errors that nobody has read."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from typing import Any
 
-from shardcall._src.programs.pending_call import PendingCall, lost_in_fork
+from shardcall._src.calls.result import placement_of
+from shardcall._src.device_arrays.call_sites import Line, line_of_caller
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.threads import check_not_exiting
 from shardcall._src.rpc.wakeup import Wakeup
+from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall_core.locks import check_held, lock
+from shardcall_core.placements.placement import MeshPlacement
+from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import (
     ArrayLostError,
-    CallCancelledError,
     DeadlineExceededError,
     FailedCallWarning,
     InternalServerError,
@@ -25,12 +30,211 @@ from shardcall_core.types.errors import (
     with_message,
 )
 from shardcall_core.types.tracebacks import level_of_caller
-from shardcall_core.wire.forks import begin_anew_in_children
+from shardcall_core.wire.forks import MAX_FINISH_S, begin_anew_in_children
 
 _HANDLE_BYTES = 16
 _READ_HANDLES = 256
 _MAX_ERRORS = 64
 _MAX_WAIT_S = 0.5  # a signal that arrives just before a wait does not interrupt it
+
+
+class PendingCall:
+    """A call that was submitted.
+
+    Attributes:
+        arrays: the handles of its results and of its operands on the mesh.
+        borrowed: its operands of other clients, until it is answered.
+        results: its results, and those of calls that failed because of it, as long as the caller has them.
+        first: the index of its first result in the answer, which may be that of a program of several calls.
+        placed: the placement of its result, if it was run and not sent.
+        stops_without: the handles of the results of a loop, or of a call that waits for one, which is cancelled when
+            they are all deleted; empty for others.
+        is_done: True if it was answered, or has failed.
+        is_raised: True if its error was raised.
+        is_reported: True if there was a warning of its error.
+        outlasts_forks: True if a fork has waited for it long enough.
+        located: returns its error with the lines of the caller's code in it; None for a call that is one line.
+        resend: sends the calls of a program one by one that failed, or waits while another thread does, where this is
+            one of them; None for any other, and once this one was sent.
+        mesh: the mesh of its results, or what stands for it: the attribute of an earlier call, or an object of its own.
+
+    Args:
+        calls: the calls of the client.
+        name: the name of the kernel.
+        types: the operands' types.
+        timeout_s: the timeout of the call.
+        line: the line of the call; None for that of the present one.
+        mesh: as the attribute; None for an object of its own.
+    """
+
+    def __init__(
+        self,
+        calls: PendingCalls,
+        name: str,
+        types: Sequence[Array | None],
+        timeout_s: float,
+        line: Line | None = None,
+        mesh: Hashable | None = None,
+    ) -> None:
+        self.arrays: Sequence[bytes] = ()
+        self.borrowed: Sequence[object] = ()
+        self.results: list[weakref.ref[Any]] = []
+        self.first = 0
+        self.placed: MeshPlacement | None = None
+        self.stops_without: Sequence[bytes] = ()
+        self.is_done = self.is_raised = self.is_reported = self.outlasts_forks = False
+        self.resend: Callable[[], object] | None = None
+        self.located: Callable[[ShardcallError], ShardcallError] | None = None
+        self.mesh: Hashable = object() if mesh is None else mesh
+        self.line = line or line_of_caller()
+        self._calls = calls
+        self._name = name
+        self._types = types
+        self._timeout_s = timeout_s
+        self._depends_on: Sequence[PendingCall] = ()
+        self._streamed: StreamRequest | None = None
+        self._answer: Answer | None = None
+        self._error: ShardcallError | None = None
+        self._waiting: set[Wakeup] = set()
+
+    @property
+    def is_failed(self) -> bool:
+        """True if it failed."""
+        return self._error is not None
+
+    @property
+    def is_unsent(self) -> bool:
+        """True if it has no answer, and none is to come."""
+        return not self.is_done and self._streamed is None
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of its error; None if it has not failed."""
+        return None if self._error is None else self._error.reason
+
+    def depend_on(self, calls: Sequence[PendingCall]) -> None:
+        """Marks calls that are sent together with this one, and before it, as those that it depends on."""
+        self._depends_on = [*self._depends_on, *calls]
+
+    def fail(self, error: ShardcallError, *, is_raised: bool = False) -> None:
+        """Fails a call that could not be sent; of one marked as raised only those learn who read its results."""
+        error.__traceback__ = None
+        with self._calls._lock:
+            self._error, self.is_done, self.is_raised = error, True, is_raised
+            self._calls._add_failure(self)
+
+    def cancel(self) -> None:
+        """Cancels it, if it was sent and is not answered; nobody needs its error."""
+        self.is_raised = True
+        if (streamed := self._streamed) is not None:
+            streamed.cancel()
+
+    def begin(self) -> None:
+        """Sends it, if it was not sent, or failed as part of a program."""
+        if self.resend is not None and self._streamed is None:
+            self.resend()
+
+    @property
+    def root(self) -> PendingCall:
+        """The failed call because of which this one failed; itself if it depends on none."""
+        root = self
+        while failed := next((call for call in root._depends_on if call._error is not None), None):
+            root = failed
+        if root is not self:
+            self._depends_on = (root,)  # instead of the calls between, of which there may be any number
+        return root
+
+    def wait(self, deadline: Deadline | None = None) -> None:
+        """Waits for the answer.
+
+        Args:
+            deadline: the end of the wait; None for that of the call.
+
+        Raises:
+            DeadlineExceededError: if there is no answer in time; the call continues.
+            ShardcallError: of this call or of the one because of which it failed.
+        """
+        while True:
+            if not self.is_done:
+                self.begin()
+                self.wait_answered(deadline)
+            if self._answer is not None or self.placed is not None:
+                return
+            self.begin()
+            if self.is_done and (error := self.failure()) is not None:  # else another thread has sent it again
+                raise error
+
+    def wait_answered(self, deadline: Deadline | None) -> None:
+        """Waits until it is answered, or has failed.
+
+        Args:
+            deadline: the end of the wait; None for that of the call, whose error the server then sends.
+
+        Raises:
+            DeadlineExceededError: if there is no answer in time; the call continues.
+            CallCancelledError: if the wait was cancelled.
+            ClientClosedError: if Python exits.
+        """
+        if self.is_done:
+            return
+        check_not_exiting()
+        deadline = deadline or Deadline(self._timeout_s + GRACE_S)
+        waiting = _AnswerEvent()
+        self._waiting.add(waiting)
+        try:
+            cancellation.watch(waiting)
+            while not self.is_done:
+                cancellation.check()
+                if deadline.is_exceeded():
+                    raise DeadlineExceededError(
+                        f"{self}, was not answered within {deadline.timeout_s:g} s; it continues: wait for longer, "
+                        "timeout=…",
+                        field="timeout",
+                    )
+                waiting.wait(min(deadline.remaining_s(), _MAX_WAIT_S))
+        finally:
+            self._waiting.discard(waiting)
+
+    def placement(self, index: int, deadline: Deadline | None) -> MeshPlacement:
+        """Returns the placement of a result, after the answer; errors are those of `wait`."""
+        self.wait(deadline)
+        if self.placed is not None:
+            return self.placed
+        assert self._answer is not None
+        return placement_of(self.first + index, self._answer)
+
+    def failure(self) -> ShardcallError | None:
+        """Returns a new error, to be raised, that names the call that failed; None if this one has not failed."""
+        error = self._error
+        if error is None:
+            return None
+        if self.root is not self:
+            return self.dependent_failure(error, f"{self}, failed: ")
+        self.is_raised = True
+        error = error if self.located is None else self.located(error)
+        return with_message(error, f"{self}, failed: {error.message}")
+
+    def dependent_failure(self, error: ShardcallError, prefix: str = "") -> ShardcallError:
+        """Returns a new error, to be raised, of a call that failed because this one, or the root of it, did.
+
+        It is the error of that one, except that arrays are lost if the mesh restarted.
+
+        Args:
+            error: the error of that call.
+            prefix: the beginning of its message.
+        """
+        failure = self.root.failure()
+        if failure is None:  # another thread has sent that one again
+            return error
+        if isinstance(failure, MeshRestartedError) and isinstance(error, ArrayLostError):
+            lost = with_message(error, prefix + error.message)
+            lost.__cause__ = failure
+            return lost
+        return failure
+
+    def __str__(self) -> str:
+        types = ", ".join(str(operand_type) for operand_type in self._types if operand_type is not None)
+        return f"{self._name} of {types or 'no arrays'}, submitted at {self.line}"
 
 
 class PendingCalls:
@@ -42,7 +246,6 @@ class PendingCalls:
 
     def __init__(self) -> None:
         self._unanswered: dict[PendingCall, None] = {}
-        self._closed = False
         self.begin_anew()
         begin_anew_in_children(self)
 
@@ -92,9 +295,7 @@ class PendingCalls:
             send(sending=partial(self._sending, calls))
         except BaseException:
             for call in calls:
-                call.is_raised = True
-                if (streamed := call._streamed) is not None:
-                    streamed.cancel()  # it may have been sent
+                call.cancel()  # it may have been sent
                 with self._lock:
                     self._remove(call)
             raise
@@ -126,38 +327,6 @@ class PendingCalls:
         """Returns True for an operand or a result of a call that was not answered yet."""
         return handle in self._uses
 
-    def wait(self, call: PendingCall, deadline: Deadline | None) -> None:
-        """Waits until a call is answered, or has failed.
-
-        Args:
-            call: the call.
-            deadline: the end of the wait; None for that of the call, whose error the server then sends.
-
-        Raises:
-            DeadlineExceededError: if there is no answer in time; the call continues.
-            CallCancelledError: if the wait was cancelled.
-            ClientClosedError: if Python exits.
-        """
-        if call.is_done:
-            return
-        check_not_exiting()
-        deadline = deadline or Deadline(call._timeout_s + GRACE_S)
-        waiting = _AnswerEvent()
-        call._waiting.add(waiting)
-        try:
-            cancellation.watch(waiting)
-            while not call.is_done:
-                cancellation.check()
-                if deadline.is_exceeded():
-                    raise DeadlineExceededError(
-                        f"{call}, was not answered within {deadline.timeout_s:g} s; it continues: wait for longer, "
-                        "timeout=…",
-                        field="timeout",
-                    )
-                waiting.wait(min(deadline.remaining_s(), _MAX_WAIT_S))
-        finally:
-            call._waiting.discard(waiting)
-
     def synchronize(self, deadline: Deadline | None) -> None:
         """Waits for all calls that were submitted before.
 
@@ -166,10 +335,24 @@ class PendingCalls:
 
         Raises:
             DeadlineExceededError: if not all are answered in time; they continue.
-            ShardcallError: of the first call that failed and whose error was not raised yet.
+            ShardcallError: of the first call that failed and whose error was not raised yet; the message has the number
+                of the others.
         """
         self.finish(deadline)
-        self.raise_failure()
+        for call in tuple(self._failed):
+            call.begin()
+        with self._lock:
+            roots = {call.root: None for call in self._failed}
+            self._failed = []
+        failed = [call for call in roots if call.is_failed and not call.is_raised]
+        for call in reversed(failed):
+            error = call.failure()
+        if failed:
+            assert error is not None
+            others = {1: "", 2: "; another submitted call failed, too"}.get(
+                len(failed), f"; {len(failed) - 1} other submitted calls failed, too"
+            )
+            raise with_message(error, error.message + others)
 
     def finish(self, deadline: Deadline | None) -> None:
         """Waits as `synchronize`, and raises no error of a call that failed."""
@@ -193,35 +376,13 @@ class PendingCalls:
         with self._lock:
             unanswered = list(self._unanswered)
         for call in reversed(unanswered):  # the last first, for one wait instead of many
-            self.wait(call, deadline)
-
-    def raise_failure(self) -> None:
-        """Raises the error of the first call that failed and whose error was not raised yet.
-
-        Raises:
-            ShardcallError: if there is one; the message has the number of the others.
-        """
-        if not self._failed:
-            return
-        for call in tuple(self._failed):
-            call.begin()
-        with self._lock:
-            roots = {call.root: None for call in self._failed}
-            self._failed = []
-        failed = [call for call in roots if call.is_failed and not call.is_raised]
-        for call in reversed(failed):
-            error = call.failure()
-        if failed:
-            assert error is not None
-            others = {1: "", 2: "; another submitted call failed, too"}.get(
-                len(failed), f"; {len(failed) - 1} other submitted calls failed, too"
-            )
-            raise with_message(error, error.message + others)
+            call.wait_answered(deadline)
 
     def warn_of_unread_failures(self) -> None:
         """Warns, once, of each call that failed and whose results the caller has dropped."""
         for call in tuple(self._failed):
-            if call.is_unread and not call.is_reported:
+            is_unread = not call.is_raised and not any(result() is not None for result in call.results)
+            if call.is_failed and is_unread and not call.is_reported:
                 call.is_reported = True
                 error = call.failure()
                 call.is_raised = False
@@ -230,11 +391,9 @@ class PendingCalls:
     def cancel(self) -> None:
         """Cancels all calls that were not answered yet, when the client closes."""
         with self._lock:
-            self._closed = True
             unanswered = list(self._unanswered)
         for call in unanswered:
-            if call._streamed is not None:
-                call._streamed.cancel()
+            call.cancel()
 
     def deleted(self, handles: Sequence[bytes]) -> None:
         """Cancels loops whose results are all deleted, and which no other call waits for.
@@ -250,7 +409,7 @@ class PendingCalls:
     def stop_loops(self) -> None:
         """Cancels all loops, whose results nobody will read."""
         for call in list(self._loops):
-            self._stop(call)
+            call.cancel()
 
     def _stop_unread_loops(self) -> None:
         with self._lock:
@@ -260,13 +419,7 @@ class PendingCalls:
                 if all(handle in self._deleted and self._uses[handle] == 1 for handle in call.stops_without)
             ]
         for call in unread:
-            self._stop(call)
-
-    @staticmethod
-    def _stop(call: PendingCall) -> None:
-        call.is_raised = True
-        if (streamed := call._streamed) is not None:
-            streamed.cancel()
+            call.cancel()
 
     def _answered(self, call: PendingCall, streamed: StreamRequest) -> None:
         answer, error = None, None
@@ -288,19 +441,15 @@ class PendingCalls:
                 call._depends_on, call.resend = (), None
             elif (root := call.root) is not call:
                 root.results += call.results
-            elif not (self._closed and isinstance(error, CallCancelledError)):
+            else:
                 self._add_failure(call)
         for waiting in tuple(call._waiting):
             waiting.set()
         if self._deleted:
             self._stop_unread_loops()  # this call may have been the last that waited for one
 
-    def add_failure(self, call: PendingCall) -> None:
-        """Adds a call that failed without being sent to those whose errors nobody has read."""
-        with self._lock:
-            self._add_failure(call)
-
     def _add_failure(self, call: PendingCall) -> None:
+        """Adds a call that failed to those whose errors nobody has read."""
         check_held(self._lock)
         if len(self._failed) >= _MAX_ERRORS:
             self._failed = [failed for failed in self._failed if not failed.is_raised]
@@ -326,3 +475,11 @@ class _AnswerEvent(Wakeup):
 
     def cancel(self) -> None:
         self.set()
+
+
+def lost_in_fork() -> ArrayLostError:
+    """Returns the error of a call that was not answered when the process was forked, for the child."""
+    return ArrayLostError(
+        f"the process was forked before the call was answered, for which a fork waits up to {MAX_FINISH_S:g} s; call "
+        "client.synchronize() before the fork"
+    )

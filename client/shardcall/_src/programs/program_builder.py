@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from shardcall_core.graphs.canonical import CanonicalForm
-from shardcall_core.graphs.graph import Graph, Node, Value, values_of
+from shardcall_core.graphs.graph import Constant, Graph, Node, Value, values_of
 
 Input = TypeVar("Input")
 
@@ -39,9 +39,17 @@ class ProgramBuilder(Generic[Input]):
             self.keys[key] = number  # last: this thread may be interrupted
         return Value(-1, number)
 
-    def form(self, results: Iterable[Value]) -> CanonicalForm:
-        """Returns the canonical form of the calls that some results need."""
-        return CanonicalForm(Graph(tuple(self.nodes), tuple(results)))
+    def form(
+        self, results: Iterable[Value], constants: Mapping[int, Constant] | None = None, *, exact: bool = True
+    ) -> CanonicalForm:
+        """Returns the canonical form of the calls that some results need.
+
+        Args:
+            results: the results.
+            constants: the inputs that are parts of the program, as of `CanonicalForm`.
+            exact: whether these are bounds of slices only.
+        """
+        return CanonicalForm(Graph(tuple(self.nodes), tuple(results)), constants, exact=exact)
 
 
 def sources_of(node: Node) -> list[Value | None]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.call_sites import Line
-from shardcall._src.programs.pending_call import CallsOfClient, PendingCall
-from shardcall._src.programs.program_builder import ProgramBuilder
+from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
+from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes, sources_of
 from shardcall._src.programs.templates import Template
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall_core.graphs.graph import Value
+from shardcall_core.graphs.graph import MAX_CONSTANT_BYTES, SLICES, Constant, Value, values_of
 from shardcall_core.locks import rlock
+from shardcall_core.types.mesh import Mesh
 
 MAX_NODES = 64
 """The most calls that are recorded before they are sent."""
@@ -30,16 +32,16 @@ class RecordedCall(PendingCall):
 
     Attributes:
         template: the common part of such calls.
-        graph: the recorded calls that it is one of; None once it was sent, or has failed.
-        number: its index among them.
+        recording: the calls of the thread that recorded it; None once it was sent, or has failed.
+        number: its index in its batch.
         committed: whether its result is committed to its devices.
     """
 
     def __init__(
         self,
-        calls: CallsOfClient,
+        calls: PendingCalls,
         template: Template,
-        graph: RecordedGraph,
+        recording: Recording,
         number: int,
         timeout_s: float,
         line: Line,
@@ -47,7 +49,7 @@ class RecordedCall(PendingCall):
     ) -> None:
         super().__init__(calls, template.kernel, template.types, timeout_s, line, location[1])
         self.template = template
-        self.graph: RecordedGraph | None = graph
+        self.recording: Recording | None = recording
         self.number = number
         self.committed = location[0]
 
@@ -58,58 +60,45 @@ class RecordedCall(PendingCall):
 
     def begin(self) -> None:
         """Sends it, if it was not sent, or failed as part of a program."""
-        if (graph := self.graph) is not None:
-            graph.send(graph)  # or waits while another thread does
+        if (recording := self.recording) is not None:
+            recording.send(recording)  # or waits while another thread does
         elif self.resend is not None:
             super().begin()  # or waits while another thread does
 
 
-class RecordedGraph:
-    """The recorded calls of one thread.
+class Batch(ProgramBuilder[Operand]):
+    """Recorded calls that are sent together; as the nodes of a program their operands are its inputs.
 
     Attributes:
-        lock: held while it changes or is sent, and so while a new program is answered.
-        calls: the calls, in order.
-        sending: the calls that are no longer among them, while a thread sends them.
-        builder: the program of the calls, whose inputs are their operands.
-        sites: the positions of the calls in the caller's code.
+        calls: the calls.
         location: the location of all results; None while there is none.
-        is_cut: True if calls before them were sent because nothing was recorded for some time.
-        touched_s: the time of the last call.
-
-    Args:
-        send: sends the calls, if there are any.
+        sites: the positions of the calls in the caller's code.
+        kept: the results that the caller has, or that calls of a later batch need, by the indices of their calls; empty
+            before they are sent.
     """
 
-    def __init__(self, send: Callable[[RecordedGraph], None]) -> None:
-        self.send = send
-        self.begin_anew()
-        self.is_cut = False
-        self.touched_s = 0.0
-        self.sending: Sequence[RecordedCall] = ()
-
-    def begin_anew(self) -> None:
-        """Forgets the calls, with a new lock."""
-        self.lock = rlock("the lock of a thread's recorded calls", 10)
-        with self.lock:
-            self.clear()
-
-    def clear(self) -> None:
-        """Forgets the calls; the lock is held."""
-        self.calls: list[RecordedCall] = []
-        self.builder: ProgramBuilder[Operand] = ProgramBuilder()
+    def __init__(self, calls: Sequence[RecordedCall] = (), location: Location | None = None) -> None:
+        super().__init__()
+        self.calls = [*calls]
+        self.location = location
         self.sites: set[Hashable] = set()
-        self.location: Location | None = None
+        self.kept: dict[int, ArrayVersion] = {}
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The mesh of all results; None if it is not known yet."""
+        mesh = self.location and self.location[1]
+        return mesh if isinstance(mesh, Mesh) else None
 
     def accepts(self, site: Hashable, count: int, location: Location) -> bool:
-        """Returns False if a call has to be the first of another graph.
+        """Returns False if a call has to be the first of another batch.
 
         Args:
             site: its position in the caller's code.
             count: the number of its operands.
             location: the location of its result.
         """
-        if site in self.sites or len(self.calls) >= MAX_NODES or len(self.builder.inputs) + count > MAX_INPUTS:
+        if site in self.sites or len(self.calls) >= MAX_NODES or len(self.inputs) + count > MAX_INPUTS:
             return False
         return self.location in (None, location)
 
@@ -122,18 +111,17 @@ class RecordedGraph:
         """
         if operand is None:
             return None
-        builder = self.builder
         if not isinstance(operand, ArrayVersion):
-            return builder.add_input(object(), operand)
+            return self.add_input(object(), operand)
         call = operand.pending
-        if type(call) is RecordedCall and call.graph is self:
+        if type(call) is RecordedCall and call.number < len(self.calls) and self.calls[call.number] is call:
             return Value(call.number, 0)
-        number = builder.keys.get(id(operand))
+        number = self.keys.get(id(operand))
         if number is not None:
             return Value(-1, number)
         # One that is not committed moves for each call anew, as that call wants it.
         key: object = id(operand) if operand.committed or not is_committed else object()
-        return builder.add_input(key, operand)
+        return self.add_input(key, operand)
 
     def add(self, call: RecordedCall, operands: tuple[Value | None, ...], site: Hashable, location: Location) -> None:
         """Adds a call.
@@ -144,17 +132,84 @@ class RecordedGraph:
             site: its position in the caller's code.
             location: the location of its result.
         """
-        template, builder = call.template, self.builder
         try:
-            builder.add_node(template.node._replace(operands=operands))
+            self.add_node(call.template.node._replace(operands=operands))
             self.calls.append(call)
         except BaseException:  # this thread was interrupted
-            for items in (builder.nodes, self.calls):
+            for items in (self.nodes, self.calls):
                 del items[call.number :]
             raise
         self.sites.add(site)
         self.location = location
-        self.touched_s = time.monotonic()
+
+    def results_before(self, count: int) -> list[int]:
+        """Returns the indices of the first calls whose results are kept, or that later ones need.
+
+        Args:
+            count: the number of the first calls.
+        """
+        later = (i for i in needed_nodes(self.nodes, self.kept) if i >= count)
+        operands = {value.node for i in later for value in values_of(self.nodes[i])}
+        return sorted(i for i in {*operands, *self.kept} if 0 <= i < count)
+
+    def bounds(self, count: int) -> dict[int, Constant]:
+        """Returns the inputs that are bounds of slices in the first calls."""
+        slices = [node for node in self.nodes[:count] if node.kernel in SLICES]
+        numbers = [value.number for node in slices for value in values_of(node) if value.node < 0]
+        arrays = {number: self.inputs[number] for number in numbers}
+        return {
+            number: Constant.of(array)
+            for number, array in arrays.items()
+            if isinstance(array, np.ndarray) and array.nbytes <= MAX_CONSTANT_BYTES
+        }
+
+    def parts(self, count: int) -> tuple[Batch, Batch]:
+        """Returns the first calls, and the others; the results of the first that the others need are kept."""
+        first, rest = Batch(self.calls[:count], self.location), Batch(self.calls[count:], self.location)
+        first.nodes, first.inputs = self.nodes[:count], self.inputs
+        for node in self.nodes[count:]:
+            operands: list[Value | None] = []
+            for value in sources_of(node):
+                if value is None or value.node >= count:
+                    operands.append(value and Value(value.node - count, 0))
+                else:
+                    item = self.kept[value.node] if value.node >= 0 else self.inputs[value.number]
+                    operands.append(rest.add_input(value, item))
+            rest.add_node(node._replace(operands=tuple(operands)))
+        first.kept = {i: self.kept[i] for i in sorted(self.kept) if i < count}
+        rest.kept = {i - count: version for i, version in self.kept.items() if i >= count}
+        return first, rest
+
+
+class Recording:
+    """The recorded calls of one thread.
+
+    Attributes:
+        lock: held while a call is recorded or the calls are sent, and so while a new program is answered.
+        batch: the calls.
+        sending: the calls that are no longer among them, while a thread sends them.
+        is_cut: True if calls before them were sent because nothing was recorded for some time.
+        touched_s: the time of the last call.
+
+    Args:
+        send: sends the calls, if there are any.
+    """
+
+    def __init__(self, send: Callable[[Recording], None]) -> None:
+        self.send = send
+        self.begin_anew()
+        self.is_cut = False
+        self.touched_s = 0.0
+
+    def begin_anew(self) -> None:
+        """Forgets the calls, with a new lock."""
+        self.lock = rlock("the lock of a thread's recorded calls", 10)
+        self.sending: Sequence[RecordedCall] = ()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins another batch; the lock is held."""
+        self.batch = Batch()
 
 
 def common_location(operands: Iterable[Operand]) -> Location | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo
@@ -12,16 +11,16 @@ from shardcall._src.calls.call_request import CallRequest, prepare
 from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.programs.call_sender import CallSender
-from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms, results_before
-from shardcall._src.programs.pending_call import PendingCall, lost_in_fork
-from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes, sources_of
-from shardcall._src.programs.recorded_calls import RecordedCall, RecordedGraph
+from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms
+from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
+from shardcall._src.programs.program_builder import needed_nodes, sources_of
+from shardcall._src.programs.recorded_calls import Batch, RecordedCall, Recording
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall_core.graphs.graph import Value, values_of
+from shardcall.v1.kernel_pb2 import KernelCall
+from shardcall_core.graphs.graph import values_of
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import CallCancelledError, ShardcallError
-from shardcall_core.types.mesh import Mesh
 from shardcall_core.wire.forks import begin_anew_in_children
 
 _NOT_OF_THE_PROGRAM = frozenset(
@@ -45,132 +44,108 @@ class RecordedCallSender:
         timeout_s: the timeout of the calls.
     """
 
-    def __init__(self, sender: CallSender, memo: CallMemo, timeout_s: float) -> None:
+    def __init__(self, sender: CallSender, memo: CallMemo[KernelCall], timeout_s: float) -> None:
         self.history = TraceBuffer()
         self._sender = sender
         self._memo = memo
         self._timeout_s = timeout_s
         self._programs = FusedPrograms()
 
-    def send(self, graph: RecordedGraph, *, is_cut: bool) -> None:
-        """Sends the calls of a graph, whose lock is held, and clears it.
+    def send(self, recording: Recording, *, is_cut: bool) -> None:
+        """Sends the calls of a thread, whose lock is held, which then begins another batch.
 
         Errors are those of the results; what interrupts this thread is raised.
 
         Args:
-            graph: the calls.
+            recording: the calls.
             is_cut: True if they are an accidental part of those that the caller repeats.
         """
-        check_held(graph.lock)
-        calls, builder, location = graph.calls, graph.builder, graph.location
-        kept = {call.number: version for call in calls if (version := call.kept) is not None}
-        graph.sending = calls
+        check_held(recording.lock)
+        batch = recording.batch
+        batch.kept = {call.number: version for call in batch.calls if (version := call.kept) is not None}
+        recording.sending = batch.calls
         try:
-            graph.clear()
-            if kept and location is not None:  # else nobody can see what they compute
-                self._send(_Batch(calls, builder, kept, location[1], Deadline(self._timeout_s)), is_cut=is_cut)
+            recording.clear()
+            if batch.kept and batch.location is not None:  # else nobody can see what they compute
+                self._send(batch, Deadline(self._timeout_s), is_cut=is_cut)
         finally:
-            if graph.calls is calls or graph.builder is builder:  # this thread was interrupted
-                graph.clear()
-            for call in calls:
-                if call.graph is not None:
-                    call.graph = None
-                    if call.number in kept:
+            if recording.batch is batch:  # this thread was interrupted
+                recording.clear()
+            for call in batch.calls:
+                if call.recording is not None:
+                    call.recording = None
+                    if call.number in batch.kept:
                         _fail_interrupted(call)
-            graph.sending = ()
+            recording.sending = ()
 
-    def abandon(self, graph: RecordedGraph) -> None:
-        """Forgets the calls of a graph, whose lock is held, when the client is closed."""
-        check_held(graph.lock)
-        for call in graph.calls:
-            call.graph = None
+    def abandon(self, recording: Recording) -> None:
+        """Forgets the calls of a thread, whose lock is held, when the client is closed."""
+        check_held(recording.lock)
+        for call in recording.batch.calls:
+            call.recording = None
             call.fail(CallCancelledError("the call was cancelled: the client was closed"))
             if (version := call.kept) is not None:
                 version.lost = "whose client was closed"
-        graph.clear()
+        recording.clear()
 
-    def _send(self, batch: _Batch, *, is_cut: bool) -> None:
-        results = list(batch.kept)
-        program = self._programs.get(batch.calls, batch.builder, results, batch.decided_mesh)
+    def _send(self, batch: Batch, deadline: Deadline, *, is_cut: bool) -> None:
+        program = self._programs.get(batch)
         # A new program may begin with one that has run: a read after the last step of a loop then needs a program of
         # two calls, where another one of the complete step takes 0.19 s to compile.
         if not program.is_proven and not program.is_repeated:
             program.is_repeated = True
-            count = self._programs.find_beginning(batch.calls, batch.builder, results, batch.decided_mesh)
-            if count is not None:
-                for part in self._parts(batch, count):
+            if (count := self._programs.find_beginning(batch)) is not None:
+                for i in batch.results_before(count):
+                    if i not in batch.kept:
+                        batch.kept[i] = self._new_result(batch, i)
+                for part in batch.parts(count):
                     if part.kept:
-                        self._send(part, is_cut=is_cut)
+                        self._send(part, deadline, is_cut=is_cut)
                 return
         is_single = len(program.nodes) == 1
-        if is_single or not self._programs.may_run(program, is_cut=is_cut) or not self._run_program(batch, program):
-            self._run_one_by_one(batch, program.nodes)
+        may_run = not is_single and self._programs.may_run(program, is_cut=is_cut)
+        if not may_run or not self._run_program(batch, program, deadline):
+            self._run_one_by_one(batch, program.nodes, deadline)
             self._add_to_history(batch, program.nodes, "call" if is_single else "calls")
 
-    def _add_to_history(self, batch: _Batch, indices: Sequence[int], ran_as: str) -> None:
+    def _add_to_history(self, batch: Batch, indices: Sequence[int], ran_as: str) -> None:
         kernels = [batch.calls[i].template.kernel for i in indices]
         self.history.add(kernels, len(batch.kept), ran_as, batch.calls[indices[-1]].line)
 
-    def _parts(self, batch: _Batch, count: int) -> tuple[_Batch, _Batch]:
-        """Returns the first calls, with the results that the others need, and the others."""
-        created = dict(batch.kept)
-        for i in results_before(batch.builder, list(batch.kept), count):
-            if i not in created:
-                created[i] = self._new_result(batch, i)
-        rest: ProgramBuilder[Operand] = ProgramBuilder()
-        nodes = batch.builder.nodes
-        for node in nodes[count:]:
-            operands: list[Value | None] = []
-            for value in sources_of(node):
-                if value is None or value.node >= count:
-                    operands.append(value and Value(value.node - count, 0))
-                else:
-                    item = created[value.node] if value.node >= 0 else batch.builder.inputs[value.number]
-                    operands.append(rest.add_input(value, item))
-            rest.add_node(node._replace(operands=tuple(operands)))
-        first: ProgramBuilder[Operand] = ProgramBuilder()
-        first.nodes, first.inputs = nodes[:count], batch.builder.inputs
-        before = {i: created[i] for i in sorted(created) if i < count}
-        after = {i - count: array for i, array in batch.kept.items() if i >= count}
-        return (
-            _Batch(batch.calls[:count], first, before, batch.mesh, batch.deadline),
-            _Batch(batch.calls[count:], rest, after, batch.mesh, batch.deadline),
-        )
-
-    def _new_result(self, batch: _Batch, index: int) -> ArrayVersion:
+    def _new_result(self, batch: Batch, index: int) -> ArrayVersion:
         """Returns the result of a call that the caller has dropped, and another one needs."""
         call, owner = batch.calls[index], next(iter(batch.kept.values())).owner
         call.results = []
         return self._sender.new_result(owner, call.template.results[0], call, committed=call.committed)
 
-    def _run_program(self, batch: _Batch, program: FusedProgram) -> bool:
+    def _run_program(self, batch: Batch, program: FusedProgram, deadline: Deadline) -> bool:
         """Sends the calls as one program; returns False if the call stream does not take it.
 
         The answer to a new program is waited for. If the server refuses it, the calls are sent one by one.
         """
         calls = {i: batch.calls[i] for i in batch.kept}
-        operands = [batch.builder.inputs[i] for i in program.inputs]
+        operands = [batch.inputs[i] for i in program.inputs]
         first = next(iter(calls.values()))
         try:
             request = prepare("graph", operands, {"graph": program.graph, "exact": True}, memo=self._memo)
-            if not self._sender.can_submit(request.values, batch.deadline):
+            if not self._sender.can_submit(request.values, deadline):
                 return False
             for index, (i, call) in enumerate(calls.items()):
                 call.first = index
                 call.depend_on([calls[other] for other in program.depends_on[i]])
-            self._sender.send(request, list(batch.kept.values()), list(calls.values()), batch.deadline)
+            self._sender.send(request, list(batch.kept.values()), list(calls.values()), deadline)
         except ShardcallError as error:
             for call in calls.values():
-                call.graph = None
+                call.recording = None
                 call.fail(error)
             return True
         again = _FailedProgram(batch, self)
         for call in calls.values():
-            call.graph, call.resend = None, again.send
+            call.recording, call.resend = None, again.send
             if call.is_done and not call.is_failed:
                 call.resend = None
         if not program.is_proven:
-            self._sender.pending.wait(first, None)
+            first.wait_answered(None)
         self._programs.add_run(program, first)
         if not first.is_failed or not self._is_refused(program, first, len(calls)):
             self._add_to_history(batch, program.nodes, "program")
@@ -192,17 +167,18 @@ class RecordedCallSender:
         first.begin()
         return True
 
-    def resend(self, batch: _Batch) -> None:
+    def resend(self, batch: Batch) -> None:
         """Sends the calls of a program that failed, those whose results the caller has."""
-        if not batch.kept or not self._sender.can_submit(batch.builder.inputs, batch.deadline):
+        deadline = Deadline(self._timeout_s)
+        if not batch.kept or not self._sender.can_submit(batch.inputs, deadline):
             return
-        needed = needed_nodes(batch.builder.nodes, batch.kept)
+        needed = needed_nodes(batch.nodes, batch.kept)
         self._sender.pending.renew([batch.calls[i] for i in needed])
         self._sender.renew(list(batch.kept.values()))
-        self._run_one_by_one(batch, needed)
+        self._run_one_by_one(batch, needed, deadline)
         self._add_to_history(batch, needed, "calls")
 
-    def _run_one_by_one(self, batch: _Batch, indices: Sequence[int]) -> None:
+    def _run_one_by_one(self, batch: Batch, indices: Sequence[int], deadline: Deadline) -> None:
         """Sends calls one after the other."""
         versions = dict(batch.kept)
         for i in indices:
@@ -210,51 +186,27 @@ class RecordedCallSender:
             if i not in versions:
                 versions[i] = self._new_result(batch, i)
             operands: list[Operand] = []
-            for value in sources_of(batch.builder.nodes[i]):
+            for value in sources_of(batch.nodes[i]):
                 if value is None or value.node < 0:
-                    operands.append(value and batch.builder.inputs[value.number])
+                    operands.append(value and batch.inputs[value.number])
                 else:
                     operands.append(versions[value.node])
             try:
                 request = call.template.request(operands, self._memo)
-                if self._sender.can_submit(operands, batch.deadline):
-                    self._sender.send(request, [versions[i]], [call], batch.deadline)
+                if self._sender.can_submit(operands, deadline):
+                    self._sender.send(request, [versions[i]], [call], deadline)
                 else:
                     self._run(request, versions[i])
                     call.placed, call.is_done = versions[i].placed, True
             except ShardcallError as error:
                 call.fail(error)
-            call.graph = call.resend = None
+            call.recording = call.resend = None
 
     def _run(self, call: CallRequest, version: ArrayVersion) -> None:
         """Runs a call where there is no call stream."""
         client: Any = version.owner
         (result,) = client._run(call, call.values, DEFAULT_TIMEOUT_S, keep=True).arrays
         self._sender.adopt(version, result._version)
-
-
-@dataclass
-class _Batch:
-    """Recorded calls that are sent together.
-
-    Attributes:
-        calls: the calls.
-        builder: these as nodes, whose inputs are their operands.
-        kept: the results that the caller has, or that calls of a later batch need, by the indices of their calls.
-        mesh: the mesh of all results, or what stands for it.
-        deadline: the deadline of the calls.
-    """
-
-    calls: Sequence[RecordedCall]
-    builder: ProgramBuilder[Operand]
-    kept: dict[int, ArrayVersion]
-    mesh: Hashable
-    deadline: Deadline
-
-    @property
-    def decided_mesh(self) -> Mesh | None:
-        """The mesh; None if it is not known yet."""
-        return self.mesh if isinstance(self.mesh, Mesh) else None
 
 
 class _FailedProgram:
@@ -267,14 +219,11 @@ class _FailedProgram:
         sender: sends them.
     """
 
-    def __init__(self, batch: _Batch, sender: RecordedCallSender) -> None:
-        self._calls = batch.calls
-        self._nodes = batch.builder.nodes
-        inputs = batch.builder.inputs
-        self._inputs = [weakref.ref(x) if isinstance(x, ArrayVersion) else x for x in inputs]
-        self._results = tuple(batch.kept)
-        self._mesh = batch.mesh
-        self._timeout_s = batch.deadline.timeout_s
+    def __init__(self, batch: Batch, sender: RecordedCallSender) -> None:
+        self._batch = Batch(batch.calls, batch.location)
+        self._batch.nodes = batch.nodes
+        self._inputs = [weakref.ref(x) if isinstance(x, ArrayVersion) else x for x in batch.inputs]
+        self._results = {i: batch.calls[i] for i in batch.kept}
         self._sender = sender
         self._is_sent = False
         self.begin_anew()
@@ -300,35 +249,29 @@ class _FailedProgram:
                 return
             self._is_sent = True
             try:
-                if _may_run_one_by_one(self._calls[self._results[0]], len(self._results)):
-                    self._sender.resend(self._batch())
+                if _may_run_one_by_one(next(iter(self._results.values())), len(self._results)):
+                    self._restore()
+                    self._sender.resend(self._batch)
             finally:
                 for call in self._unsent():
                     _fail_interrupted(call)
-                for i in self._results:
-                    self._calls[i].resend = None
+                for call in self._results.values():
+                    call.resend = None
 
     def _unsent(self) -> list[RecordedCall]:
         """Returns the calls that were to be sent one by one and were not."""
-        calls = [self._calls[i] for i in self._results]
-        return [call for call in calls if call.resend is not None and call.is_unsent]
+        return [call for call in self._results.values() if call.resend is not None and call.is_unsent]
 
-    def _batch(self) -> _Batch:
-        versions = [reference() if isinstance(reference, weakref.ref) else reference for reference in self._inputs]
-        builder: ProgramBuilder[Operand] = ProgramBuilder()
-        builder.nodes = self._nodes
-        builder.inputs = versions
-        kept = {}
-        for i in self._results:
-            version = self._calls[i].kept
-            if version is not None and not version.lost and all(versions[k] is not None for k in self._needs(i)):
-                kept[i] = version
-        return _Batch(self._calls, builder, kept, self._mesh, Deadline(self._timeout_s))
-
-    def _needs(self, index: int) -> set[int]:
-        """Returns the indices of the operands that a result needs."""
-        values = (value for i in needed_nodes(self._nodes, [index]) for value in values_of(self._nodes[i]))
-        return {value.number for value in values if value.node < 0}
+    def _restore(self) -> None:
+        """Gives the batch its operands and results, those that the caller has and can be computed."""
+        batch = self._batch
+        batch.inputs = [one() if isinstance(one, weakref.ref) else one for one in self._inputs]
+        for i, call in self._results.items():
+            if (version := call.kept) is not None and not version.lost:
+                values = [value for k in needed_nodes(batch.nodes, [i]) for value in values_of(batch.nodes[k])]
+                numbers = [value.number for value in values if value.node < 0]
+                if all(batch.inputs[number] is not None for number in numbers):
+                    batch.kept[i] = version
 
 
 def _fail_interrupted(call: RecordedCall) -> None:

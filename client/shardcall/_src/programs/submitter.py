@@ -1,29 +1,40 @@
-"""Submits calls, and waits for all of them."""
+"""Submits calls: records them, to send several as one program, or sends each by itself."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.calls.call_trace import CallTrace
+import numpy as np
+
+from shardcall._src.calls.call_request import CallOptions, CallRequest, prepare
 from shardcall._src.calls.result import Result
-from shardcall._src.device_arrays.array_version import Owner, settle_others
+from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, settle_others
+from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
-from shardcall._src.programs.pending_call import PendingCall
-from shardcall._src.programs.pending_calls import PendingCalls
-from shardcall._src.programs.recorded_calls import common_location
-from shardcall._src.programs.recording import Recorder
-from shardcall._src.programs.templates import Templates
-from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
+from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
+from shardcall._src.programs.recorded_calls import RecordedCall, Recording, common_location
+from shardcall._src.programs.sending import RecordedCallSender
+from shardcall._src.programs.templates import FUSABLE, Templates
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, deadline_after
+from shardcall._src.rpc.threads import check_not_exiting, start_thread
+from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.upload import Value
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.element_types import NATIVE_DTYPES
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.mesh import MeshLike, as_mesh
-from shardcall_core.types.specs import SpecLike
-from shardcall_core.wire.forks import finish_calls_before_forks
+from shardcall_core.wire.forks import begin_anew_in_children, finish_calls_before_forks
+
+_SMALL = (np.ndarray, np.generic, bool, int, float, complex)
+_MAX_OPERAND_BYTES = 4096
+_IDLE_S = 0.02
 
 
 class SubmittingClient(Owner, Protocol):
@@ -39,34 +50,53 @@ class SubmittingClient(Owner, Protocol):
 
 
 class Submitter:
-    """Submits the calls of a client, and waits for all of them.
+    """Submits the calls of a client; safe to use from several threads at once.
+
+    Each thread records calls of its own. They are sent when something needs a result, when a call of the same position
+    in the caller's code comes again, and when nothing is recorded for some time.
 
     Attributes:
-        recorder: records calls, to send several as one program; None if each is sent by itself.
+        is_recording: whether calls are recorded; else each is sent by itself.
+        pending: the calls that were sent.
+        sending: sends the recorded calls.
 
     Args:
         sender: sends the calls.
-        recorder: as the attribute.
         templates: the templates of the client's calls.
         max_seconds: the longest timeout.
+        is_recording: as the attribute.
         is_synchronous: whether to wait for each call.
     """
 
     def __init__(
-        self,
-        sender: CallSender,
-        recorder: Recorder | None,
-        templates: Templates,
-        max_seconds: float,
-        *,
-        is_synchronous: bool,
+        self, sender: CallSender, templates: Templates, max_seconds: float, *, is_recording: bool, is_synchronous: bool
     ) -> None:
-        self.recorder = recorder
+        self.is_recording = is_recording
+        self.pending = sender.pending
+        self._timeout_s = deadline_after(DEFAULT_TIMEOUT_S, max_seconds).timeout_s
+        self.sending = RecordedCallSender(sender, templates.messages, self._timeout_s)
         self._sender = sender
         self._templates = templates
         self._max_seconds = max_seconds
         self._is_synchronous = is_synchronous
+        self._closed = False
+        self.begin_anew()
+        begin_anew_in_children(self)
         finish_calls_before_forks(self)
+
+    def begin_anew(self) -> None:
+        """Resets the object in a forked child: recorded calls are its parent's."""
+        for recording in tuple(getattr(self, "_recordings", ())):
+            for call in (*recording.sending, *recording.batch.calls):
+                if call.recording is not None:
+                    call.recording = None
+                    call.fail(lost_in_fork(), is_raised=True)
+            recording.begin_anew()
+        self._recordings: weakref.WeakSet[Recording] = weakref.WeakSet()
+        self._lock = threading.Lock()  # guards the recordings and the start of the thread
+        self._local = threading.local()  # the recording of each thread
+        self._timer: threading.Thread | None = None
+        self._has_recorded = Wakeup()  # set while something may be recorded, and by `close`
 
     def submit(
         self,
@@ -74,34 +104,18 @@ class Submitter:
         name: str,
         operands: Sequence[Any],
         parameters: Mapping[str, Any],
-        *,
-        mesh: MeshLike | None,
-        in_specs: Sequence[SpecLike | None] | None,
-        out_specs: Sequence[SpecLike | None] | None,
-        strategy: str,
+        options: CallOptions,
         timeout: float | None,
     ) -> tuple[RemoteArray, ...]:
         """Submits a call; returns its results. Arguments are those of `shardcall.Client.submit`."""
-        recorder = self.recorder
-        if recorder is not None:
-            plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO
-            if plain and timeout == DEFAULT_TIMEOUT_S:
-                array = recorder.record(client, name, operands, parameters)
-                if array is not None:
-                    return (array,)
-            recorder.flush()
-        call = prepare(
-            name,
-            operands,
-            parameters,
-            mesh=mesh,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            strategy=strategy,
-            memo=self._templates.messages,
-        )
+        if self.is_recording and timeout == DEFAULT_TIMEOUT_S and options.are_plain:
+            array = self._record(client, name, operands, parameters)
+            if array is not None:
+                return (array,)
+        self.flush()
+        call = prepare(name, operands, parameters, options, memo=self._templates.messages)
         types = self._templates.types(call)
-        arrays = self.send(client, call, types or (), timeout, _mesh_of_results(call.values, mesh))
+        arrays = self.send(client, call, types or (), timeout, _mesh_of_results(call.values, options.mesh))
         if not types:
             self._templates.add_types(call, [array.type for array in arrays])
         return arrays
@@ -146,7 +160,7 @@ class Submitter:
             for index, result_type in enumerate(types)
         ]
         arrays = tuple(map(RemoteArray, versions))
-        submitted.located = located or submitted.located
+        submitted.located = located
         if stops_unread:
             submitted.stops_without = [version.handle for version in versions]
         sender.send(call, versions, [submitted], deadline)
@@ -154,54 +168,174 @@ class Submitter:
             arrays[0]._settled()
         return arrays
 
-    @property
-    def pending(self) -> PendingCalls:
-        """The calls that were submitted."""
-        return self._sender.pending
+    def _record(
+        self, owner: Owner, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> RemoteArray | None:
+        """Records a call without a mesh and specs; returns its result, or None for a call that must be sent by itself.
+
+        Args:
+            owner: the client.
+            name: the name of the kernel.
+            operands: the operands; arrays of this process are copied.
+            keywords: the parameters.
+
+        Raises:
+            ClientClosedError: if Python exits.
+            ShardcallError: for a call that the function does not accept.
+        """
+        if name not in FUSABLE or len(operands) > len(FUNCTIONS[name].operands):
+            return None
+        if (values := _values(operands)) is None:
+            return None
+        template = self._templates.find(name, values, keywords)
+        if template is None or not template.is_fusable:
+            return None
+        check_not_exiting()
+        recording: Recording = getattr(self._local, "recording", None) or self._new_recording()
+        for value in values:
+            if not isinstance(value, ArrayVersion):
+                continue
+            if value.owner is not owner and value.pending is not None:
+                value.settled()  # its client may send it later than this one's calls
+            if not self._sender.is_here(value):
+                return None  # it is refused with the reason
+            maker = value.pending
+            if type(maker) is RecordedCall and maker.recording not in (None, recording):
+                maker.begin()
+        site, line = call_site()
+        with recording.lock:
+            if (location := common_location(values)) is None:
+                return None
+            if not recording.batch.accepts(site, len(values), location):
+                self._send_recorded(recording)
+                if (location := common_location(values)) is None:
+                    return None
+            committed = location[0]
+            batch = recording.batch
+            inputs = tuple([batch.value(value, is_committed=committed) for value in values])
+            number = len(batch.calls)
+            call = RecordedCall(self.pending, template, recording, number, self._timeout_s, line, location)
+            version = self._sender.new_result(owner, template.results[0], call, committed=committed)
+            batch.add(call, inputs, site, location)
+            recording.touched_s = time.monotonic()
+        if not self._has_recorded.is_set():
+            self._start_timer()
+        return RemoteArray(version)
 
     def flush(self) -> None:
         """Sends the calls that this thread has recorded."""
-        if self.recorder is not None:
-            self.recorder.flush()
+        recording = getattr(self._local, "recording", None)
+        if recording is not None and recording.batch.calls:
+            self._send_recorded(recording)
 
     def flush_all(self) -> None:
-        """Sends the calls that all threads have recorded."""
-        if self.recorder is not None:
-            self.recorder.flush_all()
-
-    def stop_recording(self) -> None:
-        """Sends each call by itself from now on."""
-        self.recorder = None
-
-    def trace(self) -> CallTrace:
-        """Returns what the latest calls that were recorded ran as."""
-        return CallTrace(()) if self.recorder is None else self.recorder.sending.history.trace()
-
-    def synchronize(self, deadline: Deadline | None) -> None:
-        """Waits for all calls that were submitted before, as `shardcall.Client.synchronize`."""
-        self.flush_all()
-        self._sender.pending.synchronize(deadline)
+        """Sends the calls that all threads have recorded, and waits while another thread sends some."""
+        for recording in self._all_recordings():
+            if recording.batch.calls or recording.sending:
+                self._send_recorded(recording)
 
     @property
     def has_open_calls(self) -> bool:
         """True if a call was recorded and not sent, or submitted and not answered."""
-        is_recorded = self.recorder is not None and self.recorder.has_open_calls  # first: such calls become the others
-        return is_recorded or self._sender.pending.has_open_calls
+        is_recorded = any(one.batch.calls or one.sending for one in tuple(self._recordings))
+        return is_recorded or self.pending.has_open_calls  # last: recorded calls become pending ones
 
     def finish_calls(self) -> None:
         """Sends the recorded calls and waits for all, before a fork; raises no errors."""
         with contextlib.suppress(ShardcallError):
             self.flush_all()
-            self._sender.pending.finish(None)
+            self.pending.finish(None)
 
     def give_up_calls(self) -> None:
         """Keeps later forks from waiting for the calls."""
-        self._sender.pending.give_up_calls()
+        self.pending.give_up_calls()
 
-    def stop_loops(self) -> None:
-        """Cancels the loops among all calls that were submitted before."""
-        self.flush_all()
-        self._sender.pending.stop_loops()
+    def close(self) -> None:
+        """Forgets the recorded calls, whose results are lost, and cancels those that were not answered yet."""
+        self._closed = True
+        self._has_recorded.set()
+        for recording in self._all_recordings():
+            with recording.lock:
+                self.sending.abandon(recording)
+        self.pending.cancel()
+
+    def _send_recorded(self, recording: Recording, *, is_idle: bool = False) -> None:
+        check_not_exiting()
+        with recording.lock:
+            if recording.batch.calls:
+                is_cut, recording.is_cut = recording.is_cut or is_idle, is_idle
+                self.sending.send(recording, is_cut=is_cut)
+
+    def _new_recording(self) -> Recording:
+        recording = self._local.recording = Recording(self._send_recorded)
+        with self._lock:
+            self._recordings.add(recording)
+        return recording
+
+    def _all_recordings(self) -> list[Recording]:
+        with self._lock:
+            return list(self._recordings)
+
+    def _start_timer(self) -> None:
+        if self._timer is None and not self._closed:
+            with self._lock:
+                if self._timer is None:
+                    arguments = weakref.ref(self), self._has_recorded
+                    self._timer = start_thread("shardcall-recording", _send_when_idle, arguments)
+        self._has_recorded.set()
+
+    def send_idle(self) -> bool:
+        """Sends what was recorded some time ago; returns False when there is no more to do, for ever."""
+        self._has_recorded.clear()
+        for recording in self._all_recordings():
+            if not recording.batch.calls:
+                continue
+            if time.monotonic() - recording.touched_s < _IDLE_S:
+                self._has_recorded.set()
+            else:
+                self._send_recorded(recording, is_idle=True)
+        return not self._closed
+
+
+def _send_when_idle(submitter: weakref.ref[Submitter], has_recorded: Wakeup) -> None:
+    pause = threading.Event()  # never set: the thread sleeps by it
+    while True:
+        if not has_recorded.wait(1.0):
+            if submitter() is None:
+                return
+            continue
+        pause.wait(_IDLE_S)
+        one = submitter()
+        if one is None or not one.send_idle():
+            return
+        del one
+
+
+def _values(operands: Sequence[Any]) -> list[Value] | None:
+    """Returns the operands of a call, without those left out at its end; None if it is not recorded.
+
+    An operand is on the mesh, and the others are small; these are copied, since the caller may change them.
+    """
+    values: list[Value] = []
+    is_on_mesh = False
+    for operand in operands:
+        if type(operand) is RemoteArray:
+            is_on_mesh = True
+            values.append(operand._version)
+        elif operand is None:
+            values.append(None)
+        elif isinstance(operand, _SMALL) and getattr(operand, "nbytes", 0) <= _MAX_OPERAND_BYTES:
+            value = np.array(operand)
+            if value.dtype not in NATIVE_DTYPES or type(operand) is np.ma.MaskedArray:
+                return None
+            values.append(value)
+        else:
+            return None
+    if not is_on_mesh:
+        return None
+    while values[-1] is None:
+        values.pop()
+    return values
 
 
 def _mesh_of_results(values: Sequence[Value | None], mesh: MeshLike | None) -> Hashable | None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo, are_plain
-from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
-from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.calls.call_request import AUTO, CallRequest, placements_of, prepare
 from shardcall._src.rpc.status import refusal
-from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall.v1 import mesh_pb2
+from shardcall.v1.kernel_pb2 import KernelCall
 from shardcall_core.call_error import CallError
 from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import WITH_WHERE
@@ -23,7 +22,6 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types import parameters, specs
 from shardcall_core.types.arrays import Array, HasType
 from shardcall_core.types.specs import axis_names
-from shardcall_core.wire.forks import begin_anew_in_children
 
 FUSABLE = frozenset(
     (
@@ -44,8 +42,6 @@ _BY_COMPONENTS = frozenset(
 )
 """The functions of complex numbers that compute no product: how one is rounded depends on the program."""
 
-_MAX = 4096
-_MAX_MESSAGES = 16
 _SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
 _AXES_OF_RESULT = ("stack", "expand_dims")  # their axes count from the last of the result
 
@@ -61,7 +57,6 @@ class Template:
         types: the types of the operands; None for one left out.
         results: the types of the results.
         node: such a call as a node of a program, without operands.
-        messages: the messages of such calls, by the placements of their operands.
     """
 
     number: int
@@ -70,23 +65,20 @@ class Template:
     types: tuple[Array | None, ...]
     results: tuple[Array, ...]
     node: Node
-    messages: dict[Hashable, kernel_pb2.KernelCall] = field(default_factory=dict)
 
-    def request(self, operands: Sequence[Any], memo: CallMemo) -> CallRequest:
-        """Returns a call with operands; its message is built once for operands that are placed alike.
+    def request(self, operands: Sequence[Any], memo: CallMemo[KernelCall]) -> CallRequest:
+        """Returns a call with operands, as `prepare` with less work where the memo has the message of such a call.
 
         Raises:
             ShardcallError: of the class that fits, if an operand is lost, or they are on different devices.
         """
-        key, commits, is_lost = _placements_of(operands)
-        message = None if is_lost else self.messages.get(key)
-        if message is not None:
+        placements, commits = placements_of(operands)
+        key = self.number, placements
+        if (message := memo.find(key)) is not None:
             return CallRequest(message, tuple(operands), commits)
         call = prepare(self.kernel, operands, self.parameters, memo=memo)
-        if key == _placements_of(operands)[0]:  # else another thread has learnt of one, which the message may name
-            if len(self.messages) >= _MAX_MESSAGES:
-                self.messages.clear()
-            self.messages[key] = call.message
+        if placements == placements_of(operands)[0]:  # as in `prepare`
+            memo.add(key, call.message)
         return call
 
     @cached_property
@@ -109,16 +101,10 @@ class Templates:
     """
 
     def __init__(self) -> None:
-        self.messages = CallMemo()
-        self._templates: dict[Hashable, Template | None] = {}
-        self._types: dict[Hashable, tuple[Array, ...]] = {}
+        self.messages = CallMemo[KernelCall]()
+        self._templates = CallMemo[Template]()
+        self._types = CallMemo[tuple[Array, ...]]()
         self._numbers = itertools.count()
-        self.begin_anew()
-        begin_anew_in_children(self)
-
-    def begin_anew(self) -> None:
-        """Replaces the lock in a forked child."""
-        self._lock = threading.Lock()  # guards changes of the dicts, which are read without it
 
     def find(self, name: str, operands: Sequence[HasType | None], keywords: Mapping[str, Any]) -> Template | None:
         """Returns the template of a call without a mesh and specs; None for another kernel than one of the table.
@@ -136,24 +122,17 @@ class Templates:
             if not are_plain(keywords.values()):
                 return None
             parts += [(key, type(item), item) for key, item in keywords.items()]
-        try:
-            return self._templates[tuple(parts)]
-        except KeyError:
-            return self._added(tuple(parts), name, operands, keywords)
-
-    def _added(
-        self, key: Hashable, name: str, operands: Sequence[HasType | None], keywords: Mapping[str, Any]
-    ) -> Template | None:
-        function, template = FUNCTIONS.get(name), None
+        key = tuple(parts)
+        if (template := self._templates.find(key)) is not None:
+            return template
+        function = FUNCTIONS.get(name)
         if function is None or not keywords.keys() <= function.defaults.keys():
             return None
         call = prepare(name, [None if item is None else Array(item.shape, item.dtype) for item in operands], keywords)
-        if (results := types_by_table(call)) is not None:
-            template = Template(next(self._numbers), name, dict(keywords), call.types, results, node_of(call))
-        with self._lock:
-            template = self._templates.setdefault(key, template)  # another thread may have added it
-            _limit(self._templates)
-        return template
+        results = types_by_table(call) or ()
+        return self._templates.add(
+            key, Template(next(self._numbers), name, dict(keywords), call.types, results, node_of(call))
+        )
 
     def types(self, call: CallRequest) -> tuple[Array, ...] | None:
         """Returns the type of each result of any call; None if only the server can determine them.
@@ -162,16 +141,14 @@ class Templates:
             ShardcallError: for a call that the function does not accept.
         """
         key = _key(call)
-        types = self._types.get(key)
+        types = self._types.find(key)
         if types is None and (types := types_by_table(call)) is not None:
-            self.add_types(call, types)
+            self._types.add(key, types)
         return types
 
     def add_types(self, call: CallRequest, types: Sequence[Array]) -> None:
         """Stores the types of results, such as the server reported them."""
-        with self._lock:
-            self._types[_key(call)] = tuple(types)
-            _limit(self._types)
+        self._types.add(_key(call), tuple(types))
 
 
 def types_by_table(call: CallRequest) -> tuple[Array, ...] | None:
@@ -189,20 +166,6 @@ def types_by_table(call: CallRequest) -> tuple[Array, ...] | None:
     except CallError as error:
         raise refusal(error, function.name) from None
     return tuple(Array(result.shape, result.dtype) for result in results)
-
-
-def _placements_of(operands: Sequence[Any]) -> tuple[Hashable, bool, bool]:
-    """Returns what a message takes from its operands, whether one is committed, and whether one is lost."""
-    key: list[Hashable] = []
-    commits = is_lost = False
-    for operand in operands:
-        if not isinstance(operand, ArrayVersion):
-            key.append(None)
-            continue
-        placed = operand.placed
-        commits, is_lost = commits or operand.committed, is_lost or bool(operand.lost)
-        key.append((operand.committed, placed and placed.mesh, placed and placed.placement.spec))
-    return tuple(key), commits, is_lost
 
 
 def node_of(call: CallRequest) -> Node:
@@ -239,9 +202,3 @@ def _is_same(value: Any, default: Any) -> bool:
 
 def _node_specs(messages: Sequence[mesh_pb2.OptionalPartitionSpec]) -> tuple[NodeSpec | None, ...]:
     return tuple(None if spec is None else tuple(map(axis_names, spec)) for spec in map(spec_of, messages))
-
-
-def _limit(items: dict[Any, Any]) -> None:
-    """Removes the oldest of too many items."""
-    while len(items) > _MAX:
-        del items[next(iter(items))]

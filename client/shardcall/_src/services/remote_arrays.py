@@ -23,7 +23,7 @@ from shardcall._src.device_arrays.remote_array import (
     give_up_shared,
 )
 from shardcall._src.programs.call_sender import CallSender
-from shardcall._src.programs.recording import Recorder
+from shardcall._src.programs.submitter import Submitter
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer import download
@@ -67,7 +67,7 @@ class RemoteArrays:
         transport: the connection to the server.
         shared_memory: the memory shared with it; None where that cannot be.
         sender: what sends submitted calls, which make arrays, too.
-        recorder: the recorded calls, which are sent before something needs their results; None if none are recorded.
+        submitter: what records calls, which are sent before something needs their results.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class RemoteArrays:
         limits: Limits,
         shared_memory: SharedMemory | None,
         sender: CallSender,
-        recorder: Recorder | None,
+        submitter: Submitter,
     ) -> None:
         self._transport = transport
         self._limits = limits
         self._shared_memory = shared_memory
         self._sender = sender
-        self._recorder = recorder
+        self._submitter = submitter
         self._here = sender.here
         self._lease = sender.lease
 
@@ -225,7 +225,7 @@ class RemoteArrays:
 
     def delete(self, arrays: Sequence[Handle], deadline: Deadline) -> int:
         """Deletes arrays, except those deleted before or shared; returns how many the server had."""
-        self._flush_all()
+        self._submitter.flush_all()
         there = []
         for item in arrays:
             array = item.padded if isinstance(item, BucketedArray) else item
@@ -277,8 +277,7 @@ class RemoteArrays:
             InvalidOperandError: if one is on another server.
             ShardcallError: of a submitted call that failed and makes one of them.
         """
-        if self._recorder is not None:
-            self._recorder.flush()
+        self._submitter.flush()
         on_mesh = [(x, name) for x, name in zip(arrays, names, strict=True) if isinstance(x, ArrayVersion)]
         for version, name in on_mesh:
             version.check_server(self._here, name)
@@ -311,7 +310,7 @@ class RemoteArrays:
         except ResourceExhaustedError as error:
             if error.reason != _RESIDENT_LIMIT:
                 raise
-            self._flush_all()  # recorded calls keep their operands
+            self._submitter.flush_all()  # recorded calls keep their operands
             gc.collect()  # objects in cycles, such as a traceback's, are lost too
             # The lease's thread may have deleted them, or be doing so.
             if not self._delete_dropped(deadline) and not self._lease.wait_deleted(deletions, deadline.remaining_s()):
@@ -320,18 +319,12 @@ class RemoteArrays:
 
     def close(self) -> None:
         """Deletes all arrays, if the server can be reached, and stops the lease's thread."""
-        if self._recorder is not None:
-            self._recorder.close()
-        self._sender.pending.cancel()
+        self._submitter.close()
         handles, versions = self._lease.close()
         for version in versions:
             version.lost = "whose client was closed"
         with contextlib.suppress(ShardcallError):  # the server deletes them when the lease expires
             self._sender.delete(handles, Deadline(_CLOSE_TIMEOUT_S))
-
-    def _flush_all(self) -> None:
-        if self._recorder is not None:
-            self._recorder.flush_all()
 
     def _delete_dropped(self, deadline: Deadline) -> bool:
         """Deletes the arrays whose objects the caller has dropped; returns True if there were any."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo
-from shardcall._src.calls.call_request import prepare
+from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.submitter import Submitter, SubmittingClient
@@ -15,12 +15,11 @@ from shardcall._src.traced.large_constants import LargeConstants
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace
+from shardcall.v1.kernel_pb2 import KernelCall
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.specs import PartitionSpec, SpecLike
 from shardcall_core.types.timing import Timing
-
-_OPTIONS = ("mesh", "in_specs", "out_specs", "strategy")
 
 
 class CallTracer:
@@ -34,7 +33,7 @@ class CallTracer:
         memo: the messages of the client's calls.
     """
 
-    def __init__(self, submitter: Submitter, memo: CallMemo) -> None:
+    def __init__(self, submitter: Submitter, memo: CallMemo[KernelCall]) -> None:
         self.active = ActiveTrace()
         self._submitter = submitter
         self._memo = memo
@@ -56,17 +55,19 @@ class CallTracer:
                 operand._traced.begin()
         return False
 
-    def add(self, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[TracedArray, ...]:
+    def add(
+        self, name: str, operands: Sequence[Any], parameters: Mapping[str, Any], options: CallOptions
+    ) -> tuple[TracedArray, ...]:
         """Adds a call to the program of the function that is traced; returns its results."""
         trace = self.active.trace
         assert trace is not None
-        options = {key: value for key, value in arguments.items() if key in _OPTIONS}
-        keywords = {key: value for key, value in arguments.items() if key not in _OPTIONS and key != "timeout"}
-        return trace.submit(name, operands, keywords, **options)
+        return trace.submit(name, operands, parameters, options)
 
-    def result(self, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> Result[Any]:
+    def result(
+        self, name: str, operands: Sequence[Any], parameters: Mapping[str, Any], options: CallOptions
+    ) -> Result[Any]:
         """Adds a call; returns its results as those of a call that is waited for."""
-        results = self.add(name, operands, arguments)
+        results = self.add(name, operands, parameters, options)
         return Result(arrays=results, timing=Timing(), cache_hit=True, explanation="", _plan=b"")
 
     def constant(self, array: NDArray, mesh: MeshLike | None, spec: SpecLike | None) -> TracedArray:
@@ -76,7 +77,7 @@ class CallTracer:
         constant = trace.constant(array)
         if mesh is None and spec is None:
             return constant
-        return self.add("reshard", [constant], {"mesh": mesh, "out_specs": [spec]})[0]
+        return self.add("reshard", [constant], {}, CallOptions(mesh, out_specs=[spec]))[0]
 
     def submit_program(
         self,
@@ -94,7 +95,8 @@ class CallTracer:
         results: list[Sequence[RemoteArray]] = []
         for i, (stage, types) in enumerate(zip(program.stages, program.stage_types, strict=True)):
             values = [operands[v.number] if v.node < 0 else results[v.node][v.number] for v in stage.operands]
-            call = prepare("graph", values, stage.parameters, out_specs=program.specs_of(i, out_specs), memo=self._memo)
+            options = CallOptions(out_specs=program.specs_of(i, out_specs))
+            call = prepare("graph", values, stage.parameters, options, memo=self._memo)
             arrays = self._submitter.send(
                 client,
                 call,

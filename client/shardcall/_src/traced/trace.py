@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.call_request import AUTO, CallOptions, CallRequest, prepare
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.call_sites import Line, line_of_caller
 from shardcall._src.device_arrays.operands import as_operand
@@ -119,15 +119,7 @@ class Trace(ProgramBuilder[Input]):
         return self._client.xp
 
     def submit(
-        self,
-        name: str,
-        operands: Sequence[Any],
-        keywords: Mapping[str, Any],
-        *,
-        mesh: Any = None,
-        in_specs: Any = None,
-        out_specs: Any = None,
-        strategy: str = AUTO,
+        self, name: str, operands: Sequence[Any], keywords: Mapping[str, Any], options: CallOptions
     ) -> tuple[TracedArray, ...]:
         """Adds a call; returns its results.
 
@@ -135,7 +127,7 @@ class Trace(ProgramBuilder[Input]):
             TracingError: for a mesh, and if there are too many calls.
             ShardcallError: for invalid arguments.
         """
-        if mesh is not None:
+        if options.mesh is not None:
             raise TracingError(
                 f"mesh= was given to {name} in {self.name}, and a program runs on the devices of its arguments; "
                 "leave it out"
@@ -143,7 +135,7 @@ class Trace(ProgramBuilder[Input]):
         if len(self.nodes) >= _MAX_CALLS:
             raise TracingError(f"{self.name} makes more than {_MAX_CALLS} calls; trace a smaller part of it")
         template = None
-        if in_specs is None and out_specs is None and strategy == AUTO:
+        if options.are_plain:
             values = self._operands(name, operands)
             operand_types = [None if value is None else value.type for value in values]
             template = self._client._templates.find(name, operand_types, keywords)
@@ -151,15 +143,13 @@ class Trace(ProgramBuilder[Input]):
         if template is not None:
             node, results = template.node, template.results
         else:
-            bound = bind(name, operands, keywords, in_specs=in_specs, out_specs=out_specs)
+            bound = bind(name, operands, keywords, in_specs=options.in_specs, out_specs=options.out_specs)
             values = self._operands(name, bound.operands)
             call = prepare(
                 name,
                 [None if value is None else value.type for value in values],
                 bound.parameters,
-                in_specs=bound.in_specs,
-                out_specs=bound.out_specs,
-                strategy=strategy,
+                options._replace(in_specs=bound.in_specs, out_specs=bound.out_specs),
                 memo=self._client._templates.messages,
             )
             node, results = node_of(call), self._types(call)
@@ -280,8 +270,7 @@ class Trace(ProgramBuilder[Input]):
             for i, item in enumerate(self.inputs)
             if item.array is not None and item.array.nbytes <= MAX_CONSTANT_BYTES
         }
-        graph = Graph(tuple(self.nodes), tuple(result._traced.value for result in results))
-        return CanonicalForm(graph, constants, exact=self.exact)
+        return self.form((result._traced.value for result in results), constants, exact=self.exact)
 
     def graph_of(self, form: CanonicalForm) -> TracedGraph:
         """Returns the graph of a form of these calls; of equal ones the line is that of one."""
