@@ -493,3 +493,24 @@ def test_programs_that_failed_one_after_the_other_are_sent_again_in_that_order(c
         for result, values in zip(reversed(results), reversed(expected), strict=True):
             assert np.array_equal(result.get(), values)
     client.synchronize()
+
+
+def test_bounds_of_slices_are_parts_of_a_program_until_they_differ(client):
+    def smoothed(h, k):
+        return (h[k:-1] + h[k - 1 : -2]) * 0.5
+
+    x = np.random.default_rng(4).normal(size=(43, 5))
+    h = client.put(x, mesh={"x": 4}, spec=("x", None))
+    graphs = []
+    send = client._sender.send
+    client._sender.send = lambda call, *rest, **how: graphs.append(call) or send(call, *rest, **how)
+    try:
+        for k in (1, 1, 2, 3, 4, 1):
+            n = 43 - k - 1
+            both = (h[k:-1] + h[k - 1 : -2]) * 0.5
+            assert np.array_equal(both.get(), smoothed(x, k)), (k, n)
+    finally:
+        del client._sender.send
+    programs = [call.message.parameters["graph"].program for call in graphs if call.message.kernel == "graph"]
+    assert len({program.SerializeToString() for program in programs}) == len(programs) - 1
+    assert all(call.message.parameters["exact"].bool_value for call in graphs if call.message.kernel == "graph")

@@ -53,8 +53,8 @@ class FusedPrograms:
     A client that records other calls again and again would have programs compiled that nothing runs a second time. So
     it may have some programs, and more as those are used.
 
-    Bounds of slices are constants of a program, and the compiler computes slices in one pass with what takes them. Calls
-    that come with other bounds again and again, such as those of a loop, get a program that takes the bounds.
+    Bounds of slices are constants of a program, so that the compiler computes slices in one pass with what takes them.
+    Calls that come with other bounds again and again, such as those of a loop, get a program that takes the bounds.
     """
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ from shardcall_core.wire.forks import begin_anew_in_children, finish_calls_befor
 
 _SMALL = (np.ndarray, np.generic, bool, int, float, complex)
 _MAX_OPERAND_BYTES = 4096
-_IDLE_S = 0.02
+_IDLE_S = 0.1
 
 
 class SubmittingClient(Owner, Protocol):
