@@ -248,8 +248,8 @@ def _random() -> np.random.Generator:
 
 
 def _rows(count: float) -> int:
-    """Returns a number of rows that the devices divide."""
-    return max(2 * DEVICES, DEVICES * math.ceil(count / DEVICES))
+    """Returns a number of rows that the devices divide, for each at least twice the largest margin."""
+    return max(4 * DEVICES, DEVICES * math.ceil(count / DEVICES))
 
 
 def _square(nbytes: int) -> int:

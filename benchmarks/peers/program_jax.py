@@ -112,18 +112,31 @@ class JitPrograms(CaseInputs):
     def _exchanging(self) -> tuple[Callable[..., Any], list[Any]]:
         """The program with an exchange of rows, and its arguments, of which the shorter ones are centered."""
         case, rows = self.case, self.arguments[0].shape[0]
+        is_complete = self.expected[0].shape[0] == rows
         forward = [(i, i + 1) for i in range(DEVICES - 1)]
         backward = [(i + 1, i) for i in range(DEVICES - 1)]
 
+        def on_rows(a: jax.Array, others: Sequence[jax.Array]) -> jax.Array:
+            result: jax.Array = case.program(jnp, a, *others)
+            return result if result.shape[0] < a.shape[0] else result[case.margin : -case.margin]
+
         def on_block(block: jax.Array, *others: jax.Array) -> jax.Array:
-            before = jax.lax.ppermute(block[-case.margin :], _AXIS, forward)
-            after = jax.lax.ppermute(block[: case.margin], _AXIS, backward)
-            result: jax.Array = case.program(jnp, jnp.concatenate([before, block, after]), *others)
-            if result.shape[0] == block.shape[0]:
+            margin = case.margin
+            before = jax.lax.ppermute(block[-margin:], _AXIS, forward)
+            after = jax.lax.ppermute(block[:margin], _AXIS, backward)
+            # The block with the rows of its neighbors would be copied, which takes longer than the stencils.
+            result = jnp.concatenate(
+                [
+                    on_rows(jnp.concatenate([before, block[: 2 * margin]]), [a[:margin] for a in others]),
+                    on_rows(block, [a[margin:-margin] for a in others]),
+                    on_rows(jnp.concatenate([block[-2 * margin :], after]), [a[-margin:] for a in others]),
+                ]
+            )
+            if not is_complete:
                 return result
             row = jax.lax.axis_index(_AXIS) * block.shape[0] + jnp.arange(block.shape[0])
-            is_edge = (row < case.margin) | (row >= rows - case.margin)
-            return jnp.where(is_edge[:, None], block, result[case.margin : -case.margin])
+            is_edge = (row < margin) | (row >= rows - margin)
+            return jnp.where(is_edge[:, None], block, result)
 
         specs = PartitionSpec(_AXIS)
         function = jax.shard_map(on_block, mesh=self._rows.mesh, in_specs=specs, out_specs=specs)
