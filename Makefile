@@ -33,7 +33,7 @@ node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.
 node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-hosts bench-attacks functions protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -134,6 +134,9 @@ bench-attacks: $(venv) ## measure calls of one client beside attacks of another
 
 bench-traced: $(venv) ## measure functions that run as one program, next to JAX in process
 	@$(run) benchmarks/traced.py $(ARGS)
+
+bench-programs: $(venv) ## measure programs of large arrays, next to JAX in process and NumPy (ARGS="--only hdiff --mib 4")
+	@$(run) benchmarks/programs.py $(ARGS)
 
 bench-hosts: $(venv) ## measure meshes of 1, 2, 4 and 8 worker processes, next to a server with one
 	@$(run) benchmarks/hosts.py $(ARGS)

@@ -54,6 +54,7 @@ class AsyncTracedFunction(AsyncWrapper[TracedFunction]):
 
     __call__ = _awaited_alone(TracedFunction.__call__)
     repeat = _awaited_alone(TracedFunction.repeat)
+    compare = awaited(TracedFunction.compare)
     trace = awaited(TracedFunction.trace)
     plan = awaited(TracedFunction.plan)
 
