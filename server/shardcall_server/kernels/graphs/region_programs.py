@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from shardcall_core.graphs.graph import Constant, Value
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.blocks import index_type, partition_spec, rows
 from shardcall_server.kernels.core.exactness import is_exact
 from shardcall_server.kernels.graphs.plan import GraphPlan, PlannedNode
-from shardcall_server.kernels.graphs.regions import Margins, Names, Placed, Region, extended_axes
+from shardcall_server.kernels.graphs.regions import Margins, Names, Piece, Placed, Region, extended_axes, pieces_of
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
 from shardcall_server.kernels.graphs.step_scopes import scope_of
-from shardcall_server.kernels.stencils.exchange import ShardedAxis
+from shardcall_server.kernels.stencils.exchange import ShardedAxis, rows_around
 
 
 def region_program(
@@ -57,23 +59,43 @@ class _RegionBlocks:
         self._plan = plan
         self._types = types
         self._axes = axes
+        self._steps: dict[Hashable, Callable[..., jax.Array]] = {}
 
     def __call__(self, *blocks: jax.Array) -> tuple[jax.Array, ...]:
+        region, specs = self._region, self._plan.specs
+        pieces = pieces_of(region, self._types, specs, self._axes)
+        self._steps.clear()  # not across traces
+        if len(pieces) == 1:
+            inputs = dict(zip(region.inputs, map(self._extended, region.inputs, blocks), strict=True))
+            return self._outputs(inputs, pieces[0])
+        around = [
+            self._around(placed, block, pieces[0].names) for placed, block in zip(region.inputs, blocks, strict=True)
+        ]
+        outputs = []
+        for piece in pieces:
+            parts = (self._part(placed, rows_of, piece) for placed, rows_of in zip(region.inputs, around, strict=True))
+            outputs.append(self._outputs(dict(zip(region.inputs, parts, strict=True)), piece))
+        return tuple(
+            jnp.concatenate(arrays, specs[value].index(pieces[0].names))
+            for value, arrays in zip(region.outputs, zip(*outputs, strict=True), strict=True)
+        )
+
+    def _outputs(self, inputs: Mapping[Placed, jax.Array], piece: Piece) -> tuple[jax.Array, ...]:
+        """Returns a piece of the outputs from the rows of the inputs that it needs."""
         region, plan = self._region, self._plan
-        values = dict(zip(region.inputs, map(self._extended, region.inputs, blocks), strict=True))
-        steps: dict[Hashable, Callable[..., jax.Array]] = {}
+        values = dict(inputs)
         for i, call in region.calls.items():
             node, value = plan.nodes[i], Value(i, 0)
             (spec,) = node.out_specs
             margins = region.margins[Placed(value, spec)]
             shape = tuple(
-                self._rows(names, margins) if names else size
+                self._rows(names, margins, piece) if names else size
                 for names, size in zip(spec, self._types[value].shape, strict=True)
             )
             arrays = []
             for operand, needs, aligned in zip(node.operands, call.in_specs, call.aligned, strict=True):
                 if isinstance(operand, Constant):
-                    arrays.append(jax.numpy.asarray(operand.array))
+                    arrays.append(jnp.asarray(operand.array))
                     continue
                 array = values[Placed(operand, needs)]
                 for axis, alignment in enumerate(aligned):
@@ -85,36 +107,71 @@ class _RegionBlocks:
                 arrays.append(array)
             # As in `GraphBodies.program`, equal calls are traced once.
             key = node.kernel, node.problem, shape
-            if key not in steps:
-                steps[key] = jax.jit(_named(node, call.body, shape))
+            if key not in self._steps:
+                self._steps[key] = jax.jit(_named(node, call.body, shape))
             with jax.named_scope(scope_of(i)):
-                values[Placed(value, spec)] = steps[key](self._offsets(value, spec, margins), *arrays)
-        return tuple(self._output(value, values[Placed(value, plan.specs[value])]) for value in region.outputs)
+                values[Placed(value, spec)] = self._steps[key](self._offsets(value, spec, margins, piece), *arrays)
+        return tuple(self._output(value, values[Placed(value, plan.specs[value])], piece) for value in region.outputs)
 
-    def _rows(self, names: Names, margins: Mapping[Names, Margins]) -> int:
-        return self._region.blocks[names] + margins[names].behind - margins[names].before
+    def _length(self, names: Names, piece: Piece) -> int:
+        return piece.stop - piece.start if names == piece.names else self._region.blocks[names]
+
+    def _rows(self, names: Names, margins: Mapping[Names, Margins], piece: Piece) -> int:
+        return self._length(names, piece) + margins[names].behind - margins[names].before
 
     def _extended(self, placed: Placed, block: jax.Array) -> jax.Array:
         """Returns the block of an input with the rows around it that the region needs."""
         region = self._region
         margins = region.margins[placed]
+        exchanges = extended_axes(self._types[placed.value], placed.spec, margins, region.blocks, self._axes)
         with jax.named_scope(scope_of(region.first_taker(self._plan, placed))):
-            for moved_rows in extended_axes(self._types[placed.value], placed.spec, margins, region.blocks, self._axes):
+            for moved_rows in exchanges:
                 block = moved_in_block(moved_rows, block)
-        return block
+        # The compiler would choose between the block and its margins for each element that a call takes.
+        return lax.optimization_barrier(block) if exchanges else block
 
-    def _offsets(self, value: Value, spec: Spec, margins: Mapping[Names, Margins]) -> dict[int, jax.Array]:
-        """Returns the index of the first element of the running device's block along each sharded axis."""
+    def _around(self, placed: Placed, block: jax.Array, names: Names) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns the rows before the block of an input, the block, and the rows behind it, along one axis."""
+        if names not in placed.spec:
+            return block, block, block
+        margins = self._region.margins[placed][names]
+        along = ShardedAxis.of(self._types[placed.value], placed.spec, placed.spec.index(names), self._axes)
+        along = replace(along, rows=along.block * along.devices)
+        with jax.named_scope(scope_of(self._region.first_taker(self._plan, placed))):
+            before, behind = rows_around(along, max(0, -margins.before), max(0, margins.behind))
+            return before(block), block, behind(block)
+
+    def _part(self, placed: Placed, rows_of: tuple[jax.Array, jax.Array, jax.Array], piece: Piece) -> jax.Array:
+        """Returns the rows of an input that a piece needs."""
+        if piece.names not in placed.spec:
+            return rows_of[1]
+        axis, margins = placed.spec.index(piece.names), self._region.margins[placed][piece.names]
+        before, block, behind = rows_of
+        count = block.shape[axis]
+        start, stop = piece.start + margins.before, piece.stop + margins.behind
+        parts = [
+            rows(before, before.shape[axis] + start, min(stop, 0) - start, axis) if start < 0 else None,
+            rows(block, max(start, 0), min(stop, count) - max(start, 0), axis) if start < count and stop > 0 else None,
+            rows(behind, max(start - count, 0), stop - max(start, count), axis) if stop > count else None,
+        ]
+        present = [part for part in parts if part is not None]
+        return present[0] if len(present) == 1 else jnp.concatenate(present, axis)
+
+    def _offsets(
+        self, value: Value, spec: Spec, margins: Mapping[Names, Margins], piece: Piece
+    ) -> dict[int, jax.Array]:
+        """Returns the index of the first element of the running device's rows along each sharded axis."""
         sizes = self._types[value].shape
         return {
             axis: lax.axis_index(names).astype(index_type(4 * sizes[axis])) * self._region.blocks[names]
             + margins[names].before
+            + (piece.start if names == piece.names else 0)
             for axis, names in enumerate(spec)
             if names
         }
 
-    def _output(self, value: Value, array: jax.Array) -> jax.Array:
-        """Returns the block of an output in its layout."""
+    def _output(self, value: Value, array: jax.Array, piece: Piece) -> jax.Array:
+        """Returns an output in the blocks of its layout, or a piece of it."""
         spec, array_type = self._plan.specs[value], self._types[value]
         margins = self._region.margins[Placed(value, spec)]
         for axis, names in enumerate(spec):
@@ -122,7 +179,7 @@ class _RegionBlocks:
                 along = ShardedAxis.of(array_type, spec, axis, self._axes)
                 drift = along.block - self._region.blocks[names]
                 first = along.pick([device * drift - margins[names].before for device in range(along.devices)])
-                array = rows(array, first, block_shape(array_type.shape, spec, self._axes)[axis], axis)
+                array = rows(array, first, along.block if drift else self._length(names, piece), axis)
         return array
 
 

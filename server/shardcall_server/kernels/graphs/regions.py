@@ -9,6 +9,7 @@ a block are computed by two devices.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,12 @@ Names: TypeAlias = tuple[str, ...]
 
 _MAX_MARGIN = 2
 """The part of a block that margins may be: 1 / this."""
+
+_MIN_INNER_ROWS = 4
+"""The minimum number of rows inside of a block that is computed in pieces, as a multiple of its margins."""
+
+_MIN_BYTES_OF_PIECES = 1 << 18
+"""The minimum bytes of the blocks of inputs for which pieces are compiled, since they are copied otherwise."""
 
 
 class Margins(NamedTuple):
@@ -88,6 +95,20 @@ class Region:
             if operand == placed.value
         ]
         return min(takers)[1]
+
+
+class Piece(NamedTuple):
+    """A part of the blocks of a region: those rows of an axis.
+
+    Attributes:
+        names: the mesh axes that shard the axis.
+        start: the first row.
+        stop: the row after the last.
+    """
+
+    names: Names
+    start: int
+    stop: int
 
 
 Step: TypeAlias = int | Region
@@ -265,6 +286,43 @@ class RegionPlanner:
                         needed = of_result[names].moved(alignment.distance)
                         of_operand[names] = needed.joined(of_operand.get(names))
         return margins
+
+
+def pieces_of(
+    region: Region, types: Mapping[Value, ArrayType], specs: Mapping[Value, Spec], mesh: MeshAxes
+) -> list[Piece]:
+    """Returns the pieces in which a device computes its block: the rows that need no others, and those around them.
+
+    So no input is copied to be extended. There is one piece, the block, where margins are at several axes, where blocks
+    are of several sizes, and where they are short.
+
+    Args:
+        region: the region.
+        types: the types of values.
+        specs: the specs of its outputs.
+        mesh: the mesh.
+    """
+    before, behind, nbytes = dict[Names, int](), dict[Names, int](), 0
+    is_even = True
+    for placed in (*region.inputs, *(Placed(value, specs[value]) for value in region.outputs)):
+        array, margins = types[placed.value], region.margins[placed]
+        shape = block_shape(array.shape, placed.spec, mesh)
+        is_input = placed in region.inputs
+        nbytes += math.prod(shape) * array.dtype.itemsize * is_input
+        for rows, names in zip(shape, placed.spec, strict=True):
+            if names:
+                is_even &= rows == region.blocks[names] and (is_input or margins[names] == (0, 0))
+                before[names] = max(before.get(names, 0), -margins[names].before)
+                behind[names] = max(behind.get(names, 0), margins[names].behind)
+    extended = [names for names in before if before[names] or behind[names]]
+    names = extended[0] if extended else next(iter(region.blocks))
+    rows = region.blocks[names]
+    margin = before[names] + behind[names]
+    inner = rows - margin
+    if not is_even or len(extended) != 1 or inner < _MIN_INNER_ROWS * margin or nbytes < _MIN_BYTES_OF_PIECES:
+        return [Piece(names, 0, rows)]
+    bounds = [0, before[names], rows - behind[names], rows]
+    return [Piece(names, start, stop) for start, stop in itertools.pairwise(bounds) if start < stop]
 
 
 def extended_axes(

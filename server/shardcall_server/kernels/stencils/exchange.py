@@ -170,6 +170,14 @@ def rows_after(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
     return Exchange.of(along, windows, boundary)
 
 
+def rows_around(along: ShardedAxis, left: int, right: int) -> tuple[Exchange, Exchange]:
+    """Returns the exchanges of the rows before each block and of those after it, padding included."""
+    starts = [device * along.block for device in range(along.devices)]
+    before = Exchange.of(along, [(start - left, start) for start in starts], "none")
+    behind = [(start + along.block, start + along.block + right) for start in starts]
+    return before, Exchange.of(along, behind, "none")
+
+
 def fill(block: jax.Array, along: ShardedAxis, boundary: Boundary) -> jax.Array:
     """Fills a block's padding with zeros or its last row, if the boundary needs no row of another block."""
     if along.is_even or boundary not in ("zero", "edge"):
