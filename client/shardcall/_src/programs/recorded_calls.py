@@ -191,12 +191,8 @@ class Recording:
     def begin_anew(self) -> None:
         """Forgets the calls, with a new lock."""
         self.lock = rlock("the lock of a thread's recorded calls", 10)
-        self.sending: Sequence[RecordedCall] = ()
-        self.clear()
-
-    def clear(self) -> None:
-        """Begins another batch; the lock is held."""
         self.batch = Batch()
+        self.sending: Sequence[RecordedCall] = ()
 
 
 def common_location(operands: Iterable[Operand]) -> Location | None:

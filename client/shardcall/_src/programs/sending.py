@@ -64,12 +64,12 @@ class RecordedCallSender:
         batch.kept = {call.number: version for call in batch.calls if (version := call.kept) is not None}
         recording.sending = batch.calls
         try:
-            recording.clear()
+            recording.batch = Batch()
             if batch.kept and batch.location is not None:  # else nobody can see what they compute
                 self._send(batch, Deadline(self._timeout_s), is_cut=is_cut)
         finally:
             if recording.batch is batch:  # this thread was interrupted
-                recording.clear()
+                recording.batch = Batch()
             for call in batch.calls:
                 if call.recording is not None:
                     call.recording = None
@@ -85,7 +85,7 @@ class RecordedCallSender:
             call.fail(CallCancelledError("the call was cancelled: the client was closed"))
             if (version := call.kept) is not None:
                 version.lost = "whose client was closed"
-        recording.clear()
+        recording.batch = Batch()
 
     def _send(self, batch: Batch, deadline: Deadline, *, is_cut: bool) -> None:
         program = self._programs.get(batch)
@@ -172,8 +172,7 @@ class RecordedCallSender:
         if not batch.kept or not self._sender.can_submit(batch.inputs, deadline):
             return
         needed = needed_nodes(batch.nodes, batch.kept)
-        self._sender.pending.renew([batch.calls[i] for i in needed])
-        self._sender.renew(list(batch.kept.values()))
+        self._sender.renew([batch.calls[i] for i in needed], list(batch.kept.values()))
         self._run_one_by_one(batch, needed, deadline)
         self._add_to_history(batch, needed, "calls")
 
