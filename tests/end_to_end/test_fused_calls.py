@@ -468,7 +468,7 @@ def test_calls_that_are_interrupted_before_they_are_sent_leave_nothing(client, m
             patched.undo()
             raise KeyboardInterrupt
 
-        patched.setattr(sending, "Batch", interrupt)
+        patched.setattr(sending, "RecordedBatch", interrupt)
         with pytest.raises(KeyboardInterrupt):
             result.get()
     with pytest.raises(sc.CallCancelledError, match="interrupted"):

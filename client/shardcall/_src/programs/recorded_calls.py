@@ -39,7 +39,7 @@ class RecordedCall(PendingCall):
         self,
         calls: PendingCalls,
         template: Template,
-        recording: Recording,
+        recording: CallRecording,
         number: int,
         timeout_s: float,
         line: Line,
@@ -47,7 +47,7 @@ class RecordedCall(PendingCall):
     ) -> None:
         super().__init__(calls, template.kernel, template.types, timeout_s, line, location[1])
         self.template = template
-        self.recording: Recording | None = recording
+        self.recording: CallRecording | None = recording
         self.number = number
         self.committed = location[0]
 
@@ -64,7 +64,7 @@ class RecordedCall(PendingCall):
             super().begin()  # or waits while another thread does
 
 
-class Batch(ProgramBuilder[Operand]):
+class RecordedBatch(ProgramBuilder[Operand]):
     """Recorded calls that are sent together; as the nodes of a program their operands are its inputs.
 
     Attributes:
@@ -150,9 +150,9 @@ class Batch(ProgramBuilder[Operand]):
         operands = {value.node for i in later for value in self.nodes[i].operands if value is not None}
         return sorted(i for i in {*operands, *self.kept} if 0 <= i < count)
 
-    def parts(self, count: int) -> tuple[Batch, Batch]:
+    def parts(self, count: int) -> tuple[RecordedBatch, RecordedBatch]:
         """Returns the first calls, and the others; the results of the first that the others need are kept."""
-        first, rest = Batch(self.calls[:count], self.location), Batch(self.calls[count:], self.location)
+        first, rest = RecordedBatch(self.calls[:count], self.location), RecordedBatch(self.calls[count:], self.location)
         first.nodes, first.inputs = self.nodes[:count], self.inputs
         for node in self.nodes[count:]:
             operands: list[Value | None] = []
@@ -168,7 +168,7 @@ class Batch(ProgramBuilder[Operand]):
         return first, rest
 
 
-class Recording:
+class CallRecording:
     """The recorded calls of one thread.
 
     Attributes:
@@ -182,7 +182,7 @@ class Recording:
         send: sends the calls, if there are any.
     """
 
-    def __init__(self, send: Callable[[Recording], None]) -> None:
+    def __init__(self, send: Callable[[CallRecording], None]) -> None:
         self.send = send
         self.begin_anew()
         self.is_cut = False
@@ -191,7 +191,7 @@ class Recording:
     def begin_anew(self) -> None:
         """Forgets the calls, with a new lock."""
         self.lock = rlock("the lock of a thread's recorded calls", 10)
-        self.batch = Batch()
+        self.batch = RecordedBatch()
         self.sending: Sequence[RecordedCall] = ()
 
 
