@@ -109,7 +109,9 @@ class Client(KernelMethods[Result[Any]]):
         self._submitter = Submitter(
             self._sender, self._templates, longest_s, is_recording=is_recording, is_synchronous=synchronous
         )
-        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, self._sender, self._submitter)
+        self._remote_arrays = RemoteArrays(
+            transport, info.limits, shared_memory, self._call_stream, self._sender, self._submitter
+        )
         self._tracer = CallTracer(self._submitter, self._templates.messages)
         self._implicit_gets = ImplicitGets(implicit_get)
         self._kernels: frozenset[str] | None = None

@@ -23,7 +23,7 @@ import shardcall
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.display.progress_bars import Bar, _Screen
-from shardcall._src.programs.recorded_calls import Batch
+from shardcall._src.programs.recorded_calls import RecordedBatch
 from shardcall._src.programs.sending import _FailedProgram
 from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
@@ -110,7 +110,7 @@ def a_child_has_no_lock_held_and_no_slot_taken():
 
 def failed_program(resend):
     calls = [SimpleNamespace(reason="INTERNAL", kept=None, resend=None, is_unsent=True) for _ in range(2)]
-    batch = Batch(calls)
+    batch = RecordedBatch(calls)
     batch.kept = {0: None, 1: None}
     return _FailedProgram(batch, SimpleNamespace(resend=resend)), calls
 

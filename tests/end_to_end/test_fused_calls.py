@@ -9,7 +9,7 @@ import pytest
 from end_to_end.processes import wait_for
 
 import shardcall as sc
-from shardcall._src.programs import recorded_calls, submitter
+from shardcall._src.programs import sending, submitter
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.program_builder import ProgramBuilder
@@ -468,7 +468,7 @@ def test_calls_that_are_interrupted_before_they_are_sent_leave_nothing(client, m
             patched.undo()
             raise KeyboardInterrupt
 
-        patched.setattr(recorded_calls, "Batch", interrupt)
+        patched.setattr(sending, "RecordedBatch", interrupt)
         with pytest.raises(KeyboardInterrupt):
             result.get()
     with pytest.raises(sc.CallCancelledError, match="interrupted"):

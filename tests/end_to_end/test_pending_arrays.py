@@ -157,8 +157,7 @@ def test_results_of_one_element_come_with_the_answer(client, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a call of its own")
 
-    for copy in ("read", "read_pending"):
-        monkeypatch.setattr(client._sender, copy, refuse)
+    monkeypatch.setattr(client._call_stream, "read", refuse)
     x = client.put(np.arange(12.0).reshape(4, 3), mesh={"x": 2}, spec=("x", None))
     assert float(x.sum()) == 66
     assert (x.max() - 1).get() == 10

@@ -220,7 +220,7 @@ def test_the_errors_of_puts_are_those_of_the_rpc(client, monkeypatch):
         return raised
 
     by_stream = failures()
-    monkeypatch.setattr(client._sender, "streams", lambda nbytes: False)
+    monkeypatch.setattr(client._remote_arrays, "_stream_for", lambda nbytes: None)
     assert failures() == by_stream
 
 
@@ -232,7 +232,7 @@ def test_the_limits_of_arrays_are_those_of_the_rpc(server_factory, monkeypatch):
         for streams in (True, False):
             with monkeypatch.context() as patch:
                 if not streams:
-                    patch.setattr(client._sender, "streams", lambda nbytes: False)
+                    patch.setattr(client._remote_arrays, "_stream_for", lambda nbytes: None)
                 with pytest.raises(sc.ResourceExhaustedError) as caught:
                     client.put(np.zeros(6000))
                 messages.append((caught.value.reason, caught.value.message))

@@ -14,11 +14,11 @@ from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, read_only_step
-from shardcall._src.programs.view_types import view_step
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_caller import SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
+from shardcall.namespace.view_steps import view_step
 from shardcall_core.functions.element_types import DType
 from shardcall_core.types import arrays
 from shardcall_core.types.arrays import Array, NDArray

@@ -16,13 +16,10 @@ from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
 from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.transfer.call_runner import max_streamed_bytes
 from shardcall._src.transfer.call_stream import CallStream
-from shardcall._src.transfer.download import Answer, only_array
-from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import array_service_pb2
-from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.server_info import Limits
 
@@ -49,7 +46,6 @@ class CallSender:
         self.pending = PendingCalls()
         self._stream = stream
         self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
-        self._fastest_bytes = max_streamed_bytes(limits)
         # The lease's thread must not refer to the client, or it would never be collected.
         self.delete = partial(_delete, transport, stream, self.pending)
         """Deletes arrays by their handles; those that unanswered calls use, or make, in order with the calls."""
@@ -73,8 +69,9 @@ class CallSender:
         call.results.append(weakref.ref(version))
         return version
 
-    def renew(self, results: Sequence[ArrayVersion]) -> None:
-        """Gives new handles to results of a call that failed, which is sent in another form."""
+    def renew(self, calls: Sequence[PendingCall], results: Sequence[ArrayVersion]) -> None:
+        """Makes calls of a failed program ones that were not sent, and gives their results new handles."""
+        self.pending.renew(calls)
         self.lease.release([version.handle for version in results])
         for version in results:
             version.handle = self.pending.new_handle()
@@ -84,45 +81,6 @@ class CallSender:
         self.lease.release([other.handle])
         version.handle, version.placed, version.pending = other.handle, other.placed, None
         self.lease.add([version])
-
-    def streams(self, nbytes: int) -> bool:
-        """Returns True if the call stream takes arrays of so many bytes, and the server does not refuse it."""
-        stream = self._stream
-        return stream is not None and nbytes <= self._fastest_bytes and not stream.is_refused
-
-    def read(self, handle: bytes, deadline: Deadline) -> NDArray | None:
-        """Reads an array by the call stream, after the calls that were sent before; None if that cannot be.
-
-        Raises:
-            ShardcallError: of the class that fits.
-        """
-        assert self._stream is not None
-        answer = self._stream.answer(partial(self._stream.read, handle, deadline), deadline)
-        return None if isinstance(answer, str) else only_array(answer.results)
-
-    def read_pending(self, handle: bytes, deadline: Deadline) -> NDArray:
-        """Reads an array by the call stream that a call makes which was sent before, once.
-
-        Raises:
-            ShardcallError: of the class that fits; the error of that call says more.
-        """
-        assert self._stream is not None
-        return only_array(self._stream.read(handle, deadline).result(deadline).results)
-
-    def put(self, array: NDArray, header: array_service_pb2.PutArrayHeader, deadline: Deadline) -> Answer | None:
-        """Puts an array on the mesh by the call stream; None if that cannot be.
-
-        Raises:
-            ShardcallError: of the class that fits.
-        """
-        stream = self._stream
-        assert stream is not None
-
-        def send() -> StreamRequest:  # with a new handle each time: the server keeps the errors of handles
-            return stream.put(array, header, self.pending.new_handle(), deadline)
-
-        answer = stream.answer(send, deadline, rerun=True)
-        return None if isinstance(answer, str) else answer
 
     def is_here(self, version: ArrayVersion) -> bool:
         """Returns True for an array on this client's server that was not deleted."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardcall._src.programs.pending_calls import PendingCall
 from shardcall._src.programs.program_builder import needed_nodes
-from shardcall._src.programs.recorded_calls import Batch
+from shardcall._src.programs.recorded_calls import RecordedBatch
 from shardcall_core.graphs.graph import Constant, Graph, Value
 
 _MAX = 256
@@ -63,7 +63,7 @@ class FusedPrograms:
         self._lengths: set[int] = set()
         self._new = self._uses = 0
 
-    def get(self, batch: Batch) -> FusedProgram:
+    def get(self, batch: RecordedBatch) -> FusedProgram:
         """Returns the program of recorded calls, of those whose results are kept."""
         calls, bounds = _key(batch, len(batch.calls), [*batch.kept]), batch.bounds(len(batch.calls))
         known = self._bounds.setdefault(calls, [])
@@ -79,7 +79,7 @@ class FusedPrograms:
                     del programs[next(iter(programs))]
         return program
 
-    def find_beginning(self, batch: Batch) -> int | None:
+    def find_beginning(self, batch: RecordedBatch) -> int | None:
         """Returns the number of calls at the beginning that a program runs which the server has; None if none does.
 
         So what follows the last iteration of a loop does not need another program of the whole iteration.
@@ -126,7 +126,7 @@ class FusedPrograms:
             self._lengths.add(program.count)
 
 
-def _key(batch: Batch, count: int, results: Sequence[int]) -> Hashable:
+def _key(batch: RecordedBatch, count: int, results: Sequence[int]) -> Hashable:
     """Returns the key of the first calls, of which some results are kept."""
     nodes = [
         (call.template.number, node.operands) for call, node in zip(batch.calls[:count], batch.nodes, strict=False)
@@ -134,7 +134,7 @@ def _key(batch: Batch, count: int, results: Sequence[int]) -> Hashable:
     return tuple(nodes), tuple(results), batch.mesh
 
 
-def _program(batch: Batch, constants: Bounds) -> FusedProgram:
+def _program(batch: RecordedBatch, constants: Bounds) -> FusedProgram:
     results, nodes = batch.kept, batch.nodes
     form = batch.form((Value(i, 0) for i in results), constants)
     depends_on = {i: [k for k in needed_nodes(nodes, [i]) if k in results and k != i] for i in results}

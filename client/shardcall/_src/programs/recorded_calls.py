@@ -41,7 +41,7 @@ class RecordedCall(PendingCall):
         self,
         calls: PendingCalls,
         template: Template,
-        recording: Recording,
+        recording: CallRecording,
         number: int,
         timeout_s: float,
         line: Line,
@@ -49,7 +49,7 @@ class RecordedCall(PendingCall):
     ) -> None:
         super().__init__(calls, template.kernel, template.types, timeout_s, line, location[1])
         self.template = template
-        self.recording: Recording | None = recording
+        self.recording: CallRecording | None = recording
         self.number = number
         self.committed = location[0]
 
@@ -66,7 +66,7 @@ class RecordedCall(PendingCall):
             super().begin()  # or waits while another thread does
 
 
-class Batch(ProgramBuilder[Operand]):
+class RecordedBatch(ProgramBuilder[Operand]):
     """Recorded calls that are sent together; as the nodes of a program their operands are its inputs.
 
     Attributes:
@@ -163,9 +163,9 @@ class Batch(ProgramBuilder[Operand]):
             if isinstance(array, np.ndarray) and array.nbytes <= MAX_CONSTANT_BYTES
         }
 
-    def parts(self, count: int) -> tuple[Batch, Batch]:
+    def parts(self, count: int) -> tuple[RecordedBatch, RecordedBatch]:
         """Returns the first calls, and the others; the results of the first that the others need are kept."""
-        first, rest = Batch(self.calls[:count], self.location), Batch(self.calls[count:], self.location)
+        first, rest = RecordedBatch(self.calls[:count], self.location), RecordedBatch(self.calls[count:], self.location)
         first.nodes, first.inputs = self.nodes[:count], self.inputs
         for node in self.nodes[count:]:
             operands: list[Value | None] = []
@@ -181,7 +181,7 @@ class Batch(ProgramBuilder[Operand]):
         return first, rest
 
 
-class Recording:
+class CallRecording:
     """The recorded calls of one thread.
 
     Attributes:
@@ -195,7 +195,7 @@ class Recording:
         send: sends the calls, if there are any.
     """
 
-    def __init__(self, send: Callable[[Recording], None]) -> None:
+    def __init__(self, send: Callable[[CallRecording], None]) -> None:
         self.send = send
         self.begin_anew()
         self.is_cut = False
@@ -204,12 +204,8 @@ class Recording:
     def begin_anew(self) -> None:
         """Forgets the calls, with a new lock."""
         self.lock = rlock("the lock of a thread's recorded calls", 10)
+        self.batch = RecordedBatch()
         self.sending: Sequence[RecordedCall] = ()
-        self.clear()
-
-    def clear(self) -> None:
-        """Begins another batch; the lock is held."""
-        self.batch = Batch()
 
 
 def common_location(operands: Iterable[Operand]) -> Location | None:

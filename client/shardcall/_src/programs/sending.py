@@ -14,7 +14,7 @@ from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms
 from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
 from shardcall._src.programs.program_builder import needed_nodes, sources_of
-from shardcall._src.programs.recorded_calls import Batch, RecordedCall, Recording
+from shardcall._src.programs.recorded_calls import CallRecording, RecordedBatch, RecordedCall
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall.v1.kernel_pb2 import KernelCall
@@ -51,7 +51,7 @@ class RecordedCallSender:
         self._timeout_s = timeout_s
         self._programs = FusedPrograms()
 
-    def send(self, recording: Recording, *, is_cut: bool) -> None:
+    def send(self, recording: CallRecording, *, is_cut: bool) -> None:
         """Sends the calls of a thread, whose lock is held, which then begins another batch.
 
         Errors are those of the results; what interrupts this thread is raised.
@@ -65,12 +65,12 @@ class RecordedCallSender:
         batch.kept = {call.number: version for call in batch.calls if (version := call.kept) is not None}
         recording.sending = batch.calls
         try:
-            recording.clear()
+            recording.batch = RecordedBatch()
             if batch.kept and batch.location is not None:  # else nobody can see what they compute
                 self._send(batch, Deadline(self._timeout_s), is_cut=is_cut)
         finally:
             if recording.batch is batch:  # this thread was interrupted
-                recording.clear()
+                recording.batch = RecordedBatch()
             for call in batch.calls:
                 if call.recording is not None:
                     call.recording = None
@@ -78,7 +78,7 @@ class RecordedCallSender:
                         _fail_interrupted(call)
             recording.sending = ()
 
-    def abandon(self, recording: Recording) -> None:
+    def abandon(self, recording: CallRecording) -> None:
         """Forgets the calls of a thread, whose lock is held, when the client is closed."""
         check_held(recording.lock)
         for call in recording.batch.calls:
@@ -86,9 +86,9 @@ class RecordedCallSender:
             call.fail(CallCancelledError("the call was cancelled: the client was closed"))
             if (version := call.kept) is not None:
                 version.lost = "whose client was closed"
-        recording.clear()
+        recording.batch = RecordedBatch()
 
-    def _send(self, batch: Batch, deadline: Deadline, *, is_cut: bool) -> None:
+    def _send(self, batch: RecordedBatch, deadline: Deadline, *, is_cut: bool) -> None:
         program = self._programs.get(batch)
         # A new program may begin with one that has run: a read after the last step of a loop then needs a program of
         # two calls, where another one of the complete step takes 0.19 s to compile.
@@ -108,17 +108,17 @@ class RecordedCallSender:
             self._run_one_by_one(batch, program.nodes, deadline)
             self._add_to_history(batch, program.nodes, "call" if is_single else "calls")
 
-    def _add_to_history(self, batch: Batch, indices: Sequence[int], ran_as: str) -> None:
+    def _add_to_history(self, batch: RecordedBatch, indices: Sequence[int], ran_as: str) -> None:
         kernels = [batch.calls[i].template.kernel for i in indices]
         self.history.add(kernels, len(batch.kept), ran_as, batch.calls[indices[-1]].line)
 
-    def _new_result(self, batch: Batch, index: int) -> ArrayVersion:
+    def _new_result(self, batch: RecordedBatch, index: int) -> ArrayVersion:
         """Returns the result of a call that the caller has dropped, and another one needs."""
         call, owner = batch.calls[index], next(iter(batch.kept.values())).owner
         call.results = []
         return self._sender.new_result(owner, call.template.results[0], call, committed=call.committed)
 
-    def _run_program(self, batch: Batch, program: FusedProgram, deadline: Deadline) -> bool:
+    def _run_program(self, batch: RecordedBatch, program: FusedProgram, deadline: Deadline) -> bool:
         """Sends the calls as one program; returns False if the call stream does not take it.
 
         The answer to a new program is waited for. If the server refuses it, the calls are sent one by one.
@@ -167,18 +167,17 @@ class RecordedCallSender:
         first.begin()
         return True
 
-    def resend(self, batch: Batch) -> None:
+    def resend(self, batch: RecordedBatch) -> None:
         """Sends the calls of a program that failed, those whose results the caller has."""
         deadline = Deadline(self._timeout_s)
         if not batch.kept or not self._sender.can_submit(batch.inputs, deadline):
             return
         needed = needed_nodes(batch.nodes, batch.kept)
-        self._sender.pending.renew([batch.calls[i] for i in needed])
-        self._sender.renew(list(batch.kept.values()))
+        self._sender.renew([batch.calls[i] for i in needed], list(batch.kept.values()))
         self._run_one_by_one(batch, needed, deadline)
         self._add_to_history(batch, needed, "calls")
 
-    def _run_one_by_one(self, batch: Batch, indices: Sequence[int], deadline: Deadline) -> None:
+    def _run_one_by_one(self, batch: RecordedBatch, indices: Sequence[int], deadline: Deadline) -> None:
         """Sends calls one after the other."""
         versions = dict(batch.kept)
         for i in indices:
@@ -219,8 +218,8 @@ class _FailedProgram:
         sender: sends them.
     """
 
-    def __init__(self, batch: Batch, sender: RecordedCallSender) -> None:
-        self._batch = Batch(batch.calls, batch.location)
+    def __init__(self, batch: RecordedBatch, sender: RecordedCallSender) -> None:
+        self._batch = RecordedBatch(batch.calls, batch.location)
         self._batch.nodes = batch.nodes
         self._inputs = [weakref.ref(x) if isinstance(x, ArrayVersion) else x for x in batch.inputs]
         self._results = {i: batch.calls[i] for i in batch.kept}

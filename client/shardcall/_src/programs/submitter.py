@@ -18,7 +18,7 @@ from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
-from shardcall._src.programs.recorded_calls import RecordedCall, Recording, common_location
+from shardcall._src.programs.recorded_calls import CallRecording, RecordedCall, common_location
 from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.programs.templates import FUSABLE, Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, deadline_after
@@ -92,7 +92,7 @@ class Submitter:
                     call.recording = None
                     call.fail(lost_in_fork(), is_raised=True)
             recording.begin_anew()
-        self._recordings: weakref.WeakSet[Recording] = weakref.WeakSet()
+        self._recordings: weakref.WeakSet[CallRecording] = weakref.WeakSet()
         self._lock = threading.Lock()  # guards the recordings and the start of the thread
         self._local = threading.local()  # the recording of each thread
         self._timer: threading.Thread | None = None
@@ -191,7 +191,7 @@ class Submitter:
         if template is None or not template.is_fusable:
             return None
         check_not_exiting()
-        recording: Recording = getattr(self._local, "recording", None) or self._new_recording()
+        recording: CallRecording = getattr(self._local, "recording", None) or self._new_recording()
         for value in values:
             if not isinstance(value, ArrayVersion):
                 continue
@@ -259,20 +259,20 @@ class Submitter:
                 self.sending.abandon(recording)
         self.pending.cancel()
 
-    def _send_recorded(self, recording: Recording, *, is_idle: bool = False) -> None:
+    def _send_recorded(self, recording: CallRecording, *, is_idle: bool = False) -> None:
         check_not_exiting()
         with recording.lock:
             if recording.batch.calls:
                 is_cut, recording.is_cut = recording.is_cut or is_idle, is_idle
                 self.sending.send(recording, is_cut=is_cut)
 
-    def _new_recording(self) -> Recording:
-        recording = self._local.recording = Recording(self._send_recorded)
+    def _new_recording(self) -> CallRecording:
+        recording = self._local.recording = CallRecording(self._send_recorded)
         with self._lock:
             self._recordings.add(recording)
         return recording
 
-    def _all_recordings(self) -> list[Recording]:
+    def _all_recordings(self) -> list[CallRecording]:
         with self._lock:
             return list(self._recordings)
 

@@ -27,9 +27,11 @@ from shardcall._src.programs.submitter import Submitter
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer import download
-from shardcall._src.transfer.call_runner import check_size, chunk_bytes
-from shardcall._src.transfer.download import Answer, ResidentResult, array_answer
+from shardcall._src.transfer.call_runner import check_size, chunk_bytes, max_streamed_bytes
+from shardcall._src.transfer.call_stream import CallStream
+from shardcall._src.transfer.download import Answer, ResidentResult, array_answer, only_array
 from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemory, with_shared_memory
+from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall.v1 import array_service_pb2
 from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
@@ -66,6 +68,7 @@ class RemoteArrays:
     Args:
         transport: the connection to the server.
         shared_memory: the memory shared with it; None where that cannot be.
+        stream: the call stream; None if there is none.
         sender: what sends submitted calls, which make arrays, too.
         submitter: what records calls, which are sent before something needs their results.
     """
@@ -75,12 +78,15 @@ class RemoteArrays:
         transport: Transport,
         limits: Limits,
         shared_memory: SharedMemory | None,
+        stream: CallStream | None,
         sender: CallSender,
         submitter: Submitter,
     ) -> None:
         self._transport = transport
         self._limits = limits
         self._shared_memory = shared_memory
+        self._stream = stream
+        self._max_streamed_bytes = max_streamed_bytes(limits)
         self._sender = sender
         self._submitter = submitter
         self._here = sender.here
@@ -124,9 +130,10 @@ class RemoteArrays:
             return self._transport.put_array(requests, deadline, shares=shared is not None)
 
         with self.making():
-            if not keep_s and self._streams(array.nbytes):
-                streamed = self.call_after_deleting(lambda: self._sender.put(array, header, deadline), deadline)
-                if streamed is not None:
+            if not keep_s and (stream := self._stream_for(array.nbytes)) is not None:
+                send = partial(self._put_streamed, stream, array, header, deadline)
+                streamed = self.call_after_deleting(send, deadline)
+                if not isinstance(streamed, str):  # else the stream does not take it
                     return self._held(owner, streamed, committed=committed)
             answer = self.call_after_deleting(
                 lambda: with_shared_memory(self._shared_memory, [array], 0, deadline, put), deadline
@@ -159,9 +166,11 @@ class RemoteArrays:
             placed = target.placed if isinstance(target, ArrayVersion) else None
             if placed is not None and placed.value:
                 return arrays.from_bytes(placed.value, placed.placement.type)
-            if isinstance(target, ArrayVersion) and self._streams(target.nbytes):
-                value = self._sender.read(target.handle, deadline)
-            return self._get(target, deadline) if value is None else value
+            if isinstance(target, ArrayVersion) and (stream := self._stream_for(target.nbytes)) is not None:
+                answer = stream.answer(partial(stream.read, target.handle, deadline), deadline)
+                if not isinstance(answer, str):  # else the stream does not take it
+                    return only_array(answer.results)
+            return self._get(target, deadline)
 
     def _get(self, array: ArrayVersion | bytes, deadline: Deadline) -> NDArray:
         """Copies an array by an RPC of its own, through shared memory if there is some."""
@@ -176,10 +185,20 @@ class RemoteArrays:
         nbytes = array.nbytes if isinstance(array, ArrayVersion) else 0
         return with_shared_memory(self._shared_memory, [], nbytes, deadline, get)
 
-    def _streams(self, nbytes: int) -> bool:
-        """Returns True for bytes that the call stream moves best: shared memory is for more."""
-        is_small = self._shared_memory is None or nbytes < self._limits.min_segment_bytes
-        return is_small and self._sender.streams(nbytes)
+    def _stream_for(self, nbytes: int) -> CallStream | None:
+        """Returns the call stream for bytes that it moves best, if the server does not refuse it."""
+        stream = self._stream
+        if stream is None or nbytes > self._max_streamed_bytes or stream.is_refused:
+            return None
+        return stream if self._shared_memory is None or nbytes < self._limits.min_segment_bytes else None
+
+    def _put_streamed(
+        self, stream: CallStream, array: NDArray, header: array_service_pb2.PutArrayHeader, deadline: Deadline
+    ) -> Answer | str:
+        def send() -> StreamRequest:  # with a new handle each time: the server keeps the errors of handles
+            return stream.put(array, header, self._sender.pending.new_handle(), deadline)
+
+        return stream.answer(send, deadline, rerun=True)
 
     def _read_pending(self, owner: Owner, version: ArrayVersion, deadline: Deadline) -> NDArray | None:
         """Reads an array that a call of this client makes, without waiting for the answer to that call first.
@@ -190,10 +209,11 @@ class RemoteArrays:
         pending = version.pending
         if pending is None or pending.is_done or version.owner is not owner:
             return None
-        if version.type.nbytes <= _VALUE_BYTES or not self._streams(version.nbytes):
+        nbytes = version.nbytes
+        if nbytes <= _VALUE_BYTES or (stream := self._stream_for(nbytes)) is None:
             return None
         try:
-            value = self._sender.read_pending(version.handle, deadline)
+            value = only_array(stream.read(version.handle, deadline).result(deadline).results)
         except ShardcallError:
             return None
         if pending.is_done:
