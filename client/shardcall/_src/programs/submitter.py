@@ -17,6 +17,7 @@ from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.recorded_calls import common_location
 from shardcall._src.programs.recording import Recorder
 from shardcall._src.programs.templates import Templates
+from shardcall._src.programs.transposed_factors import before_transposes
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.transfer.upload import Value
 from shardcall_core.types.arrays import Array, NDArray
@@ -83,6 +84,8 @@ class Submitter:
     ) -> tuple[RemoteArray, ...]:
         """Submits a call; returns its results. Arguments are those of `shardcall.Client.submit`."""
         recorder = self.recorder
+        if name == "matmul" and in_specs is None:
+            operands, parameters = before_transposes(operands, parameters)
         if recorder is not None:
             plain = mesh is None and in_specs is None and out_specs is None and strategy == AUTO
             if plain and timeout == DEFAULT_TIMEOUT_S:

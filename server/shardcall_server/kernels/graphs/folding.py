@@ -1,7 +1,7 @@
 """Transposes that products take as they read their operands.
 
-XLA:CPU computes the product of a transposed matrix and a vector element by element, with a stride: ``a.T @ y`` of 64 MiB
-float64 takes 45 ms as two calls in one program, and 5 as a product of the transposed operand.
+XLA:CPU computes the product of a transposed matrix and a vector element by element, with a stride: ``a.T @ y`` of
+64 MiB of float64 takes 45 ms as two calls in one program, and 5 as a product of the transposed operand.
 """
 
 from __future__ import annotations
