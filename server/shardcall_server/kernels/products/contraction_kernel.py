@@ -59,7 +59,7 @@ class ContractionKernel(FunctionKernel[ParametersT]):
             "all_gather": "every device gathers what its block of the result needs, so there are no partial sums",
             "reshard": "the operands are sharded otherwise than each other, and moving one sends the fewest bytes",
             "summa": "it sends the fewest bytes",
-            "gspmd": "every device has what its block of the result needs",
+            "gspmd": "no axis that is summed over is sharded, so there are no partial sums",
         }
         if name == "gspmd" and any(names for label in sharding.contraction.summed for _, names in sharding.axes(label)):
             return "the compiler completes the partial sums"

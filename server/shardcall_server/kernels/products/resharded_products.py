@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import jax
 
@@ -17,6 +17,8 @@ from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.products import block_products, costs, gspmd_products, partial_sums
 from shardcall_server.kernels.products.contraction import ContractionOf, ContractionSharding
+
+_MAX_LEAST = 64
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def _reshardings(problem: Problem, of: ContractionOf) -> Iterator[_Resharding]:
                 yield _Resharding(strategy, inner, costs.moved_bytes(problem, in_specs) + strategy.cost(inner))
 
 
+@lru_cache(maxsize=_MAX_LEAST)
 def _least(problem: Problem, of: ContractionOf) -> _Resharding | None:
     return min(_reshardings(problem, of), key=lambda resharding: resharding.cost, default=None)
 
