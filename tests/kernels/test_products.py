@@ -308,7 +308,7 @@ def test_auto_sends_the_fewest_bytes(run, sizes, in_specs, out_spec, chosen, spe
 
 @pytest.mark.parametrize(("m", "k", "n"), [(8, 4099, 5), (1, 13, 4097), (3, 0, 4), (0, 9, 7)])
 @pytest.mark.parametrize("in_specs", [[("x",), ("x",)], [("x",), (None, "x")], [(), ("x",)], [("x", "y"), ("x", "y")]])
-def test_operands_are_moved_to_each_other(run, values, same, m, k, n, in_specs):
+def test_operands_that_are_sharded_unlike_are_moved(run, values, same, m, k, n, in_specs):
     lhs, rhs = values.small((m, k), np.dtype(np.float64)), values.small((k, n), np.dtype(np.float64))
     how = {"mesh": {"x": 4, "y": 2}, "in_specs": in_specs}
     for strategy in ("reshard", "auto"):

@@ -200,8 +200,10 @@ class Kernel(ABC, Generic[ParametersT]):
         costs = self.costs(problem)
         if not costs:
             return self.strategies[0].name, "no other serves this layout"
-        least = min(costs, key=costs.__getitem__)
-        return least, "it sends the fewest bytes" if any(costs.values()) else "it is the first that serves this layout"
+        cheapest = min(costs, key=costs.__getitem__)
+        return cheapest, "it sends the fewest bytes" if any(
+            costs.values()
+        ) else "it is the first that serves this layout"
 
     def costs(self, problem: Problem[ParametersT]) -> dict[str, float]:
         """Returns the cost of each strategy that serves a problem, in the order of the strategies."""

@@ -18,7 +18,7 @@ from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.products import block_products, costs, gspmd_products, partial_sums
 from shardcall_server.kernels.products.contraction import ContractionOf, ContractionSharding
 
-_MAX_LEAST = 64
+_MAX_PROBLEMS = 64
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ def _label_axes(problem: Problem, contraction: Contraction) -> Iterator[dict[str
         if all(axes.count(label) < 2 for axes in contraction.labels)
     ]
     specs = {label: [names for _, names in sharding.axes(label) if names] for label in labels}
-    choices = [
+    options = [
         [(name, label) for label in labels if any(name in names for names in specs[label])] for name in sharding.used
     ]
-    for choice in itertools.product(*filter(None, choices)):
-        shared = {label: {name for name, other in choice if other == label} for label in labels}
+    for assigned in itertools.product(*filter(None, options)):
+        shared = {label: {name for name, other in assigned if other == label} for label in labels}
         yield {
             label: next((s for s in specs[label] if {*s} == names), tuple(n for n in problem.mesh.names if n in names))
             for label, names in shared.items()
@@ -80,19 +80,19 @@ def _reshardings(problem: Problem, of: ContractionOf) -> Iterator[_Resharding]:
                 yield _Resharding(strategy, inner, costs.moved_bytes(problem, in_specs) + strategy.cost(inner))
 
 
-@lru_cache(maxsize=_MAX_LEAST)
-def _least(problem: Problem, of: ContractionOf) -> _Resharding | None:
+@lru_cache(maxsize=_MAX_PROBLEMS)
+def _cheapest(problem: Problem, of: ContractionOf) -> _Resharding | None:
     return min(_reshardings(problem, of), key=lambda resharding: resharding.cost, default=None)
 
 
 def default_out_spec(problem: Problem, of: ContractionOf) -> Spec | None:
     """Returns the result's spec of this strategy; None where it cannot serve."""
-    least = _least(problem, of)
-    return None if least is None else least.problem.out_specs[0]
+    cheapest = _cheapest(problem, of)
+    return None if cheapest is None else cheapest.problem.out_specs[0]
 
 
 def _refusal(problem: Problem, of: ContractionOf) -> str | None:
-    if _least(problem, of) is None:
+    if _cheapest(problem, of) is None:
         return (
             "the operands are sharded as their product needs them, or the result is to be sharded otherwise than their "
             "products, and it moves operands of which one mesh axis shards several labels, or one operand alone"
@@ -104,12 +104,12 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
     contraction = of(problem)
     if program := block_products.empty_sum(problem, contraction.terms):
         return program
-    least = required(_least(problem, of))
-    multiply = least.strategy.build(least.problem, mesh)
+    cheapest = required(_cheapest(problem, of))
+    multiply = cheapest.strategy.build(cheapest.problem, mesh)
     arrays = [array for array in problem.operands if array is not None]
     specs = [
         (required(has), required(needs))
-        for has, needs in zip(problem.in_specs, least.problem.in_specs, strict=True)
+        for has, needs in zip(problem.in_specs, cheapest.problem.in_specs, strict=True)
         if has is not None
     ]
 
@@ -135,5 +135,5 @@ def reshard(of: ContractionOf) -> Strategy:
         "one is sharded otherwise than the other.",
         partial(_refusal, of=of),
         partial(_build, of=of),
-        lambda problem: required(_least(problem, of)).cost,
+        lambda problem: required(_cheapest(problem, of)).cost,
     )
