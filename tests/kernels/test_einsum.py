@@ -116,6 +116,10 @@ def test_every_strategy_that_serves_a_layout_is_numpys(run, values, same, subscr
         ("bij,bjk->bik", [(9, 11, 13), (9, 13, 5)], [("a", None, "b"), ("a", "b")], "psum", "all-reduce"),
         ("ij,jk->ik", [(11, 13), (13, 5)], [("a", "b"), ("a", "b")], "all_gather", "all-gather"),
         ("ij,ij->ij", [(11, 13), (11, 13)], [("a", "b"), ("b", "a")], "all_gather", "all-gather"),
+        ("ij,jk->ik", [(11, 13), (13, 5)], [("a",), ("a",)], "reshard", "all-gather"),
+        ("ij,jk->ki", [(3, 13), (13, 25)], [("a",), ("a",)], "reshard", "reduce-scatter"),
+        ("bij,bjk->bik", [(9, 3, 13), (9, 13, 25)], [("a",), (None, "a")], "reshard", "all-to-all"),
+        ("iij,jk->ik", [(3, 3, 13), (13, 5)], [("a", None, "b"), ("a", "b")], "reshard", "reduce-scatter"),
     ],
 )
 def test_explicit_strategies(run, values, same, subscripts, shapes, in_specs, strategy, collective):

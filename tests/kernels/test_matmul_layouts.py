@@ -63,17 +63,17 @@ def test_every_strategy_that_serves_a_layout_is_right(run, values, same, mesh, l
 @pytest.mark.parametrize(
     ("lhs_spec", "rhs_spec", "out_spec", "able"),
     [
-        (("a", "b"), ("a", "b"), None, ["all_gather", "summa"]),
+        (("a", "b"), ("a", "b"), None, ["all_gather", "summa", "reshard"]),
         (("a", "b"), ("a", "b"), ("b", "a"), ["all_gather"]),
         (("a", "b"), ("b",), None, ["psum", "psum_scatter"]),
         (("a", "b"), ("b",), ("a", "b"), ["psum_scatter", "all_gather"]),
         (("a",), (None, "b"), None, []),
         ((None, "a"), ("a", "b"), (), []),
-        (("a", "b"), ("b", "a"), None, []),
-        (("a", "b"), ("b", "a"), ("a", "b"), ["all_gather"]),
-        (("b",), ("a",), ("b", "a"), ["all_gather"]),
-        (("b",), ("b",), None, ["all_gather", "summa"]),
-        (("b",), ("a",), ("b",), []),
+        (("a", "b"), ("b", "a"), None, ["reshard"]),
+        (("a", "b"), ("b", "a"), ("a", "b"), ["all_gather", "reshard"]),
+        (("b",), ("a",), ("b", "a"), ["all_gather", "reshard"]),
+        (("b",), ("b",), None, ["all_gather", "summa", "reshard"]),
+        (("b",), ("a",), ("b",), ["reshard"]),
     ],
 )
 def test_which_strategies_serve(run, lhs_spec, rhs_spec, out_spec, able):
@@ -138,14 +138,14 @@ def test_transposes(run, values, same, strategy, transpose_lhs, transpose_rhs):
 
 @pytest.mark.parametrize(
     ("name", "strategy"),
-    pairs_of(["bool", "int4", "uint16", "bfloat16", "float8_e5m2", "complex64"], ["all_gather", "summa"]),
+    pairs_of(["bool", "int4", "uint16", "bfloat16", "float8_e5m2", "complex64"], ["all_gather", "summa", "reshard"]),
 )
 def test_blocks_of_these_element_types_are_brought(run, values, same, name, strategy):
     of_every_type(run, values, same, np.dtype(getattr(ml_dtypes, name, name)), strategy)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("strategy", ["all_gather", "summa"])
+@pytest.mark.parametrize("strategy", ["all_gather", "summa", "reshard"])
 def test_blocks_of_every_element_type_are_brought(run, values, same, dtype, strategy):
     of_every_type(run, values, same, dtype, strategy)
 

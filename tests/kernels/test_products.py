@@ -271,7 +271,7 @@ def test_rows_by_columns_moves_nothing(run):
         ([(None, "x"), ("x", None)], ("y", "x"), "all_gather", (("y",), ("x",))),
         ([(None, "x"), (None, "x")], None, "all_gather", ((), ("x",))),
         ([("y", "x"), ("x", None)], None, "psum_scatter", (("y", "x"), ())),
-        ([("y", "x"), ("x", "y")], None, "gspmd", (("y",), ())),
+        ([("y", "x"), ("x", "y")], None, "reshard", (("y", "x"), ())),
     ],
 )
 def test_auto_sums_where_the_contracting_axis_is_sharded(run, in_specs, out_spec, chosen, spec_of_result):
@@ -279,6 +279,48 @@ def test_auto_sums_where_the_contracting_axis_is_sharded(run, in_specs, out_spec
     how = {"mesh": {"x": 4, "y": 2}, "in_specs": in_specs, "out_specs": [out_spec]}
     resolved = run.resolve(MATMUL, lhs, rhs, **how)
     assert (resolved.strategy.name, resolved.problem.out_specs) == (chosen, (spec_of_result,))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "in_specs", "out_spec", "chosen", "spec_of_result"),
+    [
+        ((8, 3000, 2000), [("x",), ("x",)], None, "reshard", (("x",), ())),
+        ((8, 3000, 2000), [("x",), ("x",)], (None, "x"), "reshard", ((), ("x",))),
+        ((8, 3000, 2000), [("x",), ("x",)], (), "reshard", ((), ())),
+        ((8, 3000, 2000), [("x",), (None, "x")], None, "reshard", ((), ("x",))),
+        ((8, 3000, 2000), [("x",), (None, "x")], ("x",), "all_gather", (("x",), ())),
+        ((8, 3000, 2000), [(), ("x",)], None, "reshard", (("x",), ())),
+        ((8, 3000, 2000), [(None, "x"), ("x",)], None, "psum_scatter", (("x",), ())),
+        ((1, 3000, 8), [(None, "x"), ("x",)], None, "psum", ((), ())),
+        ((2000, 3000, 8), [("x",), ("x",)], None, "all_gather", (("x",), ())),
+        ((2000, 8, 2000), [("x",), ("x",)], None, "all_gather", (("x",), ())),
+        ((1024, 1024, 1024), [("x",), ("x",)], None, "all_gather", (("x",), ())),
+        ((1024, 1024, 1024), [("x",), (None, "x")], None, "all_gather", (("x",), ())),
+        ((1024, 1024, 1024), [("x",), ()], None, "gspmd", (("x",), ())),
+    ],
+)
+def test_auto_sends_the_fewest_bytes(run, sizes, in_specs, out_spec, chosen, spec_of_result):
+    m, k, n = sizes
+    how = {"mesh": {"x": 8}, "in_specs": in_specs, "out_specs": [out_spec]}
+    resolved = run.resolve(MATMUL, ArrayType((m, k), F32), ArrayType((k, n), F32), **how)
+    assert (resolved.strategy.name, resolved.problem.out_specs) == (chosen, (spec_of_result,))
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(8, 4099, 5), (1, 13, 4097), (3, 0, 4), (0, 9, 7)])
+@pytest.mark.parametrize("in_specs", [[("x",), ("x",)], [("x",), (None, "x")], [(), ("x",)], [("x", "y"), ("x", "y")]])
+def test_operands_that_are_sharded_unlike_are_moved(run, values, same, m, k, n, in_specs):
+    lhs, rhs = values.small((m, k), np.dtype(np.float64)), values.small((k, n), np.dtype(np.float64))
+    how = {"mesh": {"x": 4, "y": 2}, "in_specs": in_specs}
+    for strategy in ("reshard", "auto"):
+        same(run(MATMUL, lhs, rhs, padding=np.nan, strategy=strategy, **how), lhs @ rhs + 0.0)
+
+
+def test_a_small_operand_is_moved_and_a_large_one_stays(run):
+    how = {"mesh": {"x": 8}, "in_specs": [("x",), ("x",)]}
+    program = run.program(MATMUL, ArrayType((8, 3000), F32), ArrayType((3000, 2000), F32), **how)
+    text = program.compiled.as_text()
+    assert "all-gather" not in text
+    assert "reduce-scatter" in text
 
 
 def test_unset_specs(run):

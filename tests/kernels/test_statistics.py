@@ -53,6 +53,31 @@ def test_positions_of_every_type(run, values, same, dtype):
     same(run(KERNELS["searchsorted"], a, v, mesh={"x": 3}), np.searchsorted(a.astype(wide), v.astype(wide)))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 63, 64, 4095, 4099])
+def test_positions_among_any_count_of_numbers(run, values, same, count):
+    a = np.sort(values.normal((count,), np.float64))
+    v = np.concatenate([a, values.normal((4099,), np.float64), [np.inf, -np.inf, np.nan, 0.0, -0.0]])
+    for side in ("left", "right"):
+        same(run(KERNELS["searchsorted"], a, v, mesh={"x": 3}, side=side), np.searchsorted(a, v, side))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        np.array([-np.inf, -1.0, -5e-324, -0.0, 0.0, 5e-324, 1e-310, 1.0, np.inf, np.nan, np.nan]),
+        np.array([-np.inf, -1e-45, -0.0, 0.0, 1e-45, 1.0, np.inf, np.nan], np.float32),
+        np.array([0, 1, 2**63, 2**64 - 2, 2**64 - 1, 2**64 - 1], np.uint64),
+        np.array([-(2**63), -1, 0, 2**63 - 1, 2**63 - 1], np.int64),
+        np.array([False, True, True]),
+    ],
+    ids=lambda numbers: numbers.dtype.name,
+)
+def test_positions_among_the_extremes(run, same, numbers):
+    for a in (numbers, numbers[1:3], numbers[-1:]):
+        for side in ("left", "right"):
+            same(run(KERNELS["searchsorted"], a, numbers, mesh={"x": 3}, side=side), np.searchsorted(a, numbers, side))
+
+
 def test_positions_of_two_types(run, same):
     a, v = np.arange(5, dtype=np.int64), np.array([2.5, -1, 7, 3], np.float32)
     same(run(KERNELS["searchsorted"], a, v, mesh={"x": 2}), np.searchsorted(a, v))
@@ -69,6 +94,15 @@ def test_counts_are_numpys(run, values, spec, is_weighted):
     expected = np.bincount(*operands, minlength=25)
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
     np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["uint64", "int64", "uint8", "int8", "bool"])
+@pytest.mark.parametrize(("size", "mesh"), [(40_003, {"x": 3}), (40_000, {"x": 8}), (40_003, {"x": 1})])
+def test_counts_of_many_integers(run, values, same, name, size, mesh):
+    x = values.random.integers(0, 2, size).astype(name) if name == "bool" else values.random.integers(0, 99, size)
+    for length in (0, 1, 99, 50_000):
+        expected = np.bincount(x.astype(np.int64), minlength=length)[:length]
+        same(run(KERNELS["bincount"], x.astype(name), mesh=mesh, padding=1, length=length), expected)
 
 
 def test_counts_leave_out_integers_beyond_the_length(run, same):

@@ -116,6 +116,18 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             base.add_value(version, steps, value)
         return value
 
+    def _transposed_from(self) -> Self | None:
+        """Returns the array of which this view swaps the last two axes; None if it is no such view."""
+        steps = self._steps
+        if not steps or steps[-1].name != "transpose":
+            return None
+        ndim = self.ndim
+        axes = dict(steps[-1].arguments).get("axes") or range(ndim)[::-1]
+        if [axis % ndim for axis in axes] != [*range(ndim - 2), ndim - 1, ndim - 2]:
+            return None
+        check_there(self, "the array")
+        return self._of(self._computed_from(self._store.version, steps[:-1]))
+
     def _view(self, step: ViewStep) -> Self:
         """Returns a view of this array.
 

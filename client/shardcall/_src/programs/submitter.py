@@ -21,6 +21,7 @@ from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
 from shardcall._src.programs.recorded_calls import CallRecording, RecordedCall, common_location
 from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.programs.templates import FUSABLE, Templates
+from shardcall._src.programs.transposed_factors import before_transposes
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, deadline_after
 from shardcall._src.rpc.threads import check_not_exiting, start_thread
 from shardcall._src.rpc.wakeup import Wakeup
@@ -108,6 +109,8 @@ class Submitter:
         timeout: float | None,
     ) -> tuple[RemoteArray, ...]:
         """Submits a call; returns its results. Arguments are those of `shardcall.Client.submit`."""
+        if name == "matmul" and options.in_specs is None:
+            operands, parameters = before_transposes(operands, parameters)
         if self.is_recording and timeout == DEFAULT_TIMEOUT_S and options.are_plain:
             array = self._record(client, name, operands, parameters)
             if array is not None:

@@ -22,6 +22,9 @@ from shardcall_server.kernels.core.blocks import index_type
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.reproducibility import Reproducibility
+from shardcall_server.kernels.numerics.searching import positions_among
+
+_PARTS = 8
 
 
 def _but_axis(call: CallShapes) -> AlignedAxes:
@@ -59,20 +62,39 @@ def _searchsorted(block: ResultBlock, operands: Sequence[jax.Array | None]) -> j
     if not a.size or 0 in v.shape:
         return jnp.zeros(v.shape, block.dtype)
     sorted_, numbers = widen(convert(a, common), common), widen(convert(v, common), common)
-    return jnp.searchsorted(sorted_, numbers, side=block["side"]).astype(block.dtype)
+    return positions_among(sorted_, numbers, block["side"]).astype(block.dtype)
 
 
-def _counts(x: jax.Array, weights: jax.Array | None, length: int, is_valid: jax.Array | bool) -> jax.Array:
-    """Returns the sum of the weights of each integer from 0 to the length; others are left out."""
-    wide = x.astype(np.uint64 if x.dtype.kind == "u" else np.int64)
-    inside = (wide >= 0) & (wide < length) & is_valid
-    index = jnp.where(inside, wide, length).astype(index_type(length + 1))
-    added = jnp.ones((), np.int64) if weights is None else convert(weights, np.dtype(np.float64))
-    return jnp.zeros(length + 1, added.dtype).at[index].add(added, mode="drop")[:length]
+def _counts(x: jax.Array, weights: jax.Array | None, length: int, valid: jax.Array | int) -> jax.Array:
+    """Returns the sum of the weights of each integer from 0 to the length; others are left out.
+
+    Args:
+        x: [size] the integers.
+        weights: [size] what to add for each of them; None for 1.
+        length: the number of counts.
+        valid: the number of integers that are no padding.
+    """
+    # As an unsigned number, a negative one is too large.
+    wide = x.astype(np.uint64 if x.dtype.kind == "u" else np.int64).astype(np.uint64)
+    index = jnp.minimum(wide, np.uint64(length))
+    if not isinstance(valid, int) or valid < x.size:
+        index = jnp.where(lax.iota(np.int64, x.size) < valid, index, np.uint64(length))
+    index = index.astype(index_type(length + 1))
+    if weights is not None:
+        added = convert(weights, np.dtype(np.float64))
+        return jnp.zeros(length + 1, added.dtype).at[index].add(added, mode="drop")[:length]
+    # Counts of parts are independent, so that several threads count. 32 bits take 0.7 of the time of 64.
+    part_count = _PARTS if _PARTS * (length + 1) <= x.size // _PARTS else 1
+    dtype = index_type(x.size)
+    counts = [
+        jnp.zeros(length + 1, dtype).at[part].add(jnp.ones((), dtype), mode="promise_in_bounds")
+        for part in jnp.array_split(index, part_count)
+    ]
+    return sum(counts[1:], counts[0])[:length].astype(np.int64)
 
 
 def _bincount(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    return _counts(required(operands[0]), operands[1], block["length"], is_valid=True)
+    return _counts(required(operands[0]), operands[1], block["length"], required(operands[0]).size)
 
 
 def _sharded_counts(problem: Problem) -> LocalSpecs | str:
@@ -84,8 +106,10 @@ def _sharded_counts(problem: Problem) -> LocalSpecs | str:
 
 def _added_counts(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x, (names,) = required(operands[0]), required(problem.in_specs[0])
-    index = lax.axis_index(names).astype(np.int64) * x.size + lax.iota(np.int64, x.size)
-    counts: jax.Array = lax.psum(_counts(x, operands[1], block["length"], index < block.call.x[0]), names)
+    valid: jax.Array | int = x.size
+    if block.call.x[0] % problem.mesh.size(names):
+        valid = block.call.x[0] - lax.axis_index(names).astype(np.int64) * x.size
+    counts: jax.Array = lax.psum(_counts(x, operands[1], block["length"], valid), names)
     return counts
 
 
@@ -100,7 +124,7 @@ def _interp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
     if 0 in points.shape:
         return jnp.zeros(points.shape, block.dtype)
     last = len(coordinates) - 1
-    before = jnp.clip(jnp.searchsorted(coordinates, points, side="right") - 1, 0, last)
+    before = jnp.clip(positions_among(coordinates, points, "right") - 1, 0, last)
     after = jnp.minimum(before + 1, last)
     low, high = values[before], values[after]
     slope = (high - low) / (coordinates[after] - coordinates[before])

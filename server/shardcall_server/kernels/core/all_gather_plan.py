@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from shardcall_core.layouts.layout import MeshAxes, Spec
+from shardcall_core.layouts.layout import MeshAxes, Spec, block_shape
 from shardcall_server.kernels.core.bits import as_integers, from_integers
 from shardcall_server.kernels.core.blocks import fit, gather, index_type, partition_spec, rows
 
@@ -67,6 +68,11 @@ class AllGatherPlan:
     def only_gathers(self) -> bool:
         """True if the plan gathers and never slices."""
         return self.gathers and not self.cuts
+
+    def received_elements(self, shape: Sequence[int], mesh: MeshAxes) -> int:
+        """Returns how many elements of other devices a device gathers, of an array of a shape."""
+        held = math.prod(block_shape(shape, self.has, mesh))
+        return held * (mesh.size([name for axis in self.axes for name in axis.gathered]) - 1)
 
     def of_arrays(self, mesh: jax.sharding.Mesh) -> Callable[[jax.Array], jax.Array]:
         """Returns the resharding of a global array; operand and result are padded as their specs require."""

@@ -30,7 +30,9 @@ from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spe
 from shardcall_server.kernels.core.blockwise import Blockwise
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_integers
 
-_PRODUCTS_PER_BYTE = 4  # in the same time, on a processor
+PRODUCTS_PER_BYTE = 4
+"""The multiplications of a processor in the time that it takes to read, write or send a byte."""
+
 _MIN_WORK_BYTES = 1 << 16  # of a call without elements: its start takes as long as that
 
 
@@ -85,12 +87,15 @@ class Strategy:
         refusal: returns None if the strategy serves a problem, else the reason, as the end of the sentence "cannot
             serve this layout: …".
         build: makes the program for a problem on a mesh. Called once per key, never inside a request.
+        cost: estimates what a device sends and computes for a problem that the strategy serves, as the bytes that are
+            sent in the same time. `Kernel.choose` prefers the smallest; 0 by default.
     """
 
     name: str
     documentation: str
     refusal: Callable[[Problem], str | None]
     build: Callable[[Problem, jax.sharding.Mesh], Program]
+    cost: Callable[[Problem], float] = lambda _: 0.0
 
 
 class Kernel(ABC, Generic[ParametersT]):
@@ -161,7 +166,7 @@ class Kernel(ABC, Generic[ParametersT]):
     def work_bytes(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
         """Returns an estimate of a call's work, as the number of bytes that are read and written in the same time."""
         nbytes = sum(array.nbytes for array in (*operands, *signature.results) if array is not None)
-        return nbytes + self.product_count(operands, signature) // _PRODUCTS_PER_BYTE + _MIN_WORK_BYTES
+        return nbytes + self.product_count(operands, signature) // PRODUCTS_PER_BYTE + _MIN_WORK_BYTES
 
     def product_count(self, operands: OperandTypes, signature: Signature[ParametersT]) -> int:
         """Returns an estimate of the multiplications of a call; 0, the default, if there are few for each element."""
@@ -195,15 +200,26 @@ class Kernel(ABC, Generic[ParametersT]):
     def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
         """Returns the strategy that ``auto`` stands for before any timing, and the reason, as a clause.
 
-        The strategy must serve the problem; by default it is the first that does. Called before `default_out_specs`:
-        ``problem.out_specs`` holds the specs that the caller set.
+        The strategy must serve the problem; by default it is the first that does, of those with the smallest cost.
+        Called before `default_out_specs`: ``problem.out_specs`` holds the specs that the caller set.
         """
         if len(self.strategies) == 1:
             return self.strategies[0].name, "there is no other"
-        for strategy in self.strategies:
-            if not strategy.refusal(replace(problem, out_specs=self.default_out_specs(problem, strategy.name))):
-                return strategy.name, "it is the first that serves this layout"
-        return self.strategies[0].name, "no other serves this layout"
+        costs = self.costs(problem)
+        if not costs:
+            return self.strategies[0].name, "no other serves this layout"
+        cheapest = min(costs, key=costs.__getitem__)
+        return cheapest, "it sends the fewest bytes" if any(
+            costs.values()
+        ) else "it is the first that serves this layout"
+
+    def costs(self, problem: Problem[ParametersT]) -> dict[str, float]:
+        """Returns the cost of each strategy that serves a problem, in the order of the strategies."""
+        problems = [
+            (strategy, replace(problem, out_specs=self.default_out_specs(problem, strategy.name)))
+            for strategy in self.strategies
+        ]
+        return {strategy.name: strategy.cost(of) for strategy, of in problems if not strategy.refusal(of)}
 
 
 class FunctionKernel(Kernel[ParametersT]):

@@ -16,6 +16,7 @@ from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spe
 from shardcall_server.kernels.core.call_checks import AUTO, fill_in
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
+from shardcall_server.kernels.graphs.folding import folds_transposes, with_transposed_operand
 from shardcall_server.kernels.stencils.stencil import StencilKernel
 
 _MAX_IN_A_CHAIN = 64
@@ -170,9 +171,10 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
     """
     types = {Value(-1, i): array_type for i, array_type in enumerate(inputs)}
     specs = {Value(-1, i): spec for i, spec in enumerate(in_specs) if spec is not None}
-    nodes = []
+    nodes: list[PlannedNode] = []
     plans: dict[Hashable, PlannedNode] = {}
-    for i, node in enumerate(graph.nodes):
+    for i, of_graph in enumerate(graph.nodes):
+        node = _with_folded_transposes(of_graph, nodes, specs)
         operands = tuple(None if item is None else _type(types, item) for item in node.operands)
         operand_specs = tuple(specs.get(item) if isinstance(item, Value) else None for item in node.operands)
         key = _call_of(node), operands, operand_specs, _constants(node)
@@ -286,6 +288,24 @@ def _constants(node: Node) -> tuple[tuple[int, Constant], ...]:
     if node.kernel not in SLICES:
         return ()
     return tuple((i, item) for i, item in enumerate(node.operands) if isinstance(item, Constant))
+
+
+def _with_folded_transposes(node: Node, nodes: Sequence[PlannedNode], specs: Mapping[Value, Spec]) -> Node:
+    """Returns a product that takes its operands before nodes that transpose them in place; any other node unchanged."""
+    for index, value in enumerate(node.operands):
+        while isinstance(value, Value) and value.node >= 0 and folds_transposes(node, index):
+            transpose, spec = nodes[value.node], specs[value]
+            if transpose.kernel.name != "transpose":
+                break
+            axes, (source,) = transpose.problem.parameters.axes, transpose.operands
+            if not isinstance(source, Value) or spec != tuple(specs[source][axis] for axis in axes):
+                break  # the array is moved, too
+            folded = with_transposed_operand(node, index, axes)
+            if folded is None:
+                break
+            value = source  # noqa: PLW2901
+            node = folded._replace(operands=(*node.operands[:index], source, *node.operands[index + 1 :]))
+    return node
 
 
 def _call_of(node: Node) -> Hashable:

@@ -25,7 +25,7 @@ def sorting_indices(x: jax.Array, axis: int) -> jax.Array:
     wide = widen(x, np.dtype(x.dtype))
     if wide.dtype.kind == "c":
         return _of_keys(_complex_keys(wide), axis)
-    key = _real_key(wide)
+    key = real_key(wide)
     if key.dtype.itemsize * 8 > _INDEX_BITS or x.shape[axis] >= 2**_INDEX_BITS:
         return _of_keys([key], axis)
     indices: jax.Array = _sorted_with_indices(key, axis) & (2**_INDEX_BITS - 1)
@@ -40,7 +40,7 @@ def sorted_along(x: jax.Array, axis: int) -> jax.Array:
         return narrow(lax.sort(wide, dimension=axis), dtype)
     if dtype not in (np.float32, np.float64) or is_differentiated():
         return _taken(x, axis)
-    key = _real_key(wide)
+    key = real_key(wide)
     # The key of a number is its bits, except for -0.0 and NaN.
     is_plain = ~jnp.any(jnp.isnan(x) | ((key == 0) & jnp.signbit(x)))
     result: jax.Array = lax.cond(is_plain, lambda: _sorted_by_bits(key, axis, dtype), lambda: _taken(x, axis))
@@ -58,7 +58,7 @@ def _taken(x: jax.Array, axis: int) -> jax.Array:
     return moved_in_block(lambda bits: jnp.take_along_axis(bits, indices, axis), x)
 
 
-def _real_key(wide: jax.Array) -> jax.Array:
+def real_key(wide: jax.Array) -> jax.Array:
     """Returns integers in the order of real numbers; the highest integer for NaN."""
     if wide.dtype.kind != "f":
         return wide

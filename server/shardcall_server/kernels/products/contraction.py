@@ -47,6 +47,20 @@ class ContractionSharding:
         return self.axes(label)[0][1]
 
     @property
+    def label_axes(self) -> dict[str, tuple[str, ...]]:
+        """The mesh axes that shard each label, of the first of its axes that is sharded; each mesh axis occurs once.
+
+        Labels of the result come first.
+        """
+        used, label_axes = set[str](), {}
+        for label in (*self.contraction.result, *self.contraction.summed):
+            names = next((names for _, names in self.axes(label) if names), ())
+            if not used & {*names}:
+                label_axes[label] = names
+                used |= {*names}
+        return label_axes
+
+    @property
     def summed_mesh_axes(self) -> tuple[str, ...]:
         """The mesh axes over which partial sums have to be completed."""
         return tuple(name for label in self.contraction.summed for name in self.mesh_axes(label))

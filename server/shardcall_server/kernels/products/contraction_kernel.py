@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from shardcall_core.functions.contraction import STRETCHED, Contraction
 from shardcall_core.functions.signature import ParametersT, Signature
 from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Spec, Specs
 from shardcall_server.kernels.core.kernel import FunctionKernel, Problem
-from shardcall_server.kernels.products import block_products, gathered_products, partial_sums
+from shardcall_server.kernels.products import block_products, gathered_products, partial_sums, resharded_products
 from shardcall_server.kernels.products.contraction import ContractionSharding
+
+_PREFERRED = ("psum_scatter", "psum", "all_gather", "reshard", "gspmd", "summa")
+"""The strategies, the preferred one of several with the same cost first."""
 
 
 class ContractionKernel(FunctionKernel[ParametersT]):
@@ -33,6 +35,8 @@ class ContractionKernel(FunctionKernel[ParametersT]):
         if problem.out_specs[0] is not None:
             return problem.out_specs
         contraction = self.contraction_of(problem)
+        if strategy == "reshard":
+            return (resharded_products.default_out_spec(problem, self.contraction_of),)
         if strategy in ("all_gather", "summa", "gspmd"):
             return (gathered_products.result_spec(problem, contraction),)
         return (partial_sums.default_out_spec(problem, contraction, strategy),)
@@ -42,22 +46,24 @@ class ContractionKernel(FunctionKernel[ParametersT]):
         return 2 * math.prod(self.contraction_of(problem).sizes.values()) <= block_products.QUICK_FLOPS
 
     def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
-        """Returns ``psum_scatter`` or ``psum`` where they serve, else ``all_gather``, else ``gspmd``."""
-        contraction = self.contraction_of(problem)
-        sharding = ContractionSharding.of(problem, contraction)
-        strategies = {strategy.name: strategy for strategy in self.strategies}
+        """Returns the strategy with the smallest cost; of equal ones the first of `_PREFERRED`."""
+        sharding, costs = ContractionSharding.of(problem, self.contraction_of(problem)), self.costs(problem)
+        name = min(_PREFERRED, key=lambda name: costs.get(name, math.inf))
+        return name, self._reason(name, sharding)
 
-        def refusal(name: str) -> str | None:
-            return strategies[name].refusal(replace(problem, out_specs=self.default_out_specs(problem, name)))
-
-        for name, collective in (("psum_scatter", "reduce-scatter"), ("psum", "all-reduce")):
-            if not refusal(name):
-                return name, partial_sums.completed(sharding.summed_mesh_axes, collective)
-        if not refusal("all_gather"):
-            return "all_gather", "every device gathers what its block of the result needs, so there are no partial sums"
-        if not any(names for label in contraction.summed for _, names in sharding.axes(label)):
-            return "gspmd", "no axis that is summed over is sharded, so there are no partial sums"
-        return "gspmd", f"the compiler completes the partial sums; psum cannot: {refusal('psum')}"
+    def _reason(self, name: str, sharding: ContractionSharding) -> str:
+        """Returns the reason for a strategy, as a clause."""
+        reasons = {
+            "psum_scatter": partial_sums.reason(sharding.summed_mesh_axes, "reduce-scatter"),
+            "psum": partial_sums.reason(sharding.summed_mesh_axes, "all-reduce"),
+            "all_gather": "every device gathers what its block of the result needs, so there are no partial sums",
+            "reshard": "the operands are sharded otherwise than each other, and moving one sends the fewest bytes",
+            "summa": "it sends the fewest bytes",
+            "gspmd": "no axis that is summed over is sharded, so there are no partial sums",
+        }
+        if name == "gspmd" and any(names for label in sharding.contraction.summed for _, names in sharding.axes(label)):
+            return "the compiler completes the partial sums"
+        return reasons[name]
 
 
 def default_specs(

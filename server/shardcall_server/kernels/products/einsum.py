@@ -10,7 +10,7 @@ from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs
 from shardcall_server.kernels.core.kernel import Problem, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.products import gathered_products, gspmd_products, partial_sums
+from shardcall_server.kernels.products import gathered_products, gspmd_products, partial_sums, resharded_products
 from shardcall_server.kernels.products.contraction_kernel import ContractionKernel, default_specs
 
 
@@ -40,19 +40,23 @@ class Einsum(ContractionKernel[EinsumParameters]):
 
     Sharding: every layout is served. Where the axes of each label are sharded alike nothing moves but sums: over D
     devices that shard a label that is summed over, ``psum`` moves 2 (D - 1) / D and ``psum_scatter`` (D - 1) / D of a
-    device's part, in the sum's type. ``all_gather`` brings each device what its block of the result needs. ``gspmd`` is
-    what the compiler makes of it, and the one strategy for more than two arrays.
+    device's part, in the sum's type. ``all_gather`` brings each device what its block of the result needs, ``reshard``
+    moves an operand so that its labels are sharded as those of the other. ``gspmd`` is what the compiler makes of it,
+    and the one strategy for more than two arrays. ``auto`` is as that of `MatMul`.
 
     Source: numpy/_core/einsumfunc.py; the JAX notebook shard_map, sections "psum" and "psum_scatter".
     """
 
     function = FUNCTIONS["einsum"]
-    version = 5
+    version = 6
     reproducibility = Reproducibility.INTEGERS
     contraction_of = staticmethod(_of)
     strategies = (
         gspmd_products.gspmd(_of),
-        *map(_of_pairs, (*partial_sums.strategies(_of), gathered_products.all_gather(_of))),
+        *map(
+            _of_pairs,
+            (*partial_sums.strategies(_of), gathered_products.all_gather(_of), resharded_products.reshard(_of)),
+        ),
     )
 
     def default_in_specs(

@@ -16,7 +16,7 @@ from shardcall_core.layouts.layout import Spec, format_spec
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan, movable, moved
 from shardcall_server.kernels.core.blocks import index_type, mask_from, pad_axis, partition_spec
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
-from shardcall_server.kernels.products import block_products
+from shardcall_server.kernels.products import block_products, costs
 from shardcall_server.kernels.products.contraction import ContractionOf, ContractionSharding, format_mesh_axes
 
 
@@ -58,6 +58,18 @@ def _all_gather_refusal(problem: Problem, of: ContractionOf) -> str | None:
     return None
 
 
+def _all_gather_cost(problem: Problem, of: ContractionOf) -> float:
+    contraction = of(problem)
+    arrays = [array for array in problem.operands if array is not None]
+    plans = _plans(problem, contraction)
+    gathered = sum(
+        plan.received_elements(array.shape, problem.mesh) * array.dtype.itemsize
+        for array, plan in zip(arrays, plans, strict=True)
+    )
+    label_axes = dict(zip(contraction.result, _out_spec(problem, contraction), strict=True))
+    return gathered + costs.computed_bytes(problem, contraction, label_axes)
+
+
 def _all_gather(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Program:
     contraction = of(problem)
     if program := block_products.empty_sum(problem, contraction.terms):
@@ -85,6 +97,15 @@ def _summa_refusal(problem: Problem, of: ContractionOf) -> str | None:
         served = format_spec(sharding.result_spec)
         return f"the result is to be {format_spec(spec)}, and it makes {served} of these operands"
     return _duplicate_work(sharding, sharding.result_spec)
+
+
+def _summa_cost(problem: Problem, of: ContractionOf) -> float:
+    contraction = of(problem)
+    sharding = ContractionSharding.of(problem, contraction)
+    label_axes = dict(zip(contraction.result, sharding.result_spec, strict=True))
+    # A panel is broadcast by a sum, which sends it twice.
+    panels = 2 * costs.moved_bytes(problem, [costs.spec_of(labels, label_axes) for labels in contraction.labels])
+    return panels + costs.computed_bytes(problem, contraction, label_axes)
 
 
 def _duplicate_work(sharding: ContractionSharding, spec: Spec) -> str | None:
@@ -198,6 +219,7 @@ def all_gather(of: ContractionOf) -> Strategy:
         "sharded over all mesh axes that shard an operand.",
         partial(_all_gather_refusal, of=of),
         partial(_all_gather, of=of),
+        partial(_all_gather_cost, of=of),
     )
 
 
@@ -210,4 +232,5 @@ def summa(of: ContractionOf) -> Strategy:
         "result sharded by the rows of lhs and the columns of rhs.",
         partial(_summa_refusal, of=of),
         partial(_summa, of=of),
+        partial(_summa_cost, of=of),
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import jax
 import numpy as np
 
 from shardcall_core.functions.contraction import STRETCHED, Contraction
-from shardcall_core.layouts.layout import MeshAxes, Spec, padded_shape
+from shardcall_core.layouts.layout import MeshAxes, Spec, block_shape, padded_shape
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.element_types import widen
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
-from shardcall_server.kernels.products import block_products
+from shardcall_server.kernels.products import block_products, costs
 from shardcall_server.kernels.products.contraction import ContractionOf, ContractionSharding
 from shardcall_server.kernels.products.gathered_products import result_spec
 
@@ -38,6 +39,20 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
         return (product if problem.out_specs[0] is None else fit(product, problem.padded_result()),)
 
     return multiply
+
+
+def _cost(problem: Problem, of: ContractionOf) -> float:
+    """Estimates what the compiler makes of a product: it moves operands so that each label is sharded once."""
+    contraction, mesh = of(problem), problem.mesh
+    (result,), (out_spec,) = problem.results, problem.out_specs
+    label_axes = ContractionSharding.of(problem, contraction).label_axes
+    spec = costs.spec_of(contraction.result, label_axes)
+    devices = mesh.size([name for label in contraction.summed for name in label_axes.get(label, ())])
+    size = block_products.sum_type(result.dtype).itemsize
+    all_reduce = 2 * (devices - 1) / devices * math.prod(block_shape(result.shape, spec, mesh)) * size
+    moved = costs.moved_bytes(problem, [costs.spec_of(labels, label_axes) for labels in contraction.labels])
+    gathered = costs.received_elements(result.shape, spec, spec if out_spec is None else out_spec, mesh) * size
+    return moved + all_reduce + gathered + costs.computed_bytes(problem, contraction, label_axes)
 
 
 def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
@@ -112,4 +127,5 @@ def gspmd(of: ContractionOf) -> Strategy:
         "The product of the unsharded arrays, partitioned by the compiler. Serves every layout.",
         lambda _: None,
         partial(_build, of=of),
+        partial(_cost, of=of),
     )

@@ -8,7 +8,7 @@ from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import MeshAxes, OperandTypes, Specs, required
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.products import gathered_products, gspmd_products, partial_sums
+from shardcall_server.kernels.products import gathered_products, gspmd_products, partial_sums, resharded_products
 from shardcall_server.kernels.products.contraction_kernel import ContractionKernel, default_specs
 
 
@@ -29,14 +29,16 @@ class MatMul(ContractionKernel[MatMulParameters]):
     the contracting axis sharded alike in both over D devices, ``psum`` moves 2 (D - 1) / D and ``psum_scatter``
     (D - 1) / D of a device's product, in the sum's type. With lhs and rhs ``P(a, b)``, ``all_gather`` moves
     (b - 1) / b of a device's rows of lhs and (a - 1) / a of its columns of rhs, ``summa`` up to twice that, a panel at
-    a time. ``gspmd`` is what the compiler makes of it.
+    a time. ``reshard`` moves an operand so that the other stays where it is: of lhs and rhs ``P("x", None)``, with few
+    rows of lhs, (D - 1) / D of a block of lhs and of the product. ``gspmd`` is what the compiler makes of it. ``auto``
+    is the strategy whose devices send the fewest bytes and repeat the fewest products.
 
     Source: the JAX notebook shard_map, sections "psum" and "psum_scatter"; van de Geijn and Watts, SUMMA: scalable
     universal matrix multiplication algorithm, 1997.
     """
 
     function = FUNCTIONS["matmul"]
-    version = 3
+    version = 4
     reproducibility = Reproducibility.INTEGERS
     contraction_of = staticmethod(_of)
     strategies = (
@@ -44,6 +46,7 @@ class MatMul(ContractionKernel[MatMulParameters]):
         *partial_sums.strategies(_of),
         gathered_products.all_gather(_of),
         gathered_products.summa(_of),
+        resharded_products.reshard(_of),
     )
 
     def default_in_specs(

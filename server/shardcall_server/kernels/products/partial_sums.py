@@ -12,7 +12,7 @@ from shardcall_core.functions.contraction import Contraction
 from shardcall_core.layouts.layout import Spec, block_shape, format_spec
 from shardcall_server.kernels.core.blocks import partition_spec
 from shardcall_server.kernels.core.kernel import Problem, Program, Strategy
-from shardcall_server.kernels.products import block_products
+from shardcall_server.kernels.products import block_products, costs
 from shardcall_server.kernels.products.contraction import ContractionOf, ContractionSharding, format_mesh_axes
 
 
@@ -71,6 +71,14 @@ class PartialSums:
             return "the result is a scalar, and it scatters the sums along an axis"
         axis = self.scatter_axis
         return self._uneven(axis) or self._out_refusal(self.scattered(axis))
+
+    def cost(self, *, scatter: bool) -> float:
+        """Returns the cost of a problem that is served: of the products, and of the collective that completes them."""
+        sharding, devices = self.sharding, self.problem.mesh.size(self.sharding.summed_mesh_axes)
+        # A reduce-scatter sends all blocks but one; an all-reduce gathers the sums afterwards.
+        blocks = devices - 1 if scatter else 2 * (devices - 1) / devices
+        sums = blocks * costs.product_bytes(self.problem, self.contraction)
+        return sums + costs.computed_bytes(self.problem, self.contraction, sharding.label_axes)
 
     def _uneven(self, axis: int) -> str | None:
         mesh, parts = self.problem.mesh, self.problem.mesh.size(self.sharding.summed_mesh_axes)
@@ -143,6 +151,7 @@ def strategies(of: ContractionOf) -> tuple[Strategy, ...]:
             "axes that are sharded alike, one that is summed over among them; the result is sharded as the operands.",
             lambda problem: PartialSums(problem, of(problem)).psum_refusal(),
             partial(_build, of=of, scatter=False),
+            lambda problem: PartialSums(problem, of(problem)).cost(scatter=False),
         ),
         Strategy(
             "psum_scatter",
@@ -150,6 +159,7 @@ def strategies(of: ContractionOf) -> tuple[Strategy, ...]:
             "the result, its rows unless its spec says another, is sharded over the mesh axes summed over too.",
             lambda problem: PartialSums(problem, of(problem)).psum_scatter_refusal(),
             partial(_build, of=of, scatter=True),
+            lambda problem: PartialSums(problem, of(problem)).cost(scatter=True),
         ),
     )
 
@@ -163,7 +173,7 @@ def default_out_spec(problem: Problem, contraction: Contraction, strategy: str) 
     return sums.scattered(sums.scatter_axis) if scattered else sums.sharding.result_spec
 
 
-def completed(names: tuple[str, ...], collective: str) -> str:
+def reason(names: tuple[str, ...], collective: str) -> str:
     """Returns the reason that a collective completes partial sums, as a clause."""
     axes = format_mesh_axes(names)
     return f"an axis that is summed over is sharded over {axes}, and {collective} completes the partial sums"
