@@ -18,7 +18,7 @@ from shardcall_server.kernels.array_functions.row import LocalSpecs, ResultBlock
 from shardcall_server.kernels.core.bits import from_parts, parts_of
 from shardcall_server.kernels.core.element_types import narrow, widen
 from shardcall_server.kernels.core.kernel import Problem
-from shardcall_server.kernels.numerics.ordering import is_nonzero
+from shardcall_server.kernels.numerics.ordering import truth
 
 
 def _sum_of_local(
@@ -67,7 +67,7 @@ def _trace(problem: Problem, block: ResultBlock, operands: Sequence[jax.Array | 
     matrices, (row, column), is_local, names = _local_diagonal(problem, required(operands[0]))
     diagonal = matrices[..., row, column]
     if block.dtype == np.bool_:
-        are = jnp.any(is_nonzero(widen(diagonal, np.dtype(diagonal.dtype))) & is_local, axis=-1)
+        are = jnp.any(truth(diagonal) & is_local, axis=-1)
         is_any: jax.Array = lax.psum(are.astype(np.int32), names) > 0
         return is_any
     wide = widen(diagonal, block.dtype)

@@ -16,7 +16,7 @@ from shardcall_server.kernels.array_functions.row import AlignedAxes, CallShapes
 from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.numerics.ordering import is_nonzero
+from shardcall_server.kernels.numerics.ordering import truth
 
 _OF_BOOL = {"add": "max", "multiply": "min"}
 
@@ -24,7 +24,7 @@ _OF_BOOL = {"add": "max", "multiply": "min"}
 def _converted(values: jax.Array, dtype: np.dtype) -> jax.Array:
     """Returns values in another element type as an assignment of NumPy converts them."""
     if dtype == np.bool_:
-        return is_nonzero(widen(values, np.dtype(values.dtype)))
+        return truth(values)
     return convert(values, dtype)
 
 
@@ -214,7 +214,7 @@ def _put_along(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.
 
 def _flatnonzero(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x = required(operands[0])
-    nonzero = is_nonzero(widen(x, np.dtype(x.dtype))).reshape(-1)
+    nonzero = truth(x).reshape(-1)
     return jnp.flatnonzero(nonzero, size=block["size"], fill_value=0).astype(block.dtype)
 
 

@@ -20,7 +20,7 @@ from shardcall_server.kernels.array_functions.row import AlignedAxes, Body, Call
 from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.element_types import convert, narrow, widen
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.numerics.ordering import is_nonzero
+from shardcall_server.kernels.numerics.ordering import truth
 
 
 def _move(move: Callable[..., jax.Array]) -> Body:
@@ -160,7 +160,7 @@ def _diagonal_of(block: ResultBlock, bits: jax.Array) -> jax.Array:
 def _trace(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     diagonal = _diagonal_of(block, required(operands[0]))
     if block.dtype == np.bool_:
-        return jnp.any(is_nonzero(widen(diagonal, np.dtype(diagonal.dtype))), axis=-1)
+        return jnp.any(truth(diagonal), axis=-1)
     wide = widen(diagonal, block.dtype)
     return narrow(jnp.sum(wide, axis=-1, dtype=wide.dtype), block.dtype)
 
@@ -168,7 +168,7 @@ def _trace(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arra
 def _astype(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     x = required(operands[0])
     if block.dtype == np.bool_:
-        return is_nonzero(widen(x, np.dtype(x.dtype)))
+        return truth(x)
     if np.dtype(x.dtype).kind == "c" and block.dtype.kind != "c":
         x = lax.real(x)
     return convert(x, block.dtype)

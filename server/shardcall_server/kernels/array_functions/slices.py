@@ -26,9 +26,9 @@ from shardcall_server.kernels.array_functions.row import (
 from shardcall_server.kernels.array_functions.sliced_axes import AssignedAxis, SlicedAxis, lowest_index
 from shardcall_server.kernels.core.bits import moved, moved_in_block
 from shardcall_server.kernels.core.blockwise import AlignedAxis, Blockwise
-from shardcall_server.kernels.core.element_types import convert, widen
+from shardcall_server.kernels.core.element_types import convert
 from shardcall_server.kernels.core.kernel import Problem
-from shardcall_server.kernels.numerics.ordering import is_nonzero
+from shardcall_server.kernels.numerics.ordering import truth
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
 
@@ -237,7 +237,7 @@ def _setitem_blockwise(problem: Problem) -> Blockwise | None:
 
 
 def _as_type(values: jax.Array, dtype: np.dtype) -> jax.Array:
-    return is_nonzero(widen(values, np.dtype(values.dtype))) if dtype == np.bool_ else convert(values, dtype)
+    return truth(values) if dtype == np.bool_ else convert(values, dtype)
 
 
 def _value_alongs(problem: Problem) -> dict[int, ShardedAxis]:

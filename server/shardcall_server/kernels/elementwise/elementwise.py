@@ -34,7 +34,7 @@ from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Progra
 from shardcall_server.kernels.core.reproducibility import Reproducibility, all_real
 from shardcall_server.kernels.core.value_checks import any_element
 from shardcall_server.kernels.elementwise.ufuncs import UFUNCS, Refusal, Ufunc
-from shardcall_server.kernels.numerics.ordering import is_nonzero, to_double
+from shardcall_server.kernels.numerics.ordering import to_double, truth
 
 
 class ElementwiseKernel(FunctionKernel[None]):
@@ -181,7 +181,7 @@ def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 def _in_type_of(function: Ufunc, array: jax.Array, dtype: np.dtype, shape: tuple[int, ...]) -> jax.Array:
     """Returns an operand in the type in which a function is computed, and in the shape of its result."""
-    wide = is_nonzero(widen(array, array.dtype)) if dtype == np.bool_ else _widened(array, dtype)
+    wide = truth(array) if dtype == np.bool_ else _widened(array, dtype)
     if function.keeps_scalars and not array.ndim:
         return wide
     return lax.broadcast_in_dim(wide, shape, range(len(shape) - array.ndim, len(shape)))

@@ -5,6 +5,7 @@ The same body serves an unsharded array and a device's block: `Reducer` masks pa
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels.core.blocks import index_type
+from shardcall_server.kernels.core.differentiation import is_differentiated
 from shardcall_server.kernels.core.element_types import widen
+from shardcall_server.kernels.core.exactness import is_relaxed
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics import arithmetic, comparisons
-from shardcall_server.kernels.numerics.ordering import is_nonzero
+from shardcall_server.kernels.numerics.ordering import truth
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class Reducer:
         return self.count if self.where is None else self.sum(jnp.ones(self.where.shape, np.int64))
 
     @property
-    def _axis_names(self) -> tuple[str, ...]:
+    def axis_names(self) -> tuple[str, ...]:
+        """The mesh axes that shard the axes."""
         return tuple(name for size in self.sizes for name in size.axis_names)
 
     def sum(self, x: jax.Array) -> jax.Array:
@@ -76,18 +80,18 @@ class Reducer:
 
     def sums(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         """Returns the sums of arrays of one shape, each in its type, by one all-reduce."""
-        parts = tuple(jnp.sum(self._masked(x, 0), self.axes, x.dtype, keepdims=True) for x in arrays)
-        return lax.psum(parts, self._axis_names) if self._axis_names else parts
+        parts = tuple(jnp.sum(self.masked(x, 0), self.axes, x.dtype, keepdims=True) for x in arrays)
+        return lax.psum(parts, self.axis_names) if self.axis_names else parts
 
     def prod(self, x: jax.Array) -> jax.Array:
         """Returns the product, in x's type."""
-        part = jnp.prod(self._masked(x, 1), self.axes, x.dtype, keepdims=True)
-        return jnp.prod(lax.all_gather(part, self._axis_names), 0, x.dtype) if self._axis_names else part
+        part = jnp.prod(self.masked(x, 1), self.axes, x.dtype, keepdims=True)
+        return jnp.prod(lax.all_gather(part, self.axis_names), 0, x.dtype) if self.axis_names else part
 
     def max(self, x: jax.Array) -> jax.Array:
         """Returns the largest of integers; XLA:CPU's maximum of floats drops NaN (jax 0.10.1)."""
-        part = jnp.max(self._masked(x, np.iinfo(x.dtype).min), self.axes, keepdims=True)
-        return lax.pmax(part, self._axis_names) if self._axis_names else part
+        part = jnp.max(self.masked(x, np.iinfo(x.dtype).min), self.axes, keepdims=True)
+        return lax.pmax(part, self.axis_names) if self.axis_names else part
 
     def any(self, x: jax.Array) -> jax.Array:
         """Returns True where an element is true."""
@@ -106,7 +110,8 @@ class Reducer:
         here = lax.broadcasted_iota(dtype, shape, size.axis)
         return here + lax.axis_index(size.axis_names).astype(dtype) * size.block if size.axis_names else here
 
-    def _masked(self, x: jax.Array, fill: int) -> jax.Array:
+    def masked(self, x: jax.Array, fill: int | jax.Array) -> jax.Array:
+        """Returns an array with another number in place of what is not reduced."""
         if self.where is not None:
             x = jnp.where(self.where, x, jnp.full((), fill, x.dtype))
         for size in self.sizes:
@@ -174,11 +179,6 @@ def _std(x: jax.Array, reducer: Reducer, dtype: np.dtype, ddof: float) -> jax.Ar
     return jnp.sqrt(_var(x, reducer, dtype, ddof))
 
 
-def truth(x: jax.Array) -> jax.Array:
-    """Returns True where an element is true or not 0."""
-    return is_nonzero(widen(x, x.dtype))
-
-
 def _any(x: jax.Array, reducer: Reducer, *_: object) -> jax.Array:
     return reducer.any(truth(x))
 
@@ -236,10 +236,25 @@ def _extreme(*, largest: bool) -> Body:
         if x.dtype.kind == "c":  # a complex NaN has another part, which is kept
             index, first = _first(wide, reducer, largest=largest)
             return lax.complex(*(_chosen(part, index == first, reducer) for part in (lax.real(x), lax.imag(x))))
+        if is_relaxed() and not is_differentiated() and wide.dtype.kind == "f":
+            return _relaxed_extreme(wide, reducer, largest=largest)
         (key,), _candidates = _best(wide, reducer, largest=largest, zeros_alike=False)
         return _from_key(key, wide.dtype)
 
     return body
+
+
+def _relaxed_extreme(x: jax.Array, reducer: Reducer, *, largest: bool) -> jax.Array:
+    """Returns the largest or smallest number in one pass; NaN where there is one. Zeros are alike."""
+    is_better: Callable[[jax.Array, jax.Array], jax.Array] = lax.gt if largest else lax.lt
+
+    def better(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(is_better(b, a) | (b != b), b, a)  # noqa: PLR0124
+
+    worst = jnp.asarray(-np.inf if largest else np.inf, x.dtype)
+    shape = [1 if i in reducer.axes else n for i, n in enumerate(x.shape)]
+    part: jax.Array = lax.reduce(reducer.masked(x, worst), worst, better, reducer.axes).reshape(shape)
+    return functools.reduce(better, lax.all_gather(part, reducer.axis_names)) if reducer.axis_names else part
 
 
 def _chosen(x: jax.Array, selected: jax.Array, reducer: Reducer) -> jax.Array:

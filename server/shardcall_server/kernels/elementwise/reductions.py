@@ -27,7 +27,8 @@ from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.element_types import narrow, widen
 from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
-from shardcall_server.kernels.elementwise.reduction_bodies import REDUCTIONS, ReducedAxis, Reducer, Reduction, truth
+from shardcall_server.kernels.elementwise.reduction_bodies import REDUCTIONS, ReducedAxis, Reducer, Reduction
+from shardcall_server.kernels.numerics.ordering import truth
 
 
 class ReduceKernel(FunctionKernel[ReduceParameters]):

@@ -27,7 +27,7 @@ Names: TypeAlias = tuple[str, ...]
 _MAX_MARGIN = 2
 """The part of a block that margins may be: 1 / this."""
 
-_MIN_INNER_ROWS = 4
+_MIN_INNER_ROWS = 1
 """The minimum number of rows inside of a block that is computed in pieces, as a multiple of its margins."""
 
 _MIN_BYTES_OF_PIECES = 1 << 18

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shardcall_server.kernels.core.exactness import is_relaxed
 from shardcall_server.kernels.numerics.ordering import are_ordered, is_nonzero, order_key
 
 _Comparison = Callable[[jax.Array, jax.Array], jax.Array]
@@ -33,6 +34,8 @@ def _compare(x: jax.Array, y: jax.Array, strict: _Comparison, comparison: _Compa
 
 
 def _by_keys(x: jax.Array, y: jax.Array, comparison: _Comparison) -> jax.Array:
+    if is_relaxed():
+        return comparison(x, y)
     compared = comparison(order_key(x), order_key(y))
     return compared & are_ordered(x, y) if x.dtype.kind == "f" else compared
 

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall_server.kernels.core.element_types import widen
+
 
 def order_key(x: jax.Array) -> jax.Array:
     """Returns signed integers in the order of real floating-point numbers; 0 for both zeros.
@@ -31,6 +33,11 @@ def is_nonzero(x: jax.Array) -> jax.Array:
         return x != 0
     bits = _bits(x)
     return (bits & np.iinfo(bits.dtype).max) != 0
+
+
+def truth(x: jax.Array) -> jax.Array:
+    """Returns True where an element of an array of any type is true or not 0."""
+    return x if x.dtype == np.bool_ else is_nonzero(widen(x, np.dtype(x.dtype)))
 
 
 def is_negative(x: jax.Array) -> jax.Array:
