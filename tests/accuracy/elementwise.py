@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from accuracy import points, references
 
+from shardcall_core.element_types import NAMED
 from shardcall_core.functions import type_rules
-from shardcall_core.functions.element_types import NAMED
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_server.kernels.core.element_types import working_type
 

@@ -12,7 +12,7 @@ from accuracy.elementwise import FLOATS, INTEGERS, Case
 from accuracy.ulps import Accuracy, measure
 
 import shardcall as sc
-from shardcall_core.functions.element_types import NAMED
+from shardcall_core.element_types import NAMED
 from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
 
 SIZES = (1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 4097, 65_535, 65_536, 65_537)

@@ -12,7 +12,7 @@ from accuracy import arrays, document, elementwise, evaluation
 from accuracy.elementwise import FLOATS, INTEGERS
 from accuracy.together import run_together
 
-from shardcall_core.functions.element_types import NAMED
+from shardcall_core.element_types import NAMED
 from shardcall_server.authoring.runner import use_virtual_devices
 from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
 from shardcall_server.kernels.library import kernels

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall_core.functions.element_types import NAMED
+from shardcall_core.element_types import NAMED
 
 TYPES = tuple(name for name, dtype in NAMED.items() if dtype.isbuiltin == 1)
 """The element types that NumPy and the service share."""

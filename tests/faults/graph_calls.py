@@ -16,7 +16,7 @@ from kernels.graphs import GraphWriter, heat_step
 from kernels.random_graphs import RandomGraph
 
 from shardcall.v1 import kernel_service_pb2, program_pb2
-from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.element_types import is_inexact
 from shardcall_core.graphs.graph import Graph, Value
 from shardcall_core.graphs.messages import to_message
 from shardcall_core.types.element_types import to_element_type

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.graphs import GraphWriter
 
 from shardcall_core.call_error import CallError
-from shardcall_core.functions.element_types import is_float
+from shardcall_core.element_types import is_float
 from shardcall_core.graphs.graph import Value
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.kernel import Kernel

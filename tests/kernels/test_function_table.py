@@ -10,7 +10,7 @@ from function_examples import example_call
 from kernels.table_cases import MOVES, OTHERS
 
 from shardcall_core.call_error import CallError
-from shardcall_core.functions.element_types import NAMED
+from shardcall_core.element_types import NAMED
 from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import REDUCTIONS, WITH_INITIAL, WITH_WHERE
 from shardcall_core.functions.table import FUNCTIONS

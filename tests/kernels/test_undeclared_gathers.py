@@ -13,7 +13,7 @@ import pytest
 from kernels.test_function_table import CASES
 
 from shardcall_core.call_error import CallError
-from shardcall_core.functions.element_types import NAMED
+from shardcall_core.element_types import NAMED
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import ArrayType, padded_shape
 from shardcall_server.compilation.program import build_mesh, named_sharding

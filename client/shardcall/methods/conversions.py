@@ -11,7 +11,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import clip_operands, row, typed, typed_initial
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import dtype_name, parse_dtype

@@ -19,7 +19,7 @@ from shardcall.methods.kernel_caller import SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 from shardcall.namespace.view_steps import view_step
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.types import arrays
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.mesh import MeshLike

@@ -11,7 +11,7 @@ import numpy as np
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray, bucket_size
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import WITH_WHERE
 from shardcall_core.types import arrays

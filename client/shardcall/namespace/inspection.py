@@ -13,7 +13,7 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.destinations import check_device
-from shardcall_core.functions.element_types import NAMED, DType, is_float
+from shardcall_core.element_types import NAMED, DType, is_float
 from shardcall_core.types.element_types import parse_dtype
 
 STANDARD_VERSION = VERSIONS[-1]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from shardcall.namespace.base import NamespaceBase
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.types.errors import TracingError
 
 _ELEMENTWISE = frozenset(

@@ -14,7 +14,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import array_of, converted, namespace_of, part_of, type_of
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import parse_dtype
 from shardcall_core.types.tracebacks import shortened

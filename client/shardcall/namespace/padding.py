@@ -13,7 +13,7 @@ from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.methods import KernelMethods
 from shardcall.namespace.base import NamespaceBase, converted, part_of, type_of
 from shardcall.namespace.quantiles import median
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 
 _KEYWORDS: Mapping[str, str] = {
     **dict.fromkeys(("edge", "wrap", "empty"), ""),

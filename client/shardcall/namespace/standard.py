@@ -26,7 +26,7 @@ from shardcall.namespace.base import (
 )
 from shardcall.namespace.destinations import check_device
 from shardcall.namespace.writing import check_mode, within
-from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.element_types import is_inexact
 from shardcall_core.types.element_types import parse_dtype
 
 Axes = int | Sequence[int] | None

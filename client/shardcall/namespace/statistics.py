@@ -13,7 +13,7 @@ from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, converted, copied, namespace_of, type_of
 from shardcall.namespace.standard import degrees_taken
-from shardcall_core.functions.element_types import is_float, is_inexact
+from shardcall_core.element_types import is_float, is_inexact
 from shardcall_core.functions.type_rules import loop
 from shardcall_core.types.element_types import parse_dtype
 

@@ -13,7 +13,7 @@ from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.namespace.base import NamespaceBase, array_of, converted, is_number, namespace_of, type_of, weak_type
 from shardcall.namespace.index_keys import as_values, check_broadcast, without_leading
 from shardcall.namespace.indexing import setitem
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 
 MODES = ("raise", "wrap", "clip")
 """The treatments of indices that are out of range."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardcall_core.call_error import CallError, Reason, shorten
-from shardcall_core.functions.element_types import NAMED, DType
+from shardcall_core.element_types import NAMED, DType
 from shardcall_core.graphs.graph import Graph
 from shardcall_core.layouts.layout import MAX_RANK, ArrayType
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardcall_core.call_error import Reason
+from shardcall_core.element_types import DType, is_float
 from shardcall_core.functions import checks
-from shardcall_core.functions.element_types import DType, is_float
 from shardcall_core.functions.shape_rules import Parameters, Shape, ShapeRule, Shapes
 from shardcall_core.functions.type_rules import DTypes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from shardcall_core.call_error import Reason
+from shardcall_core.element_types import DType
 from shardcall_core.functions import checks, shape_rules, type_rules
-from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.shape_rules import Parameters, Shape, Shapes
 from shardcall_core.functions.type_rules import DTypes
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from shardcall_core.call_error import Reason
+from shardcall_core.element_types import DType
 from shardcall_core.functions import checks
 from shardcall_core.functions.checks import invalid
-from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.shape_rules import Parameters, Shape, Shapes, present
 from shardcall_core.functions.type_rules import DTypes
 

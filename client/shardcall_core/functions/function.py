@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from shardcall_core.element_types import DType
 from shardcall_core.functions.argument_checks import check_operands, check_parameters
-from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.shape_rules import Parameters, ShapeRule
 from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.functions.type_rules import DTypes, TypeRule

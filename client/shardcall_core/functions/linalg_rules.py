@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from shardcall_core.call_error import Reason
+from shardcall_core.element_types import DType
 from shardcall_core.functions import checks
-from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.shape_rules import Parameters, Shape, ShapeRule, Shapes, broadcast, present
 from shardcall_core.functions.type_rules import DTypes
 

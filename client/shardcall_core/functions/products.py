@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.element_types import NAMED, DType
 from shardcall_core.functions import checks, einsum_labels
 from shardcall_core.functions.contraction import Contraction, Labels
-from shardcall_core.functions.element_types import NAMED, DType
 from shardcall_core.functions.function import Function
 from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.functions.subscripts import operand_names

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.element_types import NAMED
 from shardcall_core.functions import checks
-from shardcall_core.functions.element_types import NAMED
 from shardcall_core.functions.function import Check, Function
 from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.layouts.layout import ArrayType, OperandTypes, required

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.element_types import DType
 from shardcall_core.functions import checks, shape_rules, type_rules
-from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.function import Check, Function
 from shardcall_core.functions.signature import Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.functions.type_rules import AVERAGES

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardcall_core.call_error import Reason
+from shardcall_core.element_types import DType, canonical
 from shardcall_core.functions import checks, element_rules, shape_rules, type_rules
-from shardcall_core.functions.element_types import DType, canonical
 from shardcall_core.functions.function import Function
 from shardcall_core.functions.shape_rules import Parameters, Shape, Shapes
 from shardcall_core.functions.signature import OperandInfo

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
+from shardcall_core.element_types import DType, is_float, is_inexact
 from shardcall_core.functions import checks
-from shardcall_core.functions.element_types import DType, is_float, is_inexact
 from shardcall_core.functions.function import Function
 from shardcall_core.functions.signature import REQUIRED, Method, OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_core.layouts.layout import ArrayType, OperandTypes, required

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from shardcall_core.call_error import Reason
+from shardcall_core.element_types import NAMED, DType, canonical, is_float
 from shardcall_core.functions import checks
-from shardcall_core.functions.element_types import NAMED, DType, canonical, is_float
 from shardcall_core.functions.shape_rules import Parameters
 
 DTypes: TypeAlias = Sequence[DType | None]

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, Union
 
 import numpy as np
 
-from shardcall_core.functions.element_types import NAMED, DType
-from shardcall_core.types.arrays import NDArray
+from shardcall_core.element_types import NAMED, DType
 
 MAX_NODES = 4096
 """The maximum number of nodes of a graph, where those of a body count for every node that runs it."""
@@ -81,13 +80,13 @@ class Constant(NamedTuple):
     data: bytes
 
     @staticmethod
-    def of(array: NDArray) -> Constant:
+    def of(array: np.ndarray) -> Constant:
         """Returns an array as a constant."""
         dtype = array.dtype.newbyteorder("<")
         return Constant(array.dtype.name, array.shape, np.asarray(array, dtype).tobytes())
 
     @property
-    def array(self) -> NDArray:
+    def array(self) -> np.ndarray:
         """The array, read-only."""
         return np.frombuffer(self.data, self.element_type).reshape(self.shape)
 

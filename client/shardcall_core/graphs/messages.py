@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from shardcall.v1 import mesh_pb2, program_pb2
+from shardcall.v1 import array_pb2, mesh_pb2, program_pb2
 from shardcall_core.call_error import MAX_KERNEL_NAME, shorten
+from shardcall_core.element_types import NAMED
 from shardcall_core.graphs.canonical import canonical
 from shardcall_core.graphs.graph import (
     BODIES,
@@ -24,10 +25,10 @@ from shardcall_core.graphs.graph import (
     NodeSpec,
     Value,
 )
-from shardcall_core.types.element_types import DTYPES, to_element_type
 
 _MAX_GRAPHS = 1024
 _MAX_TEXT = 4096
+_PREFIX = "ELEMENT_TYPE_"
 
 _Item = TypeVar("_Item")
 
@@ -123,7 +124,7 @@ def _set_value(message: program_pb2.ProgramValue, value: Value | Constant | None
         return
     if isinstance(value, Constant):
         constant = message.constant
-        constant.type.element_type = to_element_type(value.element_type)
+        constant.type.element_type = array_pb2.ElementType.Value(f"{_PREFIX}{value.dtype.upper()}")
         constant.type.shape.extend(value.shape)
         constant.data = value.data
         return
@@ -244,7 +245,9 @@ def _value(message: program_pb2.ProgramValue, before: int, field: str) -> Value 
 
 
 def _constant(message: program_pb2.ProgramConstant, field: str) -> Constant:
-    dtype = DTYPES.get(message.type.element_type)
+    names = array_pb2.ElementType.DESCRIPTOR.values_by_number
+    code = names.get(message.type.element_type)
+    dtype = None if code is None else NAMED.get(code.name.removeprefix(_PREFIX).lower())
     if dtype is None:
         raise MalformedProgramError(f"{field}.type.element_type", "is unknown; give an element type of the contract")
     _check_count(len(message.data), f"{field}.data", "bytes", MAX_CONSTANT_BYTES)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall.v1 import array_pb2
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.types.element_types import parse_dtype, to_dtype, to_element_type
 from shardcall_core.types.errors import InvalidOperandError
 from shardcall_core.types.tracebacks import shortened

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall.v1 import array_pb2
-from shardcall_core.functions.element_types import NAMED, DType
+from shardcall_core.element_types import NAMED, DType
 from shardcall_core.types.errors import OperandTypeError, ProtocolError
 
 ElementType: TypeAlias = array_pb2.ElementType.ValueType

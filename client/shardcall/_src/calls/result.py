@@ -20,7 +20,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_a
 from shardcall._src.display.drawing import Drawing
 from shardcall._src.transfer.download import Answer, ResidentResult, broken
 from shardcall.v1 import kernel_pb2
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
 from shardcall_core.types import arrays, mesh, timing

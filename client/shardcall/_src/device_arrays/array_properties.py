@@ -7,7 +7,7 @@ from typing import Protocol
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.display.drawing import Drawing
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.blocks import BlockGrid, block_grid

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from shardcall._src.rpc.deadline import Deadline
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError

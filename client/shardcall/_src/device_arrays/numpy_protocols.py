@@ -14,7 +14,7 @@ from shardcall._src.device_arrays import ufunc_methods
 from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.missing_attributes import check_row_major, unsupported
 from shardcall._src.device_arrays.numpy_metadata import DESCRIBING
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 
 ALIASES: Mapping[str, str] = {
     "amax": "max",

@@ -10,8 +10,8 @@ from ml_dtypes import iinfo
 
 from shardcall._src.device_arrays.operands import OperandLike, to_numpy
 from shardcall._src.device_arrays.remote_array import find_remote_array
+from shardcall_core.element_types import DType
 from shardcall_core.functions import type_rules
-from shardcall_core.functions.element_types import DType
 from shardcall_core.functions.elementwise import COMPARISONS
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.errors import InvalidOperandError, OperandOverflowError

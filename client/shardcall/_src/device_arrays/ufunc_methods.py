@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.missing_attributes import unsupported
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.functions.indexing import is_basic
 
 REDUCTIONS: Mapping[str, str] = {

@@ -66,10 +66,10 @@ class FusedPrograms:
     def get(self, batch: RecordedBatch) -> FusedProgram:
         """Returns the program of recorded calls, of those whose results are kept."""
         calls, bounds = _key(batch, len(batch.calls), [*batch.kept]), batch.bounds(len(batch.calls))
-        known = self._bounds.setdefault(calls, [])
-        if bounds not in known and len(known) < _MAX_BOUNDS:
-            known.append(bounds)
-        constants = bounds if bounds in known else {}
+        earlier = self._bounds.setdefault(calls, [])
+        if bounds not in earlier and len(earlier) < _MAX_BOUNDS:
+            earlier.append(bounds)
+        constants = bounds if bounds in earlier else {}
         key = calls, tuple(constants.items())
         program = self._programs.get(key)
         if program is None:

@@ -188,7 +188,7 @@ class Submitter:
         """
         if name not in FUSABLE or len(operands) > len(FUNCTIONS[name].operands):
             return None
-        if (values := _values(operands)) is None:
+        if (values := self._values(operands)) is None:
             return None
         template = self._templates.find(name, values, keywords)
         if template is None or not template.is_fusable:
@@ -205,7 +205,9 @@ class Submitter:
             maker = value.pending
             if type(maker) is RecordedCall and maker.recording not in (None, recording):
                 maker.begin()
-        site, line = call_site()
+        at, line = call_site()
+        position = self._position  # a view that a call takes is computed at the place of that call
+        site = at if position is None else (at, position, template.number)
         with recording.lock:
             if (location := common_location(values)) is None:
                 return None
@@ -224,6 +226,45 @@ class Submitter:
         if not self._has_recorded.is_set():
             self._start_timer()
         return RemoteArray(version)
+
+    @property
+    def _position(self) -> int | None:
+        """The index of the operand that is being computed, which is a view; None while none is."""
+        return getattr(self._local, "position", None)
+
+    def _values(self, operands: Sequence[Any]) -> list[Value] | None:
+        """Returns the operands of a call, without those left out at its end; None if it is not recorded.
+
+        An operand is on the mesh, and the others are small; these are copied, since the caller may change them.
+        """
+        values: list[Value] = []
+        is_on_mesh = False
+        for i, operand in enumerate(operands):
+            if type(operand) is RemoteArray:
+                is_on_mesh = True
+                values.append(self._view_value(operand, i) if operand._steps else operand._version)
+            elif operand is None:
+                values.append(None)
+            elif isinstance(operand, _SMALL) and getattr(operand, "nbytes", 0) <= _MAX_OPERAND_BYTES:
+                value = np.array(operand)
+                if value.dtype not in NATIVE_DTYPES or type(operand) is np.ma.MaskedArray:
+                    return None
+                values.append(value)
+            else:
+                return None
+        if not is_on_mesh:
+            return None
+        while values[-1] is None:
+            values.pop()
+        return values
+
+    def _view_value(self, view: RemoteArray, index: int) -> ArrayVersion:
+        """Returns the values of a view that is an operand of a call, by its index."""
+        outer, self._local.position = self._position, index
+        try:
+            return view._version
+        finally:
+            self._local.position = outer
 
     def flush(self) -> None:
         """Sends the calls that this thread has recorded."""
@@ -312,33 +353,6 @@ def _send_when_idle(submitter: weakref.ref[Submitter], has_recorded: Wakeup) -> 
         if one is None or not one.send_idle():
             return
         del one
-
-
-def _values(operands: Sequence[Any]) -> list[Value] | None:
-    """Returns the operands of a call, without those left out at its end; None if it is not recorded.
-
-    An operand is on the mesh, and the others are small; these are copied, since the caller may change them.
-    """
-    values: list[Value] = []
-    is_on_mesh = False
-    for operand in operands:
-        if type(operand) is RemoteArray:
-            is_on_mesh = True
-            values.append(operand._version)
-        elif operand is None:
-            values.append(None)
-        elif isinstance(operand, _SMALL) and getattr(operand, "nbytes", 0) <= _MAX_OPERAND_BYTES:
-            value = np.array(operand)
-            if value.dtype not in NATIVE_DTYPES or type(operand) is np.ma.MaskedArray:
-                return None
-            values.append(value)
-        else:
-            return None
-    if not is_on_mesh:
-        return None
-    while values[-1] is None:
-        values.pop()
-    return values
 
 
 def _mesh_of_results(values: Sequence[Value | None], mesh: MeshLike | None) -> Hashable | None:

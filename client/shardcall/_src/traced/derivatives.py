@@ -12,7 +12,7 @@ from shardcall._src.traced.trace import Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import find_dynamic_loop
 from shardcall._src.traced.tracing import ActiveTrace, name_of
-from shardcall_core.functions.element_types import is_float, is_inexact
+from shardcall_core.element_types import is_float, is_inexact
 from shardcall_core.graphs.graph import WITHOUT_DERIVATIVE, Node, parameters_of
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, TracingError

@@ -12,7 +12,7 @@ from shardcall._src.traced.program import check_limits
 from shardcall._src.traced.trace import Input, Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.tracing import ActiveTrace
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.graphs.graph import MAX_ITEMS, Graph
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
@@ -100,14 +100,14 @@ class InnerTrace(Trace):
         self.bodies[form.graph] = self.graph_of(form)
         return form.graph, used
 
-    def _of_outer(self, array: TracedArray, known: NDArray | None = None) -> TracedArray:
+    def _of_outer(self, array: TracedArray, constant: NDArray | None = None) -> TracedArray:
         """Returns an array of the outer trace.
 
         Args:
             array: the array.
-            known: its values, if they are known.
+            constant: its values, if it is constant.
         """
-        tracer = self._input(("outer", array._traced.value), Input(array.type, array=known))
+        tracer = self._input(("outer", array._traced.value), Input(array.type, array=constant))
         if len(self.operands) < len(self.inputs):
             self.operands.append(array)
         return tracer

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.array_operators import ArrayOperators, BinaryMethod, UnaryMethod, can_be_operand
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.types.errors import TracingError
 
 Evaluate = Callable[[Sequence[Any]], Any]

@@ -20,7 +20,7 @@ from shardcall._src.programs.templates import Templates, node_of, spec_of
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
 from shardcall._src.traced.traced_graph import TracedGraph
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.graphs.canonical import CanonicalForm
 from shardcall_core.graphs.graph import MAX_CONSTANT_BYTES, Constant, Graph, Node, Value
 from shardcall_core.types import parameters

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardcall._src.device_arrays.plan_steps import PlanStep
-from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.element_types import is_inexact
 from shardcall_core.graphs.graph import Graph, Node, Value, bodies_of, is_dynamic
 from shardcall_core.graphs.node_names import without_node
 from shardcall_core.types.arrays import Array

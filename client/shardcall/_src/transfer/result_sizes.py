@@ -9,7 +9,7 @@ from typing import TypeAlias
 from shardcall._src.memory.segment import ALIGNMENT
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import kernel_pb2
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.wire.forks import begin_anew_in_children
 
 _MAX = 256

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.transfer.upload import Value
 from shardcall.v1 import array_pb2, call_stream_pb2, kernel_pb2
-from shardcall_core.functions.element_types import DType
+from shardcall_core.element_types import DType
 from shardcall_core.types import arrays
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import to_element_type

@@ -18,7 +18,7 @@ from jax import lax
 
 from shardcall_server.kernels.core.blocks import index_type, ppermute, rows
 from shardcall_server.kernels.core.differentiation import is_differentiated
-from shardcall_server.kernels.stencils.exchange import ShardedAxis, rows_around
+from shardcall_server.kernels.stencils.exchange import ShardedAxis, neighboring_rows
 
 MAX_BRANCHES = 8
 """The maximum number of intervals of shifts: each is a branch to compile."""
@@ -116,7 +116,7 @@ class MovedRows:
     def _from_margins(self, block: jax.Array, shift: jax.Array | int) -> jax.Array:
         """Returns the rows; those that are in the block at every shift are read from it alone, in one pass."""
         axis, size, (left, right) = self.along.axis, self.along.block, self.margins
-        before, behind = (exchange(block) for exchange in rows_around(self.along, left, right))
+        before, behind = (exchange(block) for exchange in neighboring_rows(self.along, left, right))
         offsets = [first - device * size for device, first in enumerate(self.firsts)]
         # Relative to the block: the first row that is needed, and its minimum and maximum over all shifts.
         first, min_first, max_first = shift + self.along.pick(offsets), min(offsets), max(offsets) + self.highest

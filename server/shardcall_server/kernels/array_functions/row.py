@@ -44,7 +44,7 @@ class CallShapes:
         """The shape of the first operand."""
         return self.shapes[0] or ()
 
-    def known(self, operand: int) -> np.ndarray | None:
+    def constant(self, operand: int) -> np.ndarray | None:
         """Returns an operand that is known when the program is compiled; None for any other."""
         return next((constant.array for i, constant in self.constants if i == operand), None)
 

@@ -62,7 +62,7 @@ def _getitem_origins(call: CallShapes) -> tuple[int | None, ...]:
 
 def _sliced_axes(call: CallShapes, alongs: Sequence[ShardedAxis]) -> list[SlicedAxis]:
     """Returns the axes of x that are sliced."""
-    targets, starts = _targets(call), call.known(1)
+    targets, starts = _targets(call), call.constant(1)
     return [
         SlicedAxis(
             along,
@@ -92,13 +92,13 @@ def _getitem_of(alongs: Sequence[ShardedAxis], block: ResultBlock, operands: Seq
 
 def _starts(call: CallShapes, operands: Sequence[jax.Array | None]) -> Sequence[jax.Array | int] | jax.Array:
     """Returns the starts of a slice, the last operand; integers if they are known."""
-    known = call.known(len(operands) - 1)
-    return required(operands[-1]) if known is None else [int(start) for start in known]
+    constant = call.constant(len(operands) - 1)
+    return required(operands[-1]) if constant is None else [int(start) for start in constant]
 
 
 def _getitem_blockwise(problem: Problem) -> Blockwise | None:
     call, x_spec, spec = call_of(problem), required(problem.in_specs[0]), required(problem.out_specs[0])
-    targets, starts = _targets(call), call.known(1)
+    targets, starts = _targets(call), call.constant(1)
     aligned: list[AlignedAxis | None] = []
     for axis, (target, names) in enumerate(zip(targets, x_spec, strict=True)):
         if not names:
@@ -207,7 +207,7 @@ def _setitem_of(
 
 def _setitem_blockwise(problem: Problem) -> Blockwise | None:
     call, x_spec = call_of(problem), required(problem.in_specs[0])
-    starts = call.known(2)
+    starts = call.constant(2)
     if starts is None or problem.out_specs[0] != x_spec or 0 in call["sizes"]:
         return None
     aligned: list[AlignedAxis | None] = []

@@ -29,7 +29,7 @@ from shardcall_server.kernels.graphs.plan import (
     types_of,
 )
 from shardcall_server.kernels.graphs.region_programs import region_program
-from shardcall_server.kernels.graphs.regions import Region, RegionPlanner, Step
+from shardcall_server.kernels.graphs.regions import FusedRegion, RegionPlanner, Step
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
 from shardcall_server.kernels.graphs.step_scopes import scope_of
 
@@ -114,7 +114,7 @@ class GraphBodies:
             # about 1 s without this. Not across traces, since a program may be differentiated in one of them.
             jitted = {key: jax.jit(run) for key, run in programs.items()}
             for i in one_by_one if is_differentiated() else steps:
-                if isinstance(i, Region):
+                if isinstance(i, FusedRegion):
                     placed = (
                         resharded(values[value], types[value], plan.specs[value], spec, axes, mesh)
                         for value, spec in i.inputs
@@ -143,7 +143,7 @@ class GraphBodies:
         if mesh.device_count == 1:
             return plan
         steps = RegionPlanner(plan, self.types(graph, inputs).types, graph.results, mesh).steps()
-        joined = (i for step in steps if isinstance(step, Region) for i in step.calls)
+        joined = (i for step in steps if isinstance(step, FusedRegion) for i in step.calls)
         return replace(plan, joined=frozenset(joined))
 
 

@@ -20,7 +20,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardcall_core.functions.element_types import is_inexact
+from shardcall_core.element_types import is_inexact
 from shardcall_core.functions.elementwise import loop_of
 from shardcall_core.graphs.graph import BODIES, WITHOUT_DERIVATIVE, is_dynamic
 from shardcall_core.layouts.layout import required

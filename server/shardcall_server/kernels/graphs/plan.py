@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
+from shardcall_core.element_types import is_inexact
 from shardcall_core.functions.argument_checks import check_operands, check_parameters
-from shardcall_core.functions.element_types import is_inexact
 from shardcall_core.functions.signature import Signature, ValueCheck
 from shardcall_core.graphs.graph import SLICES, Constant, Graph, Node, Value, bodies_of, is_loop, values_of
 from shardcall_core.graphs.node_names import with_node

@@ -15,14 +15,22 @@ from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.blocks import index_type, partition_spec, rows
 from shardcall_server.kernels.core.exactness import is_exact
 from shardcall_server.kernels.graphs.plan import GraphPlan, PlannedNode
-from shardcall_server.kernels.graphs.regions import Margins, Names, Piece, Placed, Region, extended_axes, pieces_of
+from shardcall_server.kernels.graphs.regions import (
+    FusedRegion,
+    Margins,
+    Names,
+    Placed,
+    RegionPart,
+    extended_axes,
+    pieces_of,
+)
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
 from shardcall_server.kernels.graphs.step_scopes import scope_of
-from shardcall_server.kernels.stencils.exchange import ShardedAxis, rows_around
+from shardcall_server.kernels.stencils.exchange import ShardedAxis, neighboring_rows
 
 
 def region_program(
-    region: Region, plan: GraphPlan, types: Mapping[Value, ArrayType], axes: MeshAxes, mesh: jax.sharding.Mesh
+    region: FusedRegion, plan: GraphPlan, types: Mapping[Value, ArrayType], axes: MeshAxes, mesh: jax.sharding.Mesh
 ) -> Callable[..., Sequence[jax.Array]]:
     """Returns the function that computes the outputs of a region from its inputs, both padded global arrays.
 
@@ -54,7 +62,7 @@ class _RegionBlocks:
         axes: the axes of the mesh.
     """
 
-    def __init__(self, region: Region, plan: GraphPlan, types: Mapping[Value, ArrayType], axes: MeshAxes) -> None:
+    def __init__(self, region: FusedRegion, plan: GraphPlan, types: Mapping[Value, ArrayType], axes: MeshAxes) -> None:
         self._region = region
         self._plan = plan
         self._types = types
@@ -68,19 +76,18 @@ class _RegionBlocks:
         if len(pieces) == 1:
             inputs = dict(zip(region.inputs, map(self._extended, region.inputs, blocks), strict=True))
             return self._outputs(inputs, pieces[0])
-        around = [
-            self._around(placed, block, pieces[0].names) for placed, block in zip(region.inputs, blocks, strict=True)
+        pairs, names = zip(region.inputs, blocks, strict=True), pieces[0].names
+        rows_of = {placed: self._with_neighbors(placed, block, names) for placed, block in pairs}
+        outputs = [
+            self._outputs({placed: self._part(placed, arrays, piece) for placed, arrays in rows_of.items()}, piece)
+            for piece in pieces
         ]
-        outputs = []
-        for piece in pieces:
-            parts = (self._part(placed, rows_of, piece) for placed, rows_of in zip(region.inputs, around, strict=True))
-            outputs.append(self._outputs(dict(zip(region.inputs, parts, strict=True)), piece))
         return tuple(
             jnp.concatenate(arrays, specs[value].index(pieces[0].names))
             for value, arrays in zip(region.outputs, zip(*outputs, strict=True), strict=True)
         )
 
-    def _outputs(self, inputs: Mapping[Placed, jax.Array], piece: Piece) -> tuple[jax.Array, ...]:
+    def _outputs(self, inputs: Mapping[Placed, jax.Array], piece: RegionPart) -> tuple[jax.Array, ...]:
         """Returns a piece of the outputs from the rows of the inputs that it needs."""
         region, plan = self._region, self._plan
         values = dict(inputs)
@@ -113,10 +120,10 @@ class _RegionBlocks:
                 values[Placed(value, spec)] = self._steps[key](self._offsets(value, spec, margins, piece), *arrays)
         return tuple(self._output(value, values[Placed(value, plan.specs[value])], piece) for value in region.outputs)
 
-    def _length(self, names: Names, piece: Piece) -> int:
+    def _length(self, names: Names, piece: RegionPart) -> int:
         return piece.stop - piece.start if names == piece.names else self._region.blocks[names]
 
-    def _rows(self, names: Names, margins: Mapping[Names, Margins], piece: Piece) -> int:
+    def _rows(self, names: Names, margins: Mapping[Names, Margins], piece: RegionPart) -> int:
         return self._length(names, piece) + margins[names].behind - margins[names].before
 
     def _extended(self, placed: Placed, block: jax.Array) -> jax.Array:
@@ -130,7 +137,7 @@ class _RegionBlocks:
         # The compiler would choose between the block and its margins for each element that a call takes.
         return lax.optimization_barrier(block) if exchanges else block
 
-    def _around(self, placed: Placed, block: jax.Array, names: Names) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _with_neighbors(self, placed: Placed, block: jax.Array, names: Names) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns the rows before the block of an input, the block, and the rows behind it, along one axis."""
         if names not in placed.spec:
             return block, block, block
@@ -138,10 +145,10 @@ class _RegionBlocks:
         along = ShardedAxis.of(self._types[placed.value], placed.spec, placed.spec.index(names), self._axes)
         along = replace(along, rows=along.block * along.devices)
         with jax.named_scope(scope_of(self._region.first_taker(self._plan, placed))):
-            before, behind = rows_around(along, max(0, -margins.before), max(0, margins.behind))
+            before, behind = neighboring_rows(along, max(0, -margins.before), max(0, margins.behind))
             return before(block), block, behind(block)
 
-    def _part(self, placed: Placed, rows_of: tuple[jax.Array, jax.Array, jax.Array], piece: Piece) -> jax.Array:
+    def _part(self, placed: Placed, rows_of: tuple[jax.Array, jax.Array, jax.Array], piece: RegionPart) -> jax.Array:
         """Returns the rows of an input that a piece needs."""
         if piece.names not in placed.spec:
             return rows_of[1]
@@ -158,7 +165,7 @@ class _RegionBlocks:
         return present[0] if len(present) == 1 else jnp.concatenate(present, axis)
 
     def _offsets(
-        self, value: Value, spec: Spec, margins: Mapping[Names, Margins], piece: Piece
+        self, value: Value, spec: Spec, margins: Mapping[Names, Margins], piece: RegionPart
     ) -> dict[int, jax.Array]:
         """Returns the index of the first element of the running device's rows along each sharded axis."""
         sizes = self._types[value].shape
@@ -170,7 +177,7 @@ class _RegionBlocks:
             if names
         }
 
-    def _output(self, value: Value, array: jax.Array, piece: Piece) -> jax.Array:
+    def _output(self, value: Value, array: jax.Array, piece: RegionPart) -> jax.Array:
         """Returns an output in the blocks of its layout, or a piece of it."""
         spec, array_type = self._plan.specs[value], self._types[value]
         margins = self._region.margins[Placed(value, spec)]

@@ -69,7 +69,7 @@ class Placed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Region:
+class FusedRegion:
     """Some calls of a graph that are computed together.
 
     Attributes:
@@ -97,7 +97,7 @@ class Region:
         return min(takers)[1]
 
 
-class Piece(NamedTuple):
+class RegionPart(NamedTuple):
     """A part of the blocks of a region: those rows of an axis.
 
     Attributes:
@@ -111,7 +111,7 @@ class Piece(NamedTuple):
     stop: int
 
 
-Step: TypeAlias = int | Region
+Step: TypeAlias = int | FusedRegion
 """The index of a node, or a region."""
 
 
@@ -245,7 +245,7 @@ class RegionPlanner:
         """Returns whether nodes are to be computed together; elementwise calls alone the compiler fuses as well."""
         return len(nodes) > 1 and any(self._plan.nodes[i].strategy.name != "gspmd" for i in nodes)
 
-    def _region(self, nodes: Sequence[int]) -> Region | None:
+    def _region(self, nodes: Sequence[int]) -> FusedRegion | None:
         """Returns the region of some nodes; None if it would exchange more than margins."""
         inside = set(nodes)
         used = {value for i, node in enumerate(self._plan.nodes) if i not in inside for value in node.operands}
@@ -261,7 +261,7 @@ class RegionPlanner:
             for moved_rows in extended_axes(self._types[item.value], item.spec, margins[item], blocks, self._mesh):
                 if not moved_rows.has_margins:
                     return None
-        return Region({i: self._calls[i] for i in nodes}, inputs, outputs, blocks, margins)
+        return FusedRegion({i: self._calls[i] for i in nodes}, inputs, outputs, blocks, margins)
 
     def _margins(
         self, nodes: Sequence[int], outputs: Sequence[Value], blocks: Mapping[Names, int]
@@ -289,8 +289,8 @@ class RegionPlanner:
 
 
 def pieces_of(
-    region: Region, types: Mapping[Value, ArrayType], specs: Mapping[Value, Spec], mesh: MeshAxes
-) -> list[Piece]:
+    region: FusedRegion, types: Mapping[Value, ArrayType], specs: Mapping[Value, Spec], mesh: MeshAxes
+) -> list[RegionPart]:
     """Returns the pieces in which a device computes its block: the rows that need no others, and those around them.
 
     So no input is copied to be extended. There is one piece, the block, where margins are at several axes, where blocks
@@ -320,9 +320,9 @@ def pieces_of(
     margin = before[names] + behind[names]
     inner = rows - margin
     if not is_even or len(extended) != 1 or inner < _MIN_INNER_ROWS * margin or nbytes < _MIN_BYTES_OF_PIECES:
-        return [Piece(names, 0, rows)]
+        return [RegionPart(names, 0, rows)]
     bounds = [0, before[names], rows - behind[names], rows]
-    return [Piece(names, start, stop) for start, stop in itertools.pairwise(bounds) if start < stop]
+    return [RegionPart(names, start, stop) for start, stop in itertools.pairwise(bounds) if start < stop]
 
 
 def extended_axes(

@@ -8,7 +8,7 @@ from typing import TypeVar
 import jax
 
 from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
-from shardcall_core.functions.element_types import is_float, is_inexact
+from shardcall_core.element_types import is_float, is_inexact
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.kernels.core.blocks import fit
 from shardcall_server.kernels.core.differentiation import differentiation

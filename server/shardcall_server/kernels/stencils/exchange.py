@@ -170,7 +170,7 @@ def rows_after(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
     return Exchange.of(along, windows, boundary)
 
 
-def rows_around(along: ShardedAxis, left: int, right: int) -> tuple[Exchange, Exchange]:
+def neighboring_rows(along: ShardedAxis, left: int, right: int) -> tuple[Exchange, Exchange]:
     """Returns the exchanges of the rows before each block and of those after it, padding included."""
     starts = [device * along.block for device in range(along.devices)]
     before = Exchange.of(along, [(start - left, start) for start in starts], "none")
