@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
@@ -11,8 +12,8 @@ from kernels.graphs import GraphWriter
 from rows import rows
 
 from shardcall.v1.program_pb2 import Program
-from shardcall_core.graphs.canonical import canonical
-from shardcall_core.graphs.graph import MAX_BYTES, MAX_DEPTH, MAX_NODES, Graph, Node, Value
+from shardcall_core.graphs.canonical import CanonicalForm, canonical
+from shardcall_core.graphs.graph import MAX_BYTES, MAX_DEPTH, MAX_NODES, Constant, Graph, Node, Value
 from shardcall_core.graphs.messages import MalformedProgramError, from_message, to_message
 
 X = Value(-1, 0)
@@ -91,6 +92,13 @@ def test_a_body_of_many_nodes_is_sent_once() -> None:
     assert from_message(message) == graph
 
 
+def constant(content: str, kernel: str = "add") -> str:
+    """The text of a program whose node takes an input and a constant."""
+    operands = f"operands {{ input: 0 }} operands {{ constant {{ {content} }} }}"
+    return f'graphs {{ nodes {{ kernel: "{kernel}" {operands} }} results {{ node: 0 }} }}'
+
+
+FLOAT64 = "element_type: ELEMENT_TYPE_FLOAT64"
 MALFORMED = (
     ("", "graphs is empty"),
     ("graphs {}", r"graphs\[0\].results is empty"),
@@ -130,6 +138,56 @@ def test_malformed_messages_are_refused_by_field(text: str, message: str) -> Non
     error = refusal(text_format.Parse(text, Program()))
     assert re.search(message, str(error)), str(error)
     assert str(error).startswith(error.field)
+
+
+@rows(
+    ("content", "message"),
+    (
+        (r'type { } data: ""', r"nodes\[0\].operands\[1\].constant.type.element_type is unknown"),
+        (r"type { element_type: 99 }", r"constant.type.element_type is unknown"),
+        (f"type {{ {FLOAT64} shape: 2 }} data: '12345678'", r"constant.data has 8 bytes, and float64 \[2\] has 16"),
+        (f"type {{ {FLOAT64} shape: -1 }} data: ''", r"constant.type.shape is \[-1\]; give sizes from 0 to 512"),
+        (f"type {{ {FLOAT64} shape: 4611686018427387904 }} data: ''", r"shape is \[4611686018427387904\]; give sizes"),
+        (
+            f"type {{ {FLOAT64} shape: 65 }} data: '{'x' * 520}'",
+            r"constant.data has 520 bytes; at most 512 are allowed",
+        ),
+        (f"type {{ {FLOAT64} {'shape: 1 ' * 65} }} data: '12345678'", r"shape has 65 axes; at most 64 are allowed"),
+    ),
+)
+def test_malformed_constants_are_refused_by_field(content: str, message: str) -> None:
+    assert re.search(message, str(refusal(text_format.Parse(constant(content), Program()))))
+
+
+def test_constants_are_operands_of_nodes_that_run_no_graph() -> None:
+    content = f"type {{ {FLOAT64} }} data: '12345678'"
+    error = refusal(text_format.Parse(constant(content, "scan"), Program()))
+    assert str(error).startswith("graphs[0].nodes[0].operands[1].constant is set for scan, which runs graphs")
+    text = f"graphs {{ results {{ constant {{ {content} }} }} }}"
+    assert "graphs[0].results[0] is a constant; set input or node" in str(refusal(text_format.Parse(text, Program())))
+
+
+@rows("array", [np.arange(3), np.float64(-0.0), np.array([], "f4"), np.ones((2, 1), bool), np.array([1j], ">c16")])
+def test_constants_survive_their_message(array: np.ndarray) -> None:
+    item = Constant.of(np.asarray(array))
+    graph = Graph((Node("add", (X, item)),), (Value(0, 0),))
+    again = from_message(Program.FromString(to_message(graph).SerializeToString()))
+    assert again == graph
+    (read,) = [operand for operand in again.nodes[0].operands if isinstance(operand, Constant)]
+    assert read.array.tobytes() == np.asarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
+    assert read.array.shape == array.shape
+
+
+def test_only_bounds_of_slices_are_constants_of_exact_programs() -> None:
+    write = GraphWriter()
+    part = write("getitem", write.x(0), write.x(1), sizes=(2,), steps=(1,))
+    results = (write("add", part, write.x(2)), write.x(2))
+    graph = Graph(tuple(write.nodes), results)
+    constants = {1: Constant.of(np.array([3])), 2: Constant.of(np.float64(2))}
+    forms = [CanonicalForm(graph, constants, exact=exact) for exact in (True, False)]
+    assert [list(form.inputs) for form in forms] == [[0, 2], [0, 2]]  # what is returned is an input, too
+    assert [form.graph.nodes[0].operands[1] for form in forms] == [constants[1]] * 2
+    assert [form.graph.nodes[1].operands[1] for form in forms] == [Value(-1, 1), constants[2]]
 
 
 def test_bodies_in_another_order_are_refused() -> None:
