@@ -74,6 +74,7 @@ def test_print_and_repr_are_for_people():
         "  collectives  1 × collective-permute, 32,768 bytes a device",
         "  bits         may differ from mesh to mesh",
         "  work         12 FLOPs a device",
+        "  passes       0.0 over operands and results, 0 bytes read and written a device, 0 fused loops",
         "  memory       64 + 65,536 + 0 bytes (operands + results + temporary) = 64.06 KiB a device",
         "  key          0123456789abcdef, compiled now",
         "  miss         mesh was x=4, is x=2",

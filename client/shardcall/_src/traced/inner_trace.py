@@ -80,7 +80,7 @@ class InnerTrace(Trace):
     def value(self, item: Any, name: str) -> TracedArray:
         """Returns any value as an array of the program, as `Trace.value`."""
         array = find_remote_array(item)
-        if isinstance(array, TracedArray) and array._trace is self:
+        if array is None or (isinstance(array, TracedArray) and array._trace is self):
             return super().value(item, name)
         return self._of_outer(self.outer.value(item, name))
 
