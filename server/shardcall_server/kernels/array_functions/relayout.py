@@ -15,6 +15,7 @@ from shardcall_core.layouts.layout import Specs, format_spec, required
 from shardcall_server.kernels.core.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.core.bits import moved
 from shardcall_server.kernels.core.blocks import fit
+from shardcall_server.kernels.core.blockwise import AlignedAxis, Blockwise
 from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 
@@ -83,6 +84,14 @@ class _Relayout(FunctionKernel[TransposeParameters | None]):
     strategies = (_ALL_GATHER, _GSPMD)
     version = 2
     reproducibility = Reproducibility.ALWAYS
+
+    def blockwise(self, problem: Problem[TransposeParameters | None]) -> Blockwise | None:
+        """Returns a call as one of a region, if every block stays where it is."""
+        spec, permutation = required(problem.in_specs[0]), _permutation(problem)
+        if tuple(spec[i] for i in permutation) != problem.out_specs[0]:
+            return None
+        aligned = tuple(AlignedAxis(permutation.index(axis), 0) if names else None for axis, names in enumerate(spec))
+        return Blockwise((spec,), (aligned,), lambda _shape, _offsets, blocks: lax.transpose(blocks[0], permutation))
 
 
 class Copy(_Relayout):

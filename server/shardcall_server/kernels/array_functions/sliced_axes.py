@@ -186,6 +186,9 @@ class AssignedAxis:
             highest = self.size - self.count
             firsts = [length * device - highest for device in range(self.along.devices)]
             return MovedRows.of(self.along, firsts, length, highest)(values, highest - lowest)
+        if self.step == 1 and isinstance(first, int) and isinstance(lowest, int):
+            before = lowest - first
+            return pad_axis(values, self.axis, before, length - self.count - before)
         if self.step == 1:
             start = jnp.clip(first - lowest, -length, self.count) + length
             return rows(pad_axis(values, self.axis, length, length), start, length, self.axis)

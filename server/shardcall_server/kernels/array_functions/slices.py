@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -30,6 +31,9 @@ from shardcall_server.kernels.core.element_types import convert
 from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.numerics.ordering import truth
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
+
+_MAX_IN_PLACE = 4
+"""The part of an array that a slice is less than if it is replaced where it is: 1 / this."""
 
 
 def _targets(call: CallShapes) -> list[int | None]:
@@ -179,8 +183,12 @@ def _setitem_of(
         for axis in range(len(call.x))
         if not _is_complete(call, axis)
     ]
-    # A slice that the block has completely, in steps of 1, is replaced where it is; of other axes, elements are chosen.
+    # A short slice that the block has completely, in steps of 1, is replaced where it is. Else elements are chosen: the
+    # compiler does that in one pass with what computes the values.
     replaced = [item for item in assigned if item.step == 1 and isinstance(block.offsets[item.axis], int)]
+    is_short = math.prod(call["sizes"]) * _MAX_IN_PLACE < math.prod(call.x)
+    if not is_short and all(isinstance(start, int) for start in starts):
+        replaced = []
     chosen = [item for item in assigned if item not in replaced]
 
     def move(bits: jax.Array, of_values: jax.Array) -> jax.Array:

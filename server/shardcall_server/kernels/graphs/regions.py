@@ -252,16 +252,22 @@ class RegionPlanner:
         outputs = tuple(Value(i, 0) for i in nodes if Value(i, 0) in used or Value(i, 0) in self._results)
         placed = [placed for i in nodes for placed, _ in self._operands(i)]
         inputs = tuple(dict.fromkeys(item for item in placed if item.value.node not in inside))
-        blocks: dict[Names, int] = {}
-        for item in (*inputs, *(Placed(Value(i, 0), self._plan.specs[Value(i, 0)]) for i in nodes)):
-            for names, rows in self._blocks_of(item).items():
-                blocks[names] = max(rows, blocks.get(names, 0))
+        blocks = self._block_rows((*inputs, *(Placed(value, self._plan.specs[value]) for value in outputs)))
         margins = self._margins(nodes, outputs, blocks)
         for item in inputs:
             for moved_rows in extended_axes(self._types[item.value], item.spec, margins[item], blocks, self._mesh):
                 if not moved_rows.has_margins:
                     return None
         return FusedRegion({i: self._calls[i] for i in nodes}, inputs, outputs, blocks, margins)
+
+    def _block_rows(self, values: Sequence[Placed]) -> dict[Names, int]:
+        """Returns the rows of a region's blocks: those of its inputs and outputs, of the more bytes if they differ."""
+        nbytes: dict[Names, dict[int, int]] = {}
+        for placed in values:
+            for names, rows in self._blocks_of(placed).items():
+                of_rows = nbytes.setdefault(names, {})
+                of_rows[rows] = of_rows.get(rows, 0) + self._types[placed.value].nbytes
+        return {names: max(of_rows, key=lambda rows: (of_rows[rows], rows)) for names, of_rows in nbytes.items()}
 
     def _margins(
         self, nodes: Sequence[int], outputs: Sequence[Value], blocks: Mapping[Names, int]
@@ -272,8 +278,9 @@ class RegionPlanner:
             natural = self._natural_block(value)
             of_value = margins.setdefault(Placed(value, self._plan.specs[value]), {})
             for names, rows in natural.items():
-                # Blocks of the value that are shorter than those of the region lie before them.
-                of_value[names] = Margins((self._mesh.size(names) - 1) * (rows - blocks[names]), 0)
+                # Blocks of the value that are shorter than those of the region lie before them, longer ones behind.
+                drift, devices = rows - blocks[names], self._mesh.size(names)
+                of_value[names] = Margins(min(0, (devices - 1) * drift), max(0, devices * drift))
         for i in reversed(nodes):
             node, call = self._plan.nodes[i], self._calls[i]
             (spec,) = node.out_specs
