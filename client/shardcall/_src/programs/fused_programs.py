@@ -8,16 +8,13 @@ from dataclasses import dataclass
 
 from shardcall._src.programs.pending_calls import PendingCall
 from shardcall._src.programs.program_builder import needed_nodes
-from shardcall._src.programs.recorded_calls import RecordedBatch
-from shardcall_core.graphs.graph import Constant, Graph, Value
+from shardcall._src.programs.recorded_calls import Bounds, RecordedBatch
+from shardcall_core.graphs.graph import Graph, Value
 
 _MAX = 256
 _MAX_NEW = 64
 _MAX_BOUNDS = 2
 _USES_FOR_ANOTHER = 4
-
-Bounds = dict[int, Constant]
-"""Bounds of slices, by the numbers of the inputs that they are."""
 
 
 @dataclass
@@ -69,8 +66,8 @@ class FusedPrograms:
         earlier = self._bounds.setdefault(calls, [])
         if bounds not in earlier and len(earlier) < _MAX_BOUNDS:
             earlier.append(bounds)
-        constants = bounds if bounds in earlier else {}
-        key = calls, tuple(constants.items())
+        constants = bounds if bounds in earlier else ()
+        key = calls, constants
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = _program(batch, constants)
@@ -87,8 +84,8 @@ class FusedPrograms:
         for count in sorted(self._lengths, reverse=True):
             if count < len(batch.calls):
                 calls, bounds = _key(batch, count, batch.results_before(count)), batch.bounds(count)
-                for constants in (bounds, Bounds()):
-                    program = self._programs.get((calls, tuple(constants.items())))
+                for constants in (bounds, ()):
+                    program = self._programs.get((calls, constants))
                     if program is not None and program.is_proven:
                         return count
         return None
@@ -134,8 +131,9 @@ def _key(batch: RecordedBatch, count: int, results: Sequence[int]) -> Hashable:
     return tuple(nodes), tuple(results), batch.mesh
 
 
-def _program(batch: RecordedBatch, constants: Bounds) -> FusedProgram:
+def _program(batch: RecordedBatch, bounds: Bounds) -> FusedProgram:
+    """Returns the program of recorded calls, of which some bounds of slices are constants."""
     results, nodes = batch.kept, batch.nodes
-    form = batch.form((Value(i, 0) for i in results), constants)
+    form = batch.form((Value(i, 0) for i in results), batch.constants(bounds))
     depends_on = {i: [k for k in needed_nodes(nodes, [i]) if k in results and k != i] for i in results}
     return FusedProgram(form.graph, list(form.inputs), len(nodes), needed_nodes(nodes, results), depends_on)

@@ -13,7 +13,7 @@ from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
 from shardcall._src.programs.program_builder import ProgramBuilder, needed_nodes, sources_of
 from shardcall._src.programs.templates import Template
 from shardcall._src.transfer.upload import Value as Operand
-from shardcall_core.graphs.graph import MAX_CONSTANT_BYTES, SLICES, Constant, Value, values_of
+from shardcall_core.graphs.graph import SLICES, Constant, Value, values_of
 from shardcall_core.locks import rlock
 from shardcall_core.types.mesh import Mesh
 
@@ -64,6 +64,10 @@ class RecordedCall(PendingCall):
             recording.send(recording)  # or waits while another thread does
         elif self.resend is not None:
             super().begin()  # or waits while another thread does
+
+
+Bounds: TypeAlias = tuple[tuple[int, bytes], ...]
+"""Bounds of slices: the numbers of the inputs that they are, and their bytes."""
 
 
 class RecordedBatch(ProgramBuilder[Operand]):
@@ -152,16 +156,16 @@ class RecordedBatch(ProgramBuilder[Operand]):
         operands = {value.node for i in later for value in values_of(self.nodes[i])}
         return sorted(i for i in {*operands, *self.kept} if 0 <= i < count)
 
-    def bounds(self, count: int) -> dict[int, Constant]:
-        """Returns the inputs that are bounds of slices in the first calls."""
-        slices = [node for node in self.nodes[:count] if node.kernel in SLICES]
-        numbers = [value.number for node in slices for value in values_of(node) if value.node < 0]
-        arrays = {number: self.inputs[number] for number in numbers}
-        return {
-            number: Constant.of(array)
-            for number, array in arrays.items()
-            if isinstance(array, np.ndarray) and array.nbytes <= MAX_CONSTANT_BYTES
-        }
+    def bounds(self, count: int) -> Bounds:
+        """Returns the inputs that are bounds of slices in the first calls, by their numbers, and their bytes."""
+        numbers = [node.operands[-1] for node in self.nodes[:count] if node.kernel in SLICES]
+        arrays = [(v.number, self.inputs[v.number]) for v in numbers if isinstance(v, Value) and v.node < 0]
+        return tuple((number, array.tobytes()) for number, array in arrays if type(array) is np.ndarray)
+
+    def constants(self, bounds: Bounds) -> dict[int, Constant]:
+        """Returns bounds as constants of a program."""
+        arrays = ((number, self.inputs[number]) for number, _ in bounds)
+        return {number: Constant.of(array) for number, array in arrays if isinstance(array, np.ndarray)}
 
     def parts(self, count: int) -> tuple[RecordedBatch, RecordedBatch]:
         """Returns the first calls, and the others; the results of the first that the others need are kept."""

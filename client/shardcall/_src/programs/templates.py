@@ -29,7 +29,7 @@ FUSABLE = frozenset(
         *BINARY,
         *WITH_WHERE,
         *("where", "clip", "roll", "shift", "diff", "getitem", "transpose", "expand_dims", "squeeze", "broadcast_to"),
-        *("astype", "argmax", "argmin"),
+        *("astype", "argmax", "argmin", "setitem", "copy", "flip"),
     )
 )
 """The functions whose calls are recorded: they have one result, whose layout is decided without the compiler."""
@@ -37,7 +37,8 @@ FUSABLE = frozenset(
 _BY_COMPONENTS = frozenset(
     (
         *("add", "subtract", "negative", "positive", "conjugate", "real", "imag", "equal", "not_equal", "where"),
-        *("astype", "roll", "shift", "diff", "getitem", "transpose", "expand_dims", "squeeze", "broadcast_to"),
+        *("astype", "roll", "shift", "diff", "getitem", "setitem", "copy", "flip", "transpose", "expand_dims"),
+        *("squeeze", "broadcast_to"),
     )
 )
 """The functions of complex numbers that compute no product: how one is rounded depends on the program."""
