@@ -32,7 +32,7 @@ from shardcall_server.kernels.core.kernel import Problem
 from shardcall_server.kernels.numerics.ordering import truth
 from shardcall_server.kernels.stencils.exchange import ShardedAxis
 
-_MAX_IN_PLACE = 4
+_SHORT_PART = 4
 """The part of an array that a slice is less than if it is replaced where it is: 1 / this."""
 
 
@@ -186,7 +186,7 @@ def _setitem_of(
     # A short slice that the block has completely, in steps of 1, is replaced where it is. Else elements are chosen: the
     # compiler does that in one pass with what computes the values.
     replaced = [item for item in assigned if item.step == 1 and isinstance(block.offsets[item.axis], int)]
-    is_short = math.prod(call["sizes"]) * _MAX_IN_PLACE < math.prod(call.x)
+    is_short = math.prod(call["sizes"]) * _SHORT_PART < math.prod(call.x)
     if not is_short and all(isinstance(start, int) for start in starts):
         replaced = []
     chosen = [item for item in assigned if item not in replaced]
