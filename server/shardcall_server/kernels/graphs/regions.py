@@ -130,20 +130,26 @@ class RegionPlanner:
     ) -> None:
         self._plan = plan
         self._types = types
-        self._results = results
         self._mesh = mesh
+        self._results = frozenset(results)
+        self._takers: dict[Value, list[int]] = {}
+        for i, node in enumerate(plan.nodes):
+            for value in node.operands:
+                if isinstance(value, Value):
+                    self._takers.setdefault(value, []).append(i)
         self._calls = {i: call for i in range(len(plan.nodes)) if (call := self._blockwise(i)) is not None}
 
     def steps(self) -> list[Step]:
         """Returns the steps of the graph in their sequence."""
-        levels = self._levels()
+        levels: dict[int, list[int]] = {}
+        for i, of_node in enumerate(self._levels()):
+            levels.setdefault(of_node, []).append(i)
         steps: list[Step] = []
-        for level in sorted(set(levels)):
-            nodes = [i for i, of_node in enumerate(levels) if of_node == level]
+        for level in sorted(levels):
             if level % 2:
-                steps += nodes
+                steps += levels[level]
                 continue
-            for connected in self._connected(nodes):
+            for connected in self._connected(levels[level]):
                 region = self._region(connected) if self._needs_region(connected) else None
                 steps += connected if region is None else [region]
         return steps
@@ -231,15 +237,20 @@ class RegionPlanner:
 
     def _connected(self, nodes: Sequence[int]) -> list[list[int]]:
         """Returns the nodes of a level in groups, of which no two have a value in common."""
+        parents: dict[Value, Value] = {}
+
+        def root(value: Value) -> Value:
+            while (parent := parents.setdefault(value, value)) != value:
+                parents[value] = value = parents[parent]
+            return value
+
+        for i in nodes:
+            for placed, _ in self._operands(i):
+                parents[root(placed.value)] = root(Value(i, 0))
         groups: dict[Value, list[int]] = {}
         for i in nodes:
-            joined = [i]
-            values = [Value(i, 0), *(placed.value for placed, _ in self._operands(i))]
-            for group in {id(groups[value]): groups[value] for value in values if value in groups}.values():
-                joined += group
-            groups.update(dict.fromkeys(values, joined))
-            groups.update({value: joined for value, group in groups.items() if group[0] in joined})
-        return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
+            groups.setdefault(root(Value(i, 0)), []).append(i)
+        return list(groups.values())
 
     def _needs_region(self, nodes: Sequence[int]) -> bool:
         """Returns whether nodes are to be computed together; elementwise calls alone the compiler fuses as well."""
@@ -248,8 +259,8 @@ class RegionPlanner:
     def _region(self, nodes: Sequence[int]) -> FusedRegion | None:
         """Returns the region of some nodes; None if it would exchange more than margins."""
         inside = set(nodes)
-        used = {value for i, node in enumerate(self._plan.nodes) if i not in inside for value in node.operands}
-        outputs = tuple(Value(i, 0) for i in nodes if Value(i, 0) in used or Value(i, 0) in self._results)
+        values = [Value(i, 0) for i in nodes]
+        outputs = tuple(v for v in values if v in self._results or not inside.issuperset(self._takers.get(v, ())))
         placed = [placed for i in nodes for placed, _ in self._operands(i)]
         inputs = tuple(dict.fromkeys(item for item in placed if item.value.node not in inside))
         blocks = self._block_rows((*inputs, *(Placed(value, self._plan.specs[value]) for value in outputs)))
