@@ -55,7 +55,7 @@ def test_steps_are_printed_and_drawn(client):
     u = client.put(np.ones((65, 16)), mesh=AXES, spec=("x", None))
     plan = client.jit(lambda u: np.tanh(np.diff(u, axis=0))).plan(u)
     line = f"{__file__}:{test_steps_are_printed_and_drawn.__code__.co_firstlineno + 2}"
-    step = f"diff of operand 0 by halo: float64[64,16] P('x', None); 4.125 KiB, 128 bytes exchanged a device, at {line}"
+    step = f"diff of operand 0 by halo: float64[64,16] P('x', None); 4.125 KiB, 384 bytes exchanged a device, at {line}"
     assert f"  step 0       {step}" in str(plan).split("\n")
     assert "result 0 of tanh: float64[64,16] P('x', None) on Mesh(x=4, y=2)" in str(plan.steps[1].visualize("result"))
     assert repr(plan.steps[1]).startswith("<PlanStep tanh of step 0 by gspmd: float64[64,16]")

@@ -13,7 +13,6 @@ from shardcall_core.graphs.graph import Graph, Value
 
 _MAX = 256
 _MAX_NEW = 64
-_MAX_BOUNDS = 2
 _USES_FOR_ANOTHER = 4
 
 
@@ -51,22 +50,19 @@ class FusedPrograms:
     it may have some programs, and more as those are used.
 
     Bounds of slices are constants of a program, so that the compiler computes slices in one pass with what takes them.
-    Calls that come with other bounds again and again, such as those of a loop, get a program that takes the bounds.
+    When the same calls come with other bounds, as in a loop, they get a program that takes the bounds.
     """
 
     def __init__(self) -> None:
         self._programs: dict[Hashable, FusedProgram] = {}
-        self._bounds: dict[Hashable, list[Bounds]] = {}  # by the calls without them
+        self._bounds: dict[Hashable, Bounds] = {}  # the first ones of calls
         self._lengths: set[int] = set()
         self._new = self._uses = 0
 
     def get(self, batch: RecordedBatch) -> FusedProgram:
         """Returns the program of recorded calls, of those whose results are kept."""
         calls, bounds = _key(batch, len(batch.calls), [*batch.kept]), batch.bounds(len(batch.calls))
-        earlier = self._bounds.setdefault(calls, [])
-        if bounds not in earlier and len(earlier) < _MAX_BOUNDS:
-            earlier.append(bounds)
-        constants = bounds if bounds in earlier else ()
+        constants = bounds if self._bounds.setdefault(calls, bounds) == bounds else ()
         key = calls, constants
         program = self._programs.get(key)
         if program is None:
