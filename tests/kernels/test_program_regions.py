@@ -164,6 +164,16 @@ def test_chains_of_slices_are_divided_before_their_margins_are_blocks(run):
     assert np.array_equal(result, expected)
 
 
+def test_transposes_that_products_read_through_are_in_no_region(run):
+    write, rows = GraphWriter(), 24
+    x, y = np.random.default_rng(3).normal(size=(2, rows, 5))
+    inner = slice_of(write, write.x(0), [slice(1, -1), slice(None)], x.shape)
+    behind = slice_of(write, write.x(1), [slice(2, None), slice(None)], y.shape)
+    graph = write.graph(write("matmul", write("transpose", inner), behind))
+    result = run(GRAPH, x, y, graph=graph, mesh={"x": 8}, in_specs=[("x", None)] * 2, padding=float("nan"))
+    assert np.allclose(result, x[1:-1].T @ y[2:], rtol=1e-12)
+
+
 def column_sweep(columns: int) -> Graph:
     """A loop that adds to every column the half of the one before it."""
     body = GraphWriter()
