@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kernels.graphs import GraphWriter
 
+from shardcall_core.call_error import CallError
 from shardcall_core.graphs.graph import Constant, Graph, Value
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.analysis import collectives
@@ -162,6 +163,35 @@ def test_chains_of_slices_are_divided_before_their_margins_are_blocks(run):
     graph = write.graph(value)
     result = run(GRAPH, x, graph=graph, exact=True, mesh={"x": 8}, in_specs=[("x", None)], padding=float("nan"))
     assert np.array_equal(result, expected)
+
+
+def test_transposes_that_products_read_through_are_in_no_region(run):
+    write, rows = GraphWriter(), 24
+    x, y = np.random.default_rng(3).normal(size=(2, rows, 5))
+    inner = slice_of(write, write.x(0), [slice(1, -1), slice(None)], x.shape)
+    behind = slice_of(write, write.x(1), [slice(2, None), slice(None)], y.shape)
+    graph = write.graph(write("matmul", write("transpose", inner), behind))
+    result = run(GRAPH, x, y, graph=graph, mesh={"x": 8}, in_specs=[("x", None)] * 2, padding=float("nan"))
+    assert np.allclose(result, x[1:-1].T @ y[2:], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("indices", "refused"), [((99, 0), 7), ((0, 99), 8)])
+def test_refusals_name_their_node_whatever_the_sequence_of_the_steps(run, indices, refused):
+    write, rows = GraphWriter(), 64
+    x, y = np.random.default_rng(4).normal(size=(2, rows, 4))
+
+    def sum_of_pairs(value: Value, count: int) -> Value:
+        below, above = (slice_of(write, value, [slice(k, count - 1 + k), slice(None)], (count, 4)) for k in (0, 1))
+        return write("add", below, above)
+
+    rolled = write("roll", sum_of_pairs(write.x(0), rows), shift=(1,), axis=(0,))
+    row = write("take", sum_of_pairs(rolled, rows - 1), write.x(2), axis=0)
+    results = [row, write("take", write.x(1), write.x(3), axis=0)]
+    graph, inputs = write.call(results, [x, y, *map(np.int64, indices)])
+    specs = [("x", None) if array.ndim else None for array in inputs]
+    assert [i for i, node in enumerate(graph.nodes) if node.kernel == "take"] == [7, 8]
+    with pytest.raises(CallError, match=rf"^node {refused}, take: "):
+        run(GRAPH, *inputs, graph=graph, mesh={"x": 8}, in_specs=specs)
 
 
 def column_sweep(columns: int) -> Graph:

@@ -109,7 +109,7 @@ class GraphBodies:
 
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             values = {Value(-1, i): array for i, array in enumerate(arrays)}
-            flags: list[jax.Array] = []
+            flags: dict[int, Sequence[jax.Array]] = {}
             # JAX traces and lowers equal nodes once: a program of 200 calls of 4 kernels takes 0.2 s from disk, and
             # about 1 s without this. Not across traces, since a program may be differentiated in one of them.
             jitted = {key: jax.jit(run) for key, run in programs.items()}
@@ -125,13 +125,14 @@ class GraphBodies:
                 with jax.named_scope(scope_of(i)):
                     computed = jitted[keys[i]](*_operands(node, plan, values, mesh))
                 count = len(node.problem.results)
-                flags += computed[count:]
+                flags[i] = computed[count:]
                 values.update((Value(i, k), array) for k, array in enumerate(computed[:count]))
             moved_results = (
                 resharded(values[value], array_type, plan.specs[value], spec, axes, mesh)
                 for value, array_type, spec in zip(results, result_types, specs, strict=True)
             )
-            return (*moved_results, *flags)
+            # In the sequence of the nodes, as the checks are, which that of the steps may differ from.
+            return (*moved_results, *(flag for i in sorted(flags) for flag in flags[i]))
 
         return program
 

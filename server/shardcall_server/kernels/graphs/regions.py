@@ -132,18 +132,20 @@ class RegionPlanner:
         self._types = types
         self._mesh = mesh
         self._results = frozenset(results)
+        self._needed = _needed_nodes(plan, results)
         self._takers: dict[Value, list[int]] = {}
-        for i, node in enumerate(plan.nodes):
-            for value in node.operands:
+        for i in sorted(self._needed):
+            for value in plan.nodes[i].operands:
                 if isinstance(value, Value):
                     self._takers.setdefault(value, []).append(i)
         self._calls = {i: call for i in range(len(plan.nodes)) if (call := self._blockwise(i)) is not None}
 
     def steps(self) -> list[Step]:
-        """Returns the steps of the graph in their sequence."""
+        """Returns the steps of the graph in their sequence, without nodes that no result needs."""
         levels: dict[int, list[int]] = {}
         for i, of_node in enumerate(self._levels()):
-            levels.setdefault(of_node, []).append(i)
+            if i in self._needed:
+                levels.setdefault(of_node, []).append(i)
         steps: list[Step] = []
         for level in sorted(levels):
             if level % 2:
@@ -304,6 +306,17 @@ class RegionPlanner:
                         needed = of_result[names].moved(alignment.distance)
                         of_operand[names] = needed.joined(of_operand.get(names))
         return margins
+
+
+def _needed_nodes(plan: GraphPlan, results: Sequence[Value]) -> set[int]:
+    """Returns the indices of the nodes that results need."""
+    needed, waiting = set[int](), [value.node for value in results]
+    while waiting:
+        i = waiting.pop()
+        if i >= 0 and i not in needed:
+            needed.add(i)
+            waiting += (value.node for value in plan.nodes[i].operands if isinstance(value, Value))
+    return needed
 
 
 def pieces_of(
