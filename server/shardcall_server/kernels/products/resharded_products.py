@@ -130,7 +130,7 @@ def reshard(of: ContractionOf) -> Strategy:
     """Returns ``reshard`` for a kernel's problems."""
     return Strategy(
         "reshard",
-        "Operands are moved so that each mesh axis shards one label alone, of all such layouts the one with the fewest "
+        "An all-to-all or a gather moves operands so that each mesh axis shards one label, in the layout of the fewest "
         "bytes; every device multiplies its blocks, and a collective completes partial sums. Serves operands of which "
         "one is sharded otherwise than the other.",
         partial(_refusal, of=of),
