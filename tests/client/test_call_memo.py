@@ -1,6 +1,9 @@
 """Sharing of request messages among equal calls."""
 
 import itertools
+import sys
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +15,10 @@ from shardcall._src.calls import call_request
 from shardcall._src.calls.call_memo import CallMemo, call_key
 from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
+from shardcall._src.programs.fused_programs import FusedPrograms
+from shardcall._src.programs.recorded_calls import RecordedBatch
 from shardcall.v1 import kernel_pb2
+from shardcall_core.graphs.graph import Node, Value
 from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
 
 X = np.arange(8.0)
@@ -188,3 +194,33 @@ def test_arguments_that_a_key_cannot_represent_have_none():
     memo = CallMemo()
     memo.add(None, kernel_pb2.KernelCall())
     assert len(memo) == 0
+
+
+def test_threads_share_the_programs_of_recorded_calls(monkeypatch):
+    monkeypatch.setattr("shardcall._src.programs.fused_programs._MAX", 8)
+    programs, faults = FusedPrograms(), []
+
+    def work(thread):
+        try:
+            for i in range(300):
+                batch = RecordedBatch()
+                batch.inputs.append(X)
+                batch.add_node(Node("negative", (Value(-1, 0),)))
+                batch.calls = [SimpleNamespace(template=SimpleNamespace(number=1000 * thread + i))]
+                batch.kept = {0: None}
+                programs.get(batch)
+        except Exception as error:  # noqa: BLE001
+            faults.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert faults == []
+    assert len(programs._programs) == len(programs._bounds) == 8

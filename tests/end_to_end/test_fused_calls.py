@@ -273,7 +273,7 @@ def test_a_program_that_ran_before_and_is_refused_runs_as_calls(client):
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.sending._programs._programs.values()
+            (program,) = client._submitter.sending._programs._programs._items.values()
             program.graph = REFUSED
         kept = h + 1
         last = kept * kept
@@ -377,7 +377,7 @@ def refused_program(client):
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.sending._programs._programs.values()
+            (program,) = client._submitter.sending._programs._programs._items.values()
             program.graph = REFUSED
         first = h + 1
         last = first * first
@@ -419,7 +419,7 @@ def test_a_late_answer_to_a_failed_program_is_not_that_of_a_call_sent_again(clie
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.sending._programs._programs.values()
+            (program,) = client._submitter.sending._programs._programs._items.values()
             program.graph = REFUSED
             monkeypatch.setattr(PendingCalls, "_answered", answer_slowly)
         first = h + 1
@@ -484,7 +484,7 @@ def test_programs_that_failed_one_after_the_other_are_sent_again_in_that_order(c
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            for program in client._submitter.sending._programs._programs.values():
+            for program in client._submitter.sending._programs._programs._items.values():
                 program.graph = REFUSED
         results, expected = [h], [U]
         for _ in range(length):

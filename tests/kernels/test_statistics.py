@@ -137,6 +137,13 @@ def test_interpolations_are_numpys(run, values, mesh, spec, number_type):
         np.testing.assert_allclose(ours, numpys, rtol=1e-13, atol=1e-13)
 
 
+def test_an_interpolation_of_one_point_is_its_value(run):
+    x, xp, fp = np.array([np.nan, -1.0, 2.0, 0.0]), np.zeros(1), np.ones(1)
+    assert np.array_equal(run(KERNELS["interp"], x, xp, fp), np.interp(x, xp, fp))
+    ends = run(KERNELS["interp"], x, xp, fp, np.float64(5), np.float64(7))
+    assert np.array_equal(ends, np.interp(x, xp, fp, 5, 7))
+
+
 def test_interpolations_between_many_points(run, values):
     x, xp = values.normal((4099,), np.float64), np.sort(values.normal((500,), np.float64))
     fp = values.normal((500,), np.float64)

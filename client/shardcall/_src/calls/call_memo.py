@@ -23,10 +23,14 @@ class CallMemo(Generic[Item]):
     """A cache of the messages of a client's recent calls, or of their types; safe to use from several threads at once.
 
     Building a message is much of the work of a small call. Cached items are shared and must not be changed.
+
+    Args:
+        max_items: the number of items that it keeps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_items: int = _MAX) -> None:
         self._items: dict[Hashable, Item] = {}
+        self._max_items = max_items
         self.begin_anew()
         begin_anew_in_children(self)
 
@@ -51,7 +55,7 @@ class CallMemo(Generic[Item]):
             return item
         with self._lock:
             item = self._items.setdefault(key, item)
-            while len(self._items) > _MAX:
+            while len(self._items) > self._max_items:
                 del self._items[next(iter(self._items))]
         return item
 

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.programs.pending_calls import PendingCall
 from shardcall._src.programs.program_builder import needed_nodes
 from shardcall._src.programs.recorded_calls import Bounds, RecordedBatch
@@ -44,7 +45,7 @@ class FusedProgram:
 
 
 class FusedPrograms:
-    """The programs of a client's recorded calls, by the calls.
+    """The programs of a client's recorded calls, by the calls; safe to use from several threads at once.
 
     A client that records other calls again and again would have programs compiled that nothing runs a second time. So
     it may have some programs, and more as those are used.
@@ -54,23 +55,17 @@ class FusedPrograms:
     """
 
     def __init__(self) -> None:
-        self._programs: dict[Hashable, FusedProgram] = {}
-        self._bounds: dict[Hashable, Bounds] = {}  # the first ones of calls
+        self._programs = CallMemo[FusedProgram](_MAX)
+        self._bounds = CallMemo[Bounds](_MAX)  # the first ones of calls
         self._lengths: set[int] = set()
         self._new = self._uses = 0
 
     def get(self, batch: RecordedBatch) -> FusedProgram:
         """Returns the program of recorded calls, of those whose results are kept."""
         calls, bounds = _key(batch, len(batch.calls), [*batch.kept]), batch.bounds(len(batch.calls))
-        constants = bounds if self._bounds.setdefault(calls, bounds) == bounds else ()
+        constants = bounds if self._bounds.add(calls, bounds) == bounds else ()
         key = calls, constants
-        program = self._programs.get(key)
-        if program is None:
-            program = self._programs[key] = _program(batch, constants)
-            for programs in (self._programs, self._bounds):
-                while len(programs) > _MAX:
-                    del programs[next(iter(programs))]
-        return program
+        return self._programs.find(key) or self._programs.add(key, _program(batch, constants))
 
     def find_beginning(self, batch: RecordedBatch) -> int | None:
         """Returns the number of calls at the beginning that a program runs which the server has; None if none does.
@@ -81,7 +76,7 @@ class FusedPrograms:
             if count < len(batch.calls):
                 calls, bounds = _key(batch, count, batch.results_before(count)), batch.bounds(count)
                 for constants in (bounds, ()):
-                    program = self._programs.get((calls, constants))
+                    program = self._programs.find((calls, constants))
                     if program is not None and program.is_proven:
                         return count
         return None

@@ -134,7 +134,7 @@ def _interp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
     inside = jnp.where(jnp.isnan(inside) & (low == high), low, inside)
     inside = jnp.where((before == last) | (coordinates[before] == points), low, inside)
     inside = jnp.where(points < coordinates[0], left, jnp.where(points > coordinates[-1], right, inside))
-    return jnp.where(jnp.isnan(points), points.astype(block.dtype), inside)
+    return jnp.where(jnp.isnan(points), points.astype(block.dtype), inside) if last else inside
 
 
 def rows() -> tuple[Row, ...]:

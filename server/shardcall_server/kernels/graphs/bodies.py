@@ -46,7 +46,15 @@ class GraphBodies:
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
         self.types = lru_cache(maxsize=_MAX_PLANS)(self._types)
-        self.plan = lru_cache(maxsize=_MAX_PLANS)(self._plan)
+        self._planned = lru_cache(maxsize=_MAX_PLANS)(self._plan_and_steps)
+
+    def plan(self, graph: Graph, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
+        """Returns the plan of a graph.
+
+        Raises:
+            CallError: as `plan_of`.
+        """
+        return self._planned(graph, inputs, in_specs, mesh)[0]
 
     def results(self, graph: Graph, inputs: tuple[ArrayType, ...]) -> tuple[ArrayType, ...]:
         """Returns the types of a graph's results.
@@ -93,10 +101,9 @@ class GraphBodies:
             axes: the axes of the mesh.
             mesh: the mesh.
         """
-        plan, results = self.plan(graph, inputs, in_specs, axes), graph.results
+        (plan, steps), results = self._planned(graph, inputs, in_specs, axes), graph.results
         result_types, types = self.results(graph, inputs), self.types(graph, inputs).types
         one_by_one: Sequence[Step] = range(len(plan.nodes))
-        steps = RegionPlanner(plan, types, results, axes).steps() if plan.joined else one_by_one
         used = {value for node in plan.nodes for value in node.operands}
         programs: dict[Hashable, Program] = {}
         keys = []
@@ -139,13 +146,15 @@ class GraphBodies:
     def _types(self, graph: Graph, inputs: tuple[ArrayType, ...]) -> GraphTypes:
         return types_of(graph, self._kernels, inputs)
 
-    def _plan(self, graph: Graph, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes) -> GraphPlan:
+    def _plan_and_steps(
+        self, graph: Graph, inputs: tuple[ArrayType, ...], in_specs: Specs, mesh: MeshAxes
+    ) -> tuple[GraphPlan, Sequence[Step]]:
         plan = plan_of(graph, self._kernels, inputs, in_specs, mesh)
-        if mesh.device_count == 1:
-            return plan
+        if mesh.device_count == 1:  # nothing is exchanged
+            return plan, range(len(plan.nodes))
         steps = RegionPlanner(plan, self.types(graph, inputs).types, graph.results, mesh).steps()
         joined = (i for step in steps if isinstance(step, FusedRegion) for i in step.calls)
-        return replace(plan, joined=frozenset(joined))
+        return replace(plan, joined=frozenset(joined)), steps
 
 
 def resharded(

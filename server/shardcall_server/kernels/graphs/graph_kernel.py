@@ -213,8 +213,10 @@ class GraphKernel(Kernel[GraphParameters]):
         return self._bodies.parts(*_body(problem), problem.mesh)
 
     def plans(self, problem: Problem[GraphParameters]) -> Sequence[GraphPlan]:
-        """Returns the plan of the graph."""
-        return (self._bodies.plan(*_body(problem), problem.mesh),)
+        """Returns the plan of the graph, whose calls a derivative takes one by one."""
+        plan = self._bodies.plan(*_body(problem), problem.mesh)
+        is_derivative = problem.parameters.transform not in ("", "checkpoint")
+        return (replace(plan, joined=frozenset()) if is_derivative else plan,)
 
     def build_slice(self, problem: Problem[GraphParameters], mesh: jax.sharding.Mesh) -> Program | None:
         """Makes the program of a slice of a loop whose number of iterations is an operand."""
