@@ -89,6 +89,9 @@ class RecordedCallSender:
         recording.batch = RecordedBatch()
 
     def _send(self, batch: RecordedBatch, deadline: Deadline, *, is_cut: bool) -> None:
+        if len(batch.calls) == 1:
+            self._run_one_by_one(batch, [0], deadline)
+            return
         program = self._programs.get(batch)
         # A new program may begin with one that has run: a read after the last step of a loop then needs a program of
         # two calls, where another one of the complete step takes 0.19 s to compile.
@@ -106,7 +109,6 @@ class RecordedCallSender:
         may_run = not is_single and self._programs.may_run(program, is_cut=is_cut)
         if not may_run or not self._run_program(batch, program, deadline):
             self._run_one_by_one(batch, program.nodes, deadline)
-            self._add_to_history(batch, program.nodes, "call" if is_single else "calls")
 
     def _add_to_history(self, batch: RecordedBatch, indices: Sequence[int], ran_as: str) -> None:
         kernels = [batch.calls[i].template.kernel for i in indices]
@@ -175,7 +177,6 @@ class RecordedCallSender:
         needed = needed_nodes(batch.nodes, batch.kept)
         self._sender.renew([batch.calls[i] for i in needed], list(batch.kept.values()))
         self._run_one_by_one(batch, needed, deadline)
-        self._add_to_history(batch, needed, "calls")
 
     def _run_one_by_one(self, batch: RecordedBatch, indices: Sequence[int], deadline: Deadline) -> None:
         """Sends calls one after the other."""
@@ -200,6 +201,7 @@ class RecordedCallSender:
             except ShardcallError as error:
                 call.fail(error)
             call.recording = call.resend = None
+        self._add_to_history(batch, indices, "calls" if len(indices) > 1 else "call")
 
     def _run(self, call: CallRequest, version: ArrayVersion) -> None:
         """Runs a call where there is no call stream."""
