@@ -211,6 +211,11 @@ class Client(KernelMethods[Result[Any]]):
             arrays = self._submitter.submit(self, name, operands, parameters, options, timeout)
         return arrays[0] if len(arrays) == 1 else arrays
 
+    def _record(self, name: str, /, *values: ArrayVersion | NDArray, **parameters: Any) -> ArrayVersion | None:
+        if self._tracer.active.trace is not None:
+            return None
+        return self._submitter.record(self, name, values, parameters)
+
     def synchronize(self, *, timeout: float | None = None) -> None:
         """Waits for all calls that were submitted before.
 

@@ -50,6 +50,9 @@ class InProcessSubmitter:
 
     pending = PendingCalls()
 
+    def record(self, *_: Any) -> None:
+        """Leaves a call to `submit`."""
+
     def flush(self) -> None:
         """Does nothing: no call is recorded."""
 

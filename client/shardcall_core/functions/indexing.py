@@ -66,7 +66,7 @@ def is_basic(key: object) -> bool:
     Arrays and sequences index element by element; those of this process that have no axes and an integer type count as
     integers.
     """
-    return all(_is_basic_item(item) for item in (key if isinstance(key, tuple) else (key,)))
+    return all(map(_is_basic_item, key)) if isinstance(key, tuple) else _is_basic_item(key)
 
 
 def basic_index(shape: Sequence[int], key: Any) -> BasicIndex:
@@ -86,7 +86,7 @@ def basic_index(shape: Sequence[int], key: Any) -> BasicIndex:
     if sum(item is Ellipsis for item in items) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
     for item in counted:
-        if not _is_basic_item(item):
+        if type(item) is not slice and not _is_basic_item(item):
             raise IndexError(
                 "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays "
                 "are valid indices"
@@ -166,7 +166,7 @@ def _is_flag(item: object) -> bool:
 
 
 def _is_basic_item(item: object) -> bool:
-    if item is None or item is Ellipsis or isinstance(item, slice):
+    if type(item) is slice or type(item) is int or item is None or item is Ellipsis:
         return True
     if isinstance(item, bool | np.bool_) or getattr(item, "shape", ()) != ():
         return False

@@ -17,6 +17,7 @@ Item = TypeVar("Item")
 
 # Equal values of these types are interchangeable; 0.0 and -0.0 are not, and a list may change.
 _PLAIN = frozenset({bool, int, str, Graph, type(None)})
+_INTEGERS = frozenset({int})
 
 
 class CallMemo(Generic[Item]):
@@ -62,9 +63,10 @@ class CallMemo(Generic[Item]):
 
 def are_plain(values: Iterable[object]) -> bool:
     """Returns True if each value equals only values with the same meaning, but for their types."""
-    return all(
-        type(value) in _PLAIN or (type(value) is tuple and all(type(item) is int for item in value)) for value in values
-    )
+    for value in values:
+        if type(value) not in _PLAIN and not (type(value) is tuple and _INTEGERS.issuperset(map(type, value))):
+            return False
+    return True
 
 
 def call_key(

@@ -76,6 +76,9 @@ class Owner(Protocol):
     def _present(self, array: Any, /) -> Any:
         """Returns what an array is in the function that is traced; the array where none is."""
 
+    def _record(self, name: str, /, *values: ArrayVersion | NDArray, **parameters: Any) -> ArrayVersion | None:
+        """Records a call of a function; returns its result, or None if the call is not recorded."""
+
     @property
     def xp(self) -> Any:
         """The functions of arrays."""

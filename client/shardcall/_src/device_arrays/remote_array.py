@@ -109,10 +109,17 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             return version
         base = self._store
         if (value := base.value(version, steps)) is None:
-            before = self._of(self._computed_from(version, steps[:-1]))
-            result = find_remote_array(steps[-1].forward(self._functions, before))
-            assert result is not None
-            value = result._version
+            before, step = self._computed_from(version, steps[:-1]), steps[-1]
+            if step.is_all_of(before.type.shape):
+                return before
+            arguments = dict(step.arguments)
+            recorded = None if self._is_traced else self._owner._record(step.name, before, *step.operands, **arguments)
+            if recorded is None:
+                result = self._functions.compute(step.name, self._of(before), *step.operands, **arguments)
+                array = find_remote_array(result)
+                assert array is not None
+                recorded = array._version
+            value = recorded
             base.add_value(version, steps, value)
         return value
 
@@ -138,9 +145,10 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             check_there(self, "the array")
         view = type(self).__new__(type(self))
         steps = with_step(self._steps, step)
-        view.__dict__.update(_owner=self._owner, _entered_by=0, _store=self._store, _steps=steps)
-        if self._is_ndarray or step.name == "getitem":
-            view._is_ndarray = True
+        is_ndarray = self._is_ndarray or step.name == "getitem"
+        view.__dict__.update(
+            _owner=self._owner, _entered_by=0, _store=self._store, _steps=steps, _is_ndarray=is_ndarray
+        )
         self._store.add_view(view)
         return view
 

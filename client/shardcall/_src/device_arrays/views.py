@@ -55,19 +55,20 @@ class ViewStep(NamedTuple):
         """The index of ``getitem``."""
         return BasicIndex(self.starts, **dict(self.arguments))
 
-    def forward(self, functions: Any, x: Any) -> Any:
-        """Returns the values of the view.
+    @property
+    def operands(self) -> tuple[NDArray, ...]:
+        """The operands of the call behind the first."""
+        return (np.asarray(self.starts, np.int64),) if self.name == "getitem" else ()
+
+    def is_all_of(self, shape: tuple[int, ...]) -> bool:
+        """Returns whether the view is all of an array, in its shape.
 
         Args:
-            functions: the functions of arrays.
-            x: the array that it is a view of.
+            shape: the shape of the array.
         """
-        if self.name == "getitem" and self._is_complete(x):
-            return x
-        if self.name == "broadcast_to" and self.type.shape == x.shape:
-            return x
-        operands = (np.asarray(self.starts, np.int64),) if self.name == "getitem" else ()
-        return functions.compute(self.name, x, *operands, **dict(self.arguments))
+        if self.type.shape != shape:
+            return False
+        return self.name == "broadcast_to" or (self.name == "getitem" and self._is_complete(shape))
 
     def backward(self, functions: Any, x: Any, new: Any) -> Any:
         """Returns the array that it is a view of, with other values in the view.
@@ -81,7 +82,7 @@ class ViewStep(NamedTuple):
         if self.name in _AS_RESHAPED:
             return functions.compute("reshape", new, shape=x.shape)
         if self.name == "getitem":
-            if not new.size or self._is_complete(x):
+            if not new.size or self._is_complete(x.shape):
                 return new if new.size else x
             return functions.compute("setitem", x, new, np.asarray(self.starts, np.int64), **arguments)
         if self.name == "transpose":
@@ -101,10 +102,10 @@ class ViewStep(NamedTuple):
             return functions.compute("complex", new, functions.compute("imag", x))
         return functions.compute("complex", functions.compute("real", x), new)
 
-    def _is_complete(self, x: Any) -> bool:
+    def _is_complete(self, shape: tuple[int, ...]) -> bool:
         """Returns whether an index gives all elements of an array in the same shape."""
         index = self.basic_index
-        return index.sizes == x.shape and {*index.steps} <= {1} and not (index.dropped or index.inserted)
+        return index.sizes == shape and {*index.steps} <= {1} and not (index.dropped or index.inserted)
 
     def of_layout(self, layout: NDArray) -> NDArray:
         """Returns the memory layout of the view, as `layout_of`, for that of the array that it is a view of."""

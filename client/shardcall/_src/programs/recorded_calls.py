@@ -137,7 +137,7 @@ class RecordedBatch(ProgramBuilder[Operand]):
             location: the location of its result.
         """
         try:
-            self.add_node(call.template.node._replace(operands=operands))
+            self.add_node(call.template.node_of(operands))
             self.calls.append(call)
         except BaseException:  # this thread was interrupted
             for items in (self.nodes, self.calls):
@@ -214,13 +214,16 @@ class CallRecording:
 
 def common_location(operands: Iterable[Operand]) -> Location | None:
     """Returns the location of a call's result; None if its operands do not decide it: they are at several places."""
-    committed, others = set[Location](), set[Location]()
+    common: Location | None = None
+    is_one = True
     for operand in operands:
         if isinstance(operand, ArrayVersion):
             call = operand.pending  # read first: another thread may set both
             mesh = call.mesh if isinstance(call, PendingCall) else None
             placed = operand.placed
             location = operand.committed, mesh if placed is None else placed.mesh
-            (committed if operand.committed else others).add(location)
-    locations = committed or others
-    return locations.pop() if len(locations) == 1 else None
+            if common is None or (operand.committed and not common[0]):
+                common, is_one = location, True
+            elif operand.committed == common[0]:
+                is_one = is_one and location == common
+    return common if is_one else None

@@ -112,9 +112,10 @@ class Submitter:
         if name == "matmul" and options.in_specs is None:
             operands, parameters = before_transposes(operands, parameters)
         if self.is_recording and timeout == DEFAULT_TIMEOUT_S and options.are_plain:
-            array = self._record(client, name, operands, parameters)
-            if array is not None:
-                return (array,)
+            values = self._values(name, operands)
+            version = None if values is None else self.record(client, name, values, parameters)
+            if version is not None:
+                return (RemoteArray(version),)
         self.flush()
         call = prepare(name, operands, parameters, options, memo=self._templates.messages)
         types = self._templates.types(call)
@@ -171,24 +172,22 @@ class Submitter:
             arrays[0]._settled()
         return arrays
 
-    def _record(
-        self, owner: Owner, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]
-    ) -> RemoteArray | None:
+    def record(
+        self, owner: Owner, name: str, values: Sequence[Value], keywords: Mapping[str, Any]
+    ) -> ArrayVersion | None:
         """Records a call without a mesh and specs; returns its result, or None for a call that must be sent by itself.
 
         Args:
             owner: the client.
             name: the name of the kernel.
-            operands: the operands; arrays of this process are copied.
+            values: the operands; the caller does not change arrays of this process among them.
             keywords: the parameters.
 
         Raises:
             ClientClosedError: if Python exits.
             ShardcallError: for a call that the function does not accept.
         """
-        if name not in FUSABLE or len(operands) > len(FUNCTIONS[name].operands):
-            return None
-        if (values := self._values(operands)) is None:
+        if not self.is_recording or name not in FUSABLE:
             return None
         template = self._templates.find(name, values, keywords)
         if template is None or not template.is_fusable:
@@ -205,8 +204,7 @@ class Submitter:
             maker = value.pending
             if type(maker) is RecordedCall and maker.recording not in (None, recording):
                 maker.begin()
-        at, line = call_site()
-        position = self._position  # a view that a call takes is computed at the place of that call
+        at, line, position = getattr(self._local, "taking", None) or (*call_site(), None)
         site = at if position is None else (at, position, template.number)
         with recording.lock:
             if (location := common_location(values)) is None:
@@ -225,18 +223,15 @@ class Submitter:
             recording.touched_s = time.monotonic()
         if not self._has_recorded.is_set():
             self._start_timer()
-        return RemoteArray(version)
+        return version
 
-    @property
-    def _position(self) -> int | None:
-        """The index of the operand that is being computed, which is a view; None while none is."""
-        return getattr(self._local, "position", None)
-
-    def _values(self, operands: Sequence[Any]) -> list[Value] | None:
+    def _values(self, name: str, operands: Sequence[Any]) -> list[Value] | None:
         """Returns the operands of a call, without those left out at its end; None if it is not recorded.
 
         An operand is on the mesh, and the others are small; these are copied, since the caller may change them.
         """
+        if name not in FUSABLE or len(operands) > len(FUNCTIONS[name].operands):
+            return None
         values: list[Value] = []
         is_on_mesh = False
         for i, operand in enumerate(operands):
@@ -259,12 +254,14 @@ class Submitter:
         return values
 
     def _view_value(self, view: RemoteArray, index: int) -> ArrayVersion:
-        """Returns the values of a view that is an operand of a call, by its index."""
-        outer, self._local.position = self._position, index
+        """Returns the values of a view, the operand of a call by its index, computed at its position."""
+        local = self._local
+        outer = getattr(local, "taking", None)
+        local.taking = (*(outer[:2] if outer else call_site()), index)
         try:
             return view._version
         finally:
-            self._local.position = outer
+            local.taking = outer
 
     def flush(self) -> None:
         """Sends the calls that this thread has recorded."""

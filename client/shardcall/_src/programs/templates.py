@@ -17,7 +17,7 @@ from shardcall_core.call_error import CallError
 from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import WITH_WHERE
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.graphs.graph import Node, NodeSpec, parameters_of
+from shardcall_core.graphs.graph import Node, NodeSpec, Value, parameters_of
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types import parameters, specs
 from shardcall_core.types.arrays import Array, HasType
@@ -81,6 +81,15 @@ class Template:
         if placements == placements_of(operands)[0]:  # as in `prepare`
             memo.add(key, call.message)
         return call
+
+    def node_of(self, operands: tuple[Value | None, ...]) -> Node:
+        """Returns such a call as a node of a program.
+
+        Args:
+            operands: its operands.
+        """
+        node = self.node
+        return Node(node.kernel, operands, node.parameters, node.strategy, node.in_specs, node.out_specs)
 
     @cached_property
     def is_fusable(self) -> bool:
