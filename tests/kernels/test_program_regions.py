@@ -25,7 +25,7 @@ MESHES = [
     {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]},
     {"mesh": {"a": 2, "b": 3}, "in_specs": [(("b", "a"), None)]},
 ]
-SHORT, LONG = 30, 400
+SHORT, LONG = 14, 400
 
 
 def slice_of(write: GraphWriter, x: Value, slices: Sequence[slice], shape: Sequence[int]) -> Value:
