@@ -84,6 +84,16 @@ def test_what_a_compiler_would_rewrite_is_computed_as_written(run, dtype_):
     check(run, graph, inputs, how)
 
 
+def test_differences_of_complex_numbers_are_not_cancelled(run, same):
+    x, y, write = np.array([np.inf + 1j, 1e20 + 1e20j, 3 + 2j]), np.array([1 + 1j, 1 + 2j, 5]), GraphWriter()
+    results = [write("add", write.x(0), write("subtract", write.x(i), write.x(0))) for i in (0, 1)]
+    graph, inputs = write.call(results, [x, y])
+    computed = run(GRAPH, *inputs, graph=graph, exact=True, mesh={"x": 1}, in_specs=[("x",)] * 2)
+    with np.errstate(invalid="ignore"):
+        same(computed[0], x + (x - x))
+        same(computed[1], x + (y - x))
+
+
 def random_graph(chance):
     """The nodes of a graph of three inputs, the last of which is a scalar, and its results."""
     write = GraphWriter()
