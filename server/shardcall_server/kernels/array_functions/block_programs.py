@@ -123,7 +123,8 @@ def blocks_program(
         of_block: computes a block; the row's body by default.
     """
     layout, call, result = specs or local_specs(row, problem), call_of(problem), problem.results[0]
-    compute = of_block or row.body
+    is_alone = problem.mesh.device_count == 1
+    compute = row.body if of_block is None or is_alone else of_block
     present = [k for k, operand in enumerate(problem.operands) if operand is not None]
     in_specs = [(required(problem.in_specs[k]), required(layout.operands[k])) for k in present]
     shapes = [
@@ -138,7 +139,7 @@ def blocks_program(
 
     def body(*blocks: jax.Array) -> tuple[jax.Array, ...]:
         offsets = tuple(
-            lax.axis_index(names).astype(index_type(2 * max(size, 1))) * rows if names else 0
+            lax.axis_index(names).astype(index_type(2 * max(size, 1))) * rows if names and not is_alone else 0
             for names, rows, size in zip(layout.result, local, result.shape, strict=True)
         )
         operands: list[jax.Array | None] = [None] * len(problem.operands)
@@ -147,12 +148,17 @@ def blocks_program(
         computed = compute(ResultBlock(call, result.dtype, local, offsets), operands)
         return computed if isinstance(computed, tuple) else (computed,)
 
-    mapped = jax.shard_map(
-        body,
-        mesh=mesh,
-        in_specs=tuple(partition_spec(needs) for _, needs in in_specs),
-        out_specs=tuple(map(partition_spec, [*has, *of_batch])),
-        check_vma=False,
+    # One device has complete arrays; JAX takes several times as long to trace and lower a `jax.shard_map`.
+    mapped: Program = (
+        body
+        if is_alone
+        else jax.shard_map(
+            body,
+            mesh=mesh,
+            in_specs=tuple(partition_spec(needs) for _, needs in in_specs),
+            out_specs=tuple(map(partition_spec, [*has, *of_batch])),
+            check_vma=False,
+        )
     )
 
     def resharded(array: jax.Array, shape: Sequence[int], has: Spec, needs: Spec) -> jax.Array:

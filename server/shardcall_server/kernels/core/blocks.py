@@ -21,12 +21,16 @@ def partition_spec(spec: Spec) -> PartitionSpec:
 def rows(array: jax.Array, start: int | jax.Array, count: int, axis: int) -> jax.Array:
     """Returns ``count`` rows from ``start`` on along an axis."""
     if isinstance(start, int):
+        if (start, count) == (0, array.shape[axis]):
+            return array
         return lax.slice_in_dim(array, start, start + count, axis=axis)
     return lax.dynamic_slice_in_dim(array, start, count, axis)
 
 
 def fit(array: jax.Array, shape: Sequence[int]) -> jax.Array:
     """Cuts or pads every axis at its end, so that the array has ``shape``; new elements are zero."""
+    if array.shape == tuple(shape):
+        return array
     array = lax.slice(array, [0] * array.ndim, [min(n, m) for n, m in zip(array.shape, shape, strict=True)])
     missing = [(0, m - n, 0) for n, m in zip(array.shape, shape, strict=True)]
     return lax.pad(array, jnp.zeros((), array.dtype), missing) if any(n for _, n, _ in missing) else array
