@@ -125,7 +125,7 @@ def _getitem_blockwise(problem: Problem) -> Blockwise | None:
 
         return moved_in_block(move, arrays[0])
 
-    return Blockwise((x_spec, ((),)), (tuple(aligned), (None,)), body)
+    return Blockwise((x_spec, ((),)), (tuple(aligned), (None,)), body, takes_offsets=False)
 
 
 def _getitem(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:

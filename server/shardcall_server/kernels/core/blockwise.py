@@ -40,8 +40,10 @@ class Blockwise:
         aligned: for each axis of each present operand the alignment; None for an axis that is not sharded.
         body: computes a block. Of an aligned axis an operand's block has the rows that the block of the result needs,
             and as many.
+        takes_offsets: False if the body does not depend on the index of the first element.
     """
 
     in_specs: tuple[Spec, ...]
     aligned: tuple[tuple[AlignedAxis | None, ...], ...]
     body: BlockBody
+    takes_offsets: bool = True

@@ -119,7 +119,7 @@ class ElementwiseKernel(FunctionKernel[None]):
             ]
             return narrow(self.ufunc.body(*wide), result.dtype)
 
-        return Blockwise(in_specs, aligned, body)
+        return Blockwise(in_specs, aligned, body, takes_offsets=False)
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Shards the result as its largest operand, the first of equals."""

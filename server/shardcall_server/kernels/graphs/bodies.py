@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -106,7 +107,7 @@ class GraphBodies:
         one_by_one: Sequence[Step] = range(len(plan.nodes))
         used = {value for node in plan.nodes for value in node.operands}
         programs: dict[Hashable, Program] = {}
-        keys = []
+        keys: list[Hashable] = []
         for i, node in enumerate(plan.nodes):
             is_used = tuple(Value(i, k) in used for k in range(len(node.problem.results)))
             key = node.kernel, node.strategy, node.problem, node.out_specs, is_used
@@ -114,12 +115,15 @@ class GraphBodies:
             if key not in programs:
                 programs[key] = _program(node, is_used, mesh)
 
+        counts = Counter(keys)
+
         def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             values = {Value(-1, i): array for i, array in enumerate(arrays)}
             flags: dict[int, Sequence[jax.Array]] = {}
             # JAX traces and lowers equal nodes once: a program of 200 calls of 4 kernels takes 0.2 s from disk, and
-            # about 1 s without this. Not across traces, since a program may be differentiated in one of them.
-            jitted = {key: jax.jit(run) for key, run in programs.items()}
+            # about 1 s without this. A node that equals no other is traced in less time without a function of its own.
+            # Not across traces, since a program may be differentiated in one of them.
+            jitted = {key: jax.jit(run) if counts[key] > 1 else run for key, run in programs.items()}
             for i in one_by_one if is_differentiated() else steps:
                 if isinstance(i, FusedRegion):
                     placed = (
@@ -256,6 +260,8 @@ def _kept(node: PlannedNode, index: int, array: jax.Array, mesh: jax.sharding.Me
     """Returns a result of a node in the form that other nodes use."""
     if is_exact() and is_sealed(node.kernel.name, array.dtype):
         array = sealed(array)
+    if mesh.size == 1:
+        return array
     spec = partition_spec(node.out_specs[index])
     kept: jax.Array = lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
     return kept

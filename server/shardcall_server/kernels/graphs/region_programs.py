@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shardcall_core.graphs.graph import Constant, Value
@@ -68,11 +70,15 @@ class _RegionBlocks:
         self._types = types
         self._axes = axes
         self._steps: dict[Hashable, Callable[..., jax.Array]] = {}
+        self._counts: Mapping[Hashable, int] = {}
+        self._firsts: dict[tuple[Names, np.dtype], jax.Array] = {}
 
     def __call__(self, *blocks: jax.Array) -> tuple[jax.Array, ...]:
         region, specs = self._region, self._plan.specs
         pieces = pieces_of(region, self._types, specs, self._axes)
         self._steps.clear()  # not across traces
+        self._firsts.clear()
+        self._counts = Counter(self._key(i, self._shape(i, piece)) for piece in pieces for i in region.calls)
         if len(pieces) == 1:
             inputs = dict(zip(region.inputs, map(self._extended, region.inputs, blocks), strict=True))
             return self._outputs(inputs, pieces[0])
@@ -92,13 +98,9 @@ class _RegionBlocks:
         region, plan = self._region, self._plan
         values = dict(inputs)
         for i, call in region.calls.items():
-            node, value = plan.nodes[i], Value(i, 0)
+            node, value, shape = plan.nodes[i], Value(i, 0), self._shape(i, piece)
             (spec,) = node.out_specs
             margins = region.margins[Placed(value, spec)]
-            shape = tuple(
-                self._rows(names, margins, piece) if names else size
-                for names, size in zip(spec, self._types[value].shape, strict=True)
-            )
             arrays = []
             for operand, needs, aligned in zip(node.operands, call.in_specs, call.aligned, strict=True):
                 if isinstance(operand, Constant):
@@ -113,12 +115,27 @@ class _RegionBlocks:
                         array = rows(array, first, shape[alignment.axis], axis)
                 arrays.append(array)
             # As in `GraphBodies.program`, equal calls are traced once.
-            key = node.kernel, node.problem, shape
+            key = self._key(i, shape)
             if key not in self._steps:
-                self._steps[key] = jax.jit(_named(node, call.body, shape))
+                step = _named(node, call.body, shape)
+                self._steps[key] = jax.jit(step) if self._counts[key] > 1 else step
             with jax.named_scope(scope_of(i)):
-                values[Placed(value, spec)] = self._steps[key](self._offsets(value, spec, margins, piece), *arrays)
+                offsets = self._offsets(value, spec, margins, piece) if call.takes_offsets else {}
+                values[Placed(value, spec)] = self._steps[key](offsets, *arrays)
         return tuple(self._output(value, values[Placed(value, plan.specs[value])], piece) for value in region.outputs)
+
+    def _shape(self, index: int, piece: RegionPart) -> tuple[int, ...]:
+        """Returns the shape of a piece of the result of a call."""
+        value, (spec,) = Value(index, 0), self._plan.nodes[index].out_specs
+        margins = self._region.margins[Placed(value, spec)]
+        return tuple(
+            self._rows(names, margins, piece) if names else size
+            for names, size in zip(spec, self._types[value].shape, strict=True)
+        )
+
+    def _key(self, index: int, shape: tuple[int, ...]) -> Hashable:
+        node = self._plan.nodes[index]
+        return node.kernel, node.problem, shape
 
     def _length(self, names: Names, piece: RegionPart) -> int:
         return piece.stop - piece.start if names == piece.names else self._region.blocks[names]
@@ -168,14 +185,15 @@ class _RegionBlocks:
         self, value: Value, spec: Spec, margins: Mapping[Names, Margins], piece: RegionPart
     ) -> dict[int, jax.Array]:
         """Returns the index of the first element of the running device's rows along each sharded axis."""
-        sizes = self._types[value].shape
-        return {
-            axis: lax.axis_index(names).astype(index_type(4 * sizes[axis])) * self._region.blocks[names]
-            + margins[names].before
-            + (piece.start if names == piece.names else 0)
-            for axis, names in enumerate(spec)
-            if names
-        }
+        offsets: dict[int, jax.Array] = {}
+        for axis, names in enumerate(spec):
+            if names:
+                dtype = index_type(4 * self._types[value].shape[axis])
+                if (names, dtype) not in self._firsts:
+                    self._firsts[names, dtype] = lax.axis_index(names).astype(dtype) * self._region.blocks[names]
+                distance = margins[names].before + (piece.start if names == piece.names else 0)
+                offsets[axis] = lax.add(self._firsts[names, dtype], dtype.type(distance))
+        return offsets
 
     def _output(self, value: Value, array: jax.Array, piece: RegionPart) -> jax.Array:
         """Returns an output in the blocks of its layout, or a piece of it."""
