@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import jax
 import numpy as np
 import pytest
 from kernels.graphs import GraphWriter
@@ -12,6 +13,7 @@ from shardcall_core.call_error import CallError
 from shardcall_core.graphs.graph import Constant, Graph, Value
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.analysis import collectives
+from shardcall_server.compilation.program import build_mesh
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
@@ -226,3 +228,55 @@ def test_a_sweep_writes_columns_where_they_are(run, devices):
     block = f"f64[{64 // devices},7]"
     assert f"= {block}{{1,0}} copy(" not in body
     assert f"= {block}{{1,0}} select(" not in body
+
+
+def alternating_steps(write: GraphWriter, rows: int, steps: int) -> tuple[Value, Value]:
+    """Two arrays, each of which gets the means of the other in its interior, in turn."""
+    a = b = write.x(0)
+    for _ in range(steps):
+        below, above = (slice_of(write, a, [slice(k, rows - 2 + k)], [rows]) for k in (0, 2))
+        mean = write("multiply", write("add", below, above), Constant.of(np.float64(0.5)))
+        a, b = assigned(write, b, mean, [slice(1, -1)], [rows]), a
+    return a, b
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("devices", [1, 8])
+def test_writes_to_one_slice_take_the_array_before_them(run, devices, exact):
+    write, rows = GraphWriter(), 800
+    graph = write.graph(*alternating_steps(write, rows, 12))
+    x = np.random.default_rng(5).normal(size=rows)
+    how = {"graph": graph, "exact": exact, "mesh": {"x": devices}, "in_specs": [("x",)]}
+    a = b = x
+    for _ in range(12):
+        a, b = np.concatenate([b[:1], (a[:-2] + a[2:]) * 0.5, b[-1:]]), a
+    for result, expected in zip(run(GRAPH, x, **how), (a, b), strict=True):
+        assert np.array_equal(result, expected) if exact else np.allclose(result, expected, rtol=1e-13)
+    plan = GRAPH.plans(run.resolve(GRAPH, x, **how).problem)[0]
+    assert {node.operands[0] for node in plan.nodes if node.kernel.name == "setitem"} == {Value(-1, 0)}
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_what_a_replaced_value_refuses_is_refused(run, devices):
+    write, rows = GraphWriter(), 64
+    x = np.random.default_rng(6).normal(size=(rows, 4))
+    inner = [slice(1, -1), slice(None)]
+    first = assigned(write, write.x(0), write("take", write.x(0), write.x(1), axis=0), inner, x.shape)
+    graph = write.graph(assigned(write, first, Constant.of(np.float64(0.5)), inner, x.shape))
+    how = {"graph": graph, "mesh": {"x": devices}, "in_specs": [("x", None), None]}
+    expected = x.copy()
+    expected[1:-1] = 0.5
+    assert np.array_equal(run(GRAPH, x, np.int64(3), **how), expected)
+    with pytest.raises(CallError, match=r"^node 0, take: "):
+        run(GRAPH, x, np.int64(99), **how)
+
+
+def test_a_program_of_one_device_is_traced_without_maps_of_devices(run):
+    write = GraphWriter()
+    value = smoothed(write, write.x(0), 96, 5)
+    how = {"graph": write.graph(value), "in_specs": [("x", None)]}
+    resolved = run.resolve(GRAPH, ArrayType((96, 5), np.dtype("f8")), **how)
+    mesh = build_mesh(resolved.problem.mesh, resolved.device_ids)
+    traced = jax.make_jaxpr(resolved.strategy.build(resolved.problem, mesh))(np.zeros((96, 5)))
+    assert "shard_map" not in str(traced)
+    assert "sharding_constraint" not in str(traced)

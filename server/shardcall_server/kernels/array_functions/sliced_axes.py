@@ -177,8 +177,12 @@ class AssignedAxis:
             lowest: the lowest index of an element that gets a value.
         """
         row = self._distances(shape[self.axis], first, lowest)
-        is_assigned = (row >= 0) & (row <= (self.count - 1) * abs(self.step)) & (row % abs(self.step) == 0)
-        return is_assigned.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
+        unsigned = np.dtype(f"uint{8 * row.dtype.itemsize}")  # so that negative ones are beyond the end
+        is_assigned = row.astype(unsigned) <= unsigned.type((self.count - 1) * abs(self.step))
+        if abs(self.step) > 1:
+            is_assigned &= row % abs(self.step) == 0
+        assigned: jax.Array = is_assigned.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
+        return assigned
 
     def values_of(self, values: jax.Array, length: int, first: int | jax.Array, lowest: jax.Array | int) -> jax.Array:
         """Returns the values of a block's elements, ``[length, …]``; anything for elements that get none."""
@@ -197,7 +201,7 @@ class AssignedAxis:
         return jnp.take(values, jnp.clip(slot, 0, self.count - 1), axis=self.axis)
 
     def _distances(self, length: int, first: int | jax.Array, lowest: jax.Array | int) -> jax.Array:
-        return jnp.arange(length, dtype=index_type(2 * self.size)) + (first - lowest)
+        return lax.iota(index_type(2 * self.size), length) + (first - lowest)
 
 
 def _strided(array: jax.Array, step: int, axis: int) -> jax.Array:

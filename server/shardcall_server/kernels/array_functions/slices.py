@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +45,16 @@ def _targets(call: CallShapes) -> list[int | None]:
     new = checks.axes(call.parameters, "inserted", len(slice_shape))
     kept = (i for i in range(len(slice_shape)) if i not in new)
     return [None if i in dropped else next(kept) for i in range(len(call.x))]
+
+
+def _is_short(call: CallShapes) -> bool:
+    """Returns whether values in a slice are written where they are, if all of it is in one block."""
+    return bool(math.prod(call["sizes"]) * _SHORT_PART < math.prod(call.x))
+
+
+def replaces_in_place(problem: Problem) -> bool:
+    """Returns whether a call of `setitem` writes into its array, where no other call needs it as it was."""
+    return _is_short(call_of(problem))
 
 
 def _is_complete(call: CallShapes, axis: int) -> bool:
@@ -186,8 +198,7 @@ def _setitem_of(
     # A short slice that the block has completely, in steps of 1, is replaced where it is. Else elements are chosen: the
     # compiler does that in one pass with what computes the values.
     replaced = [item for item in assigned if item.step == 1 and isinstance(block.offsets[item.axis], int)]
-    is_short = math.prod(call["sizes"]) * _SHORT_PART < math.prod(call.x)
-    if not is_short and all(isinstance(start, int) for start in starts):
+    if not _is_short(call) and all(isinstance(start, int) for start in starts):
         replaced = []
     chosen = [item for item in assigned if item not in replaced]
 
@@ -196,16 +207,16 @@ def _setitem_of(
         corner, shape = [jnp.zeros((), np.int64)] * len(call.x), [*block.shape]
         for item in replaced:
             corner[item.axis], shape[item.axis] = jnp.asarray(item.lowest(starts[item.axis]), np.int64), item.count
-        is_assigned = jnp.ones((1,) * len(call.x), bool)
+        are_assigned = []
         for item in chosen:
             first, lowest = block.offsets[item.axis], item.lowest(starts[item.axis])
-            is_assigned &= item.is_assigned(block.shape, first, lowest)
+            are_assigned.append(item.is_assigned(block.shape, first, lowest))
             if item.axis in axes and item.axis not in aligned:
                 of_values = item.values_of(of_values, block.shape[item.axis], first, lowest)
         of_slice = jnp.broadcast_to(of_values, shape)
         if chosen:
             old = lax.dynamic_slice(bits, corner, shape) if replaced else bits
-            of_slice = jnp.where(is_assigned, of_slice, old)
+            of_slice = jnp.where(reduce(and_, are_assigned), of_slice, old)
         return lax.dynamic_update_slice(bits, of_slice, corner) if replaced else of_slice
 
     arrays = x, _as_type(values, block.dtype)

@@ -13,6 +13,7 @@ from shardcall_core.functions.signature import Signature, ValueCheck
 from shardcall_core.graphs.graph import SLICES, Constant, Graph, Node, Value, bodies_of, is_loop, values_of
 from shardcall_core.graphs.node_names import with_node
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
+from shardcall_server.kernels.array_functions.slices import replaces_in_place
 from shardcall_server.kernels.core.call_checks import AUTO, fill_in
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
@@ -174,7 +175,7 @@ def plan_of(graph: Graph, kernels: Kernels, inputs: Sequence[ArrayType], in_spec
     nodes: list[PlannedNode] = []
     plans: dict[Hashable, PlannedNode] = {}
     for i, of_graph in enumerate(graph.nodes):
-        node = _with_folded_transposes(of_graph, nodes, specs)
+        node = _with_folded_transposes(_with_earlier_array(of_graph, graph, nodes, specs), nodes, specs)
         operands = tuple(None if item is None else _type(types, item) for item in node.operands)
         operand_specs = tuple(specs.get(item) if isinstance(item, Value) else None for item in node.operands)
         key = _call_of(node), operands, operand_specs, _constants(node)
@@ -288,6 +289,26 @@ def _constants(node: Node) -> tuple[tuple[int, Constant], ...]:
     if node.kernel not in SLICES:
         return ()
     return tuple((i, item) for i, item in enumerate(node.operands) if isinstance(item, Constant))
+
+
+def _with_earlier_array(node: Node, graph: Graph, nodes: Sequence[PlannedNode], specs: Mapping[Value, Spec]) -> Node:
+    """Returns a write to an array as it was before a write to the same slice; any other node unchanged.
+
+    Where the slice is long, the compiler chooses between the values and the array as it was, and the chain of the
+    choices of n writes would be compiled, and run, with each of them.
+    """
+    x = node.operands[0] if node.kernel == "setitem" else None
+    if not isinstance(x, Value) or x.node < 0:
+        return node
+    before, planned, starts = graph.nodes[x.node], nodes[x.node], node.operands[-1]
+    if before._replace(operands=()) != node._replace(operands=()) or before.operands[-1] != starts:
+        return node
+    source, spec = planned.operands[0], specs[x]
+    if not isinstance(starts, Constant) or not isinstance(source, Value) or specs.get(source) != spec:
+        return node
+    if replaces_in_place(planned.problem):  # which would copy the array as it was
+        return node
+    return node._replace(operands=(source, *node.operands[1:]))
 
 
 def _with_folded_transposes(node: Node, nodes: Sequence[PlannedNode], specs: Mapping[Value, Spec]) -> Node:

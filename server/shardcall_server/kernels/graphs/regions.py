@@ -309,8 +309,9 @@ class RegionPlanner:
 
 
 def _needed_nodes(plan: GraphPlan, results: Sequence[Value]) -> set[int]:
-    """Returns the indices of the nodes that results need."""
+    """Returns the indices of the nodes that results and flags need."""
     needed, waiting = set[int](), [value.node for value in results]
+    waiting += (i for i, node in enumerate(plan.nodes) if node.problem.checks)
     while waiting:
         i = waiting.pop()
         if i >= 0 and i not in needed:
