@@ -176,6 +176,19 @@ def test_arrays_of_this_process_are_arguments(client):
     assert f(U.astype("f4"), 3).dtype == np.float32
 
 
+def test_an_array_that_many_calls_take_is_written_once(client):
+    array = np.arange(64.0)
+
+    def summed(u, count):
+        for _ in range(count):
+            u = u + array
+        return u
+
+    for count, is_constant in ((3, True), (200, False)):
+        form = client.jit(summed, static="count").trace(np.ones(64), count).form
+        assert (Constant.of(array) in form.nodes[0].operands) is is_constant
+
+
 def test_results_may_be_arguments_constants_and_the_same(client):
     w = put(client, U)
 

@@ -148,7 +148,7 @@ class TracedNumber:
         return TracingError(
             f"{what} needs the value of a number that is an argument of {self.trace.name}, and it "
             "is not known while the function is traced; name the argument in static=…, which compiles once for each "
-            "value, or use np.where or xp.cond"
+            "value, or use np.where or xp.cond, of a comparison such as np.greater(number, 2)"
         )
 
     def __bool__(self) -> bool:

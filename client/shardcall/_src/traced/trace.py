@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
 
 _MAX_KEY_BYTES = 1 << 12
+_MAX_WRITTEN_BYTES = 1 << 16  # of one constant at all its uses; another one is an operand of the program
 _MAX_CALLS = 4096  # of which a program has fewer: those that results need
 
 
@@ -265,10 +268,14 @@ class Trace(ProgramBuilder[Input]):
 
     def program_form(self, results: Sequence[TracedArray]) -> CanonicalForm:
         """Returns the canonical form of a program with some results; what is known now is constant in it."""
+        operands = itertools.chain.from_iterable(node.operands for node in self.nodes)
+        uses = Counter(value.number for value in operands if isinstance(value, Value) and value.node < 0)
         constants = {
             i: Constant.of(item.array)
             for i, item in enumerate(self.inputs)
-            if item.array is not None and item.array.nbytes <= MAX_CONSTANT_BYTES
+            if item.array is not None
+            and item.array.nbytes <= MAX_CONSTANT_BYTES
+            and item.array.nbytes * uses[i] <= _MAX_WRITTEN_BYTES
         }
         return self.form((result._traced.value for result in results), constants, exact=self.exact)
 
