@@ -195,6 +195,29 @@ def test_a_loop_stops_when_its_results_are_dropped(client, between):
     client.synchronize()  # raises nothing
 
 
+def test_a_part_of_a_column_is_read_and_written_where_it_is(client, u):
+    def swept(xp, u):
+        def body(j, u):
+            u[1:-1, j] += 0.5 * u[1:-1, j - 1]
+            u[j % 3, ::2] = u[::-1, j][:5]
+            return u
+
+        return xp.fori_loop(1, 9, body, u)
+
+    expected = U.copy()
+    for j in range(1, 9):
+        expected[1:-1, j] += 0.5 * expected[1:-1, j - 1]
+        expected[j % 3, ::2] = expected[::-1, j][:5]
+    f = client.jit(lambda u: swept(client.xp, u))
+    assert np.allclose(f(u).get(), expected)
+    g = client.jit(lambda u: client.xp.fori_loop(1, 9, lambda j, u: u.at[1:-1, j].multiply(2.0), u))
+    doubled = U.copy()
+    doubled[1:-1, 1:] *= 2
+    assert np.allclose(g(u).get(), doubled)
+    kernels = [node.kernel for body in g.trace(u).form.nodes[-1].parameters for node in getattr(body[1], "nodes", ())]
+    assert kernels.index("take") < kernels.index("getitem") < kernels.index("put_at")
+
+
 def test_a_loop_stops_when_its_results_are_deleted(client):
     client.delete(endless(client, between=True))
     wait_for(lambda: not is_busy(client))

@@ -59,7 +59,11 @@ def getitem(xp: NamespaceBase, x: RemoteArray, key: Any) -> Any:
     if (mask := only_mask(items)) is not None:
         return _masked(xp, x, mask) if (traced := xp.traced(mask)) is None else MaskedElements(xp, copy.copy(x), traced)
     index = _array_index(xp, x, items)
-    return _taken(xp, _sliced(xp, x, basic_index(x.shape, index.key)), index)
+    slices = basic_index(x.shape, index.key)
+    if not _is_all(slices, x.shape) and (others := _beside_one_number(index)) is not None:
+        row = _taken(xp, x, index)  # of which alone the other axes are sliced
+        return _sliced(xp, row, basic_index(row.shape, others))
+    return _taken(xp, _sliced(xp, x, slices), index)
 
 
 def setitem(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any) -> Any:
@@ -114,6 +118,9 @@ def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) 
             return _update_where(xp, x, mask, _reshaped(xp, new, shape), mode)
     index = _array_index(xp, x, items)
     slices = basic_index(x.shape, index.key)
+    if not _is_all(slices, x.shape) and (others := _beside_one_number(index)) is not None:
+        row = _taken(xp, x, index)
+        return _put_at(xp, x, index, _update_slices(xp, row, basic_index(row.shape, others), new, mode), "set")
     part = _sliced(xp, x, slices)
     updated = _update_at(xp, part, index, new, mode)
     return updated if _is_all(slices, x.shape) else _update_slices(xp, x, slices, updated, "set")
@@ -145,6 +152,16 @@ def _array_index(xp: NamespaceBase, x: RemoteArray, items: Sequence[Any]) -> Arr
     index = array_index(x.ndim, arrays)
     check_together(index.arrays)
     return index
+
+
+def _beside_one_number(index: ArrayIndex) -> tuple[Any, ...] | None:
+    """Returns the slices beside the only array of an index, if that is one number; None for another index."""
+    is_number = len(index.arrays) == 1 and not index.arrays[0].ndim
+    if not is_number or not all(item is Ellipsis or isinstance(item, slice) for item in index.key):
+        return None
+    axis, key = index.axes[0], index.key
+    # An ellipsis before the array stands for all axes that have no item.
+    return (*key[:axis], *key[axis + 1 :]) if Ellipsis not in key[: axis + 1] else None
 
 
 def _taken(xp: NamespaceBase, x: RemoteArray, index: ArrayIndex) -> Any:
