@@ -52,7 +52,7 @@ def _is_short(call: CallShapes) -> bool:
     return bool(math.prod(call["sizes"]) * _SHORT_PART < math.prod(call.x))
 
 
-def replaces_in_place(problem: Problem) -> bool:
+def is_short_write(problem: Problem) -> bool:
     """Returns whether a call of `setitem` writes into its array, where no other call needs it as it was."""
     return _is_short(call_of(problem))
 

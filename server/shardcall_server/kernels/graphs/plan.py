@@ -13,7 +13,7 @@ from shardcall_core.functions.signature import Signature, ValueCheck
 from shardcall_core.graphs.graph import SLICES, Constant, Graph, Node, Value, bodies_of, is_loop, values_of
 from shardcall_core.graphs.node_names import with_node
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec, Specs, required, row_sharding
-from shardcall_server.kernels.array_functions.slices import replaces_in_place
+from shardcall_server.kernels.array_functions.slices import is_short_write
 from shardcall_server.kernels.core.call_checks import AUTO, fill_in
 from shardcall_server.kernels.core.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.graphs.derivatives import GRAPH, VMAP, refusal
@@ -306,7 +306,7 @@ def _with_earlier_array(node: Node, graph: Graph, nodes: Sequence[PlannedNode], 
     source, spec = planned.operands[0], specs[x]
     if not isinstance(starts, Constant) or not isinstance(source, Value) or specs.get(source) != spec:
         return node
-    if replaces_in_place(planned.problem):  # which would copy the array as it was
+    if is_short_write(planned.problem):  # which would copy the array as it was
         return node
     return node._replace(operands=(source, *node.operands[1:]))
 
