@@ -55,7 +55,7 @@ class CondKernel(Kernel[CondParameters]):
     """
 
     name = "cond"
-    version = 1
+    version = 2
     summary = "One of two graphs, by a condition."
     operands = (
         OperandInfo("pred", "The condition, bool []."),
