@@ -115,7 +115,7 @@ class RandomStencils:
 @pytest.mark.parametrize("seed", [pytest.param(i, marks=pytest.mark.long if i >= SHORT else ()) for i in range(LONG)])
 def test_random_programs_of_slices_are_numpys(run, seed, exact):
     drawn = RandomStencils(seed)
-    how = random.Random(seed).choice(MESHES)
+    how = MESHES[seed % len(MESHES)]
     graph, inputs = drawn.write.call([value for value, _ in drawn.results], drawn.inputs)
     specs = how["in_specs"] * len(inputs)
     results = run(GRAPH, *inputs, graph=graph, exact=exact, mesh=how["mesh"], in_specs=specs, padding=float("nan"))

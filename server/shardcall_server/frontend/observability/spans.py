@@ -64,12 +64,14 @@ class Spans:
         def clock_ns(moment: float) -> int:
             return now_ns - round((ended - moment) * _NS)
 
+        # The seconds of the call were measured some time ago: a phase may begin before a call of that length would.
+        begins = [ended - call.timing.total_seconds, *(end - seconds for _, seconds, end in call.phases if seconds > 0)]
         span = self._tracer.start_span(
             f"{_SERVICE}/{method}",
             context=self._propagator.extract(call.trace),
             kind=SpanKind.SERVER,
             attributes=_attributes(method, call, code),
-            start_time=clock_ns(ended - call.timing.total_seconds),
+            start_time=clock_ns(min(begins)),
         )
         if not span.is_recording():  # the caller's trace is not sampled
             return
