@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from pairs import pairs_of
 
 import shardcall as sc
 
@@ -217,9 +218,11 @@ def test_functions_that_need_the_number_of_masked_elements_are_refused(client, p
 
 
 @pytest.mark.parametrize(
-    "x", [np.random.default_rng(0).normal(size=1000), np.arange(7), np.ones(5), np.arange(9, dtype="f4")]
+    ("x", "density"),
+    pairs_of(
+        [np.random.default_rng(0).normal(size=1000), np.arange(7), np.ones(5), np.arange(9, dtype="f4")], [False, True]
+    ),
 )
-@pytest.mark.parametrize("density", [False, True])
 def test_histograms_without_a_range(client, put, x, density):
     counts, edges = client.jit(lambda a: np.histogram(a, 12, density=density))(put(x))
     expected, expected_edges = np.histogram(x, 12, density=density)
@@ -228,8 +231,8 @@ def test_histograms_without_a_range(client, put, x, density):
     assert (counts.dtype, edges.dtype) == (expected.dtype, expected_edges.dtype)
 
 
-def test_threads_that_write_to_one_array_lose_nothing(client, put):
-    h = put(np.zeros(16))
+def test_threads_that_write_to_one_array_lose_nothing(client):
+    h = client.put(np.zeros(16), mesh=sc.Mesh(x=8))
 
     def work(i):
         for _ in range(10):

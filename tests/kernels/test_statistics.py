@@ -96,9 +96,14 @@ def test_counts_are_numpys(run, values, spec, is_weighted):
     np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["uint64", "int64", "uint8", "int8", "bool"])
-@pytest.mark.parametrize(("size", "mesh"), [(40_003, {"x": 3}), (40_000, {"x": 8}), (40_003, {"x": 1})])
-def test_counts_of_many_integers(run, values, same, name, size, mesh):
+@pytest.mark.parametrize(
+    ("name", "sharded"),
+    pairs_of(
+        ["uint64", "int64", "uint8", "int8", "bool"], [(40_003, {"x": 3}), (40_000, {"x": 8}), (40_003, {"x": 1})]
+    ),
+)
+def test_counts_of_many_integers(run, values, same, name, sharded):
+    size, mesh = sharded
     x = values.random.integers(0, 2, size).astype(name) if name == "bool" else values.random.integers(0, 99, size)
     for length in (0, 1, 99, 50_000):
         expected = np.bincount(x.astype(np.int64), minlength=length)[:length]

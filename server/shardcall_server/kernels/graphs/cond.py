@@ -55,7 +55,7 @@ class CondKernel(Kernel[CondParameters]):
     """
 
     name = "cond"
-    version = 2
+    version = 3
     summary = "One of two graphs, by a condition."
     operands = (
         OperandInfo("pred", "The condition, bool []."),

@@ -98,7 +98,7 @@ class GraphKernel(Kernel[GraphParameters]):
     """
 
     name = "graph"
-    version = 3
+    version = 4
     summary = "A graph of kernel calls, run as one program."
     operands = (
         OperandInfo("inputs", "The inputs of the graph; of a loop also times, last.", optional=True, repeated=True),

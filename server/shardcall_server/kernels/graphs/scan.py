@@ -53,7 +53,7 @@ class ScanKernel(Kernel[ScanParameters]):
     """
 
     name = "scan"
-    version = 2
+    version = 3
     summary = "A graph that runs once for each row of arrays."
     operands = (OperandInfo("inputs", "The inputs of the graph, complete ones.", optional=True, repeated=True),)
     parameters = (

@@ -53,7 +53,7 @@ class VmapKernel(Kernel[VmapParameters]):
     """
 
     name = "vmap"
-    version = 2
+    version = 3
     summary = "A graph that is computed for every index of an axis at once."
     operands = (OperandInfo("inputs", "The inputs of the graph, complete ones.", optional=True, repeated=True),)
     parameters = (

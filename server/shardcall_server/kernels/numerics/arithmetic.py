@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels.core.differentiation import is_differentiated, with_derivative
+from shardcall_server.kernels.core.exactness import is_relaxed
 from shardcall_server.kernels.numerics.ordering import (
     is_negative,
     is_positive,
@@ -38,22 +39,26 @@ def ceil(x: jax.Array) -> jax.Array:
 
 
 def sqrt(x: jax.Array) -> jax.Array:
-    """`numpy.sqrt`, of subnormal numbers too."""
+    """`numpy.sqrt`, of subnormal numbers too, except in programs that are not exact."""
+    if is_relaxed():
+        return jnp.sqrt(x)
     number, subnormal = normalized(x)
     return jnp.sqrt(number) * jnp.where(subnormal, 2.0 ** (min_exponent(x.dtype) // 2), 1.0).astype(x.dtype)
 
 
 def log(x: jax.Array) -> jax.Array:
-    """`numpy.log`, of subnormal numbers too."""
+    """`numpy.log`, of subnormal numbers too, except in programs that are not exact."""
     return _log_of_normal(x, jnp.log, _LN_2)
 
 
 def log10(x: jax.Array) -> jax.Array:
-    """`numpy.log10`, of subnormal numbers too."""
+    """`numpy.log10`, of subnormal numbers too, except in programs that are not exact."""
     return _log_of_normal(x, jnp.log10, _LOG10_2)
 
 
 def _log_of_normal(x: jax.Array, log_of: Callable[[jax.Array], jax.Array], of_two: float) -> jax.Array:
+    if is_relaxed():
+        return log_of(x)
     number, subnormal = normalized(x)
     return log_of(number) + jnp.where(subnormal, min_exponent(x.dtype) * of_two, 0.0).astype(x.dtype)
 
@@ -72,7 +77,12 @@ def on_floats(function: Callable[..., jax.Array]) -> Callable[[jax.Array], jax.A
 
 
 def divide(x: jax.Array, y: jax.Array | float) -> jax.Array:
-    """`numpy.divide`, which rounds once.
+    """`numpy.divide`, which rounds once except in programs that are not exact."""
+    return jnp.true_divide(x, jnp.asarray(y, x.dtype)) if is_relaxed() else _quotient(x, y)
+
+
+def _quotient(x: jax.Array, y: jax.Array | float) -> jax.Array:
+    """Returns x / y, rounded once.
 
     XLA:CPU multiplies by the reciprocal of a divisor that is broadcast, which is rounded too, and 0 for the largest:
     1,398,810 of 4 Mi quotients by 3 would differ from NumPy's. The select in `_beside` prevents that. It costs nothing
@@ -118,12 +128,12 @@ def floor_divide(x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.where(y == 0, jnp.zeros_like(x), quotient - down.astype(x.dtype))
     # As npy_divmod: (x - remainder) / y is an integer except for rounding.
     left = lax.rem(x, y)
-    quotient = divide(x - left, y)
+    quotient = _quotient(x - left, y)
     quotient = jnp.where((left != 0) & ((y < 0) != (left < 0)), quotient - 1, quotient)
     integral = jnp.floor(quotient)
     integral = jnp.where(quotient - integral > 0.5, integral + 1, integral)
-    integral = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), divide(x, y)), integral)
-    return jnp.where(y == 0, divide(x, y), integral)
+    integral = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), _quotient(x, y)), integral)
+    return jnp.where(y == 0, _quotient(x, y), integral)
 
 
 def reciprocal(x: jax.Array) -> jax.Array:
