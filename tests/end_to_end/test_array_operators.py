@@ -296,6 +296,27 @@ def test_the_namespace_has_numpys_and_the_standards_names(client, h):
         client.xp.sinn(h)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda h, edges: np.histogram(h, edges),
+        lambda h, edges: np.linspace(edges, 9, 3),
+        lambda h, edges: np.delete(h, edges.astype(int), 0),
+        lambda h, edges: np.pad(h, np.astype(edges[:2], int)),
+    ],
+    ids=["edges of bins", "bounds of ranges", "indices that are left out", "widths"],
+)
+def test_arguments_that_are_copied_are_counted_or_refused(server, h, call):
+    edges = np.arange(3.0)
+    with sc.connect(server.address) as client:
+        result = call(client.put(X), client.put(edges))
+        assert client.statistics().implicit_gets == 1
+        expected = call(X, edges)
+        same(result[0] if isinstance(result, tuple) else result, expected[0] if isinstance(result, tuple) else expected)
+    with pytest.raises(TypeError, match=r"implicit_get='error'"):
+        call(h, h[0, :3])
+
+
 def test_copies_by_numpy_are_counted_or_refused(server, h):
     with pytest.raises(TypeError, match=r"implicit_get='error'.*array\.get\(\)"):
         np.asarray(h)

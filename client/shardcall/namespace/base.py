@@ -137,6 +137,12 @@ def array_of(a: OperandLike) -> Any:
     return np.asarray(a) if here is None else here
 
 
+def value_of(a: Any) -> Any:
+    """Returns an argument; the values of one on the mesh, copied to this process: an implicit copy if it has axes."""
+    array = find_remote_array(a)
+    return a if array is None else array.to_numpy() if array.ndim else array.get()
+
+
 def type_of(a: OperandLike) -> Array:
     """Returns the shape and element type of an array on the mesh, an array of this process or a number."""
     array = array_of(a)

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, converted, namespace_of, part_of, type_of
+from shardcall.namespace.base import NamespaceBase, converted, namespace_of, part_of, type_of, value_of
 from shardcall.namespace.statistics import can_be_nan
 from shardcall_core.types.arrays import NDArray
 
@@ -137,8 +136,7 @@ def histogram_bin_edges(
             f"bins is {bins!r}; arrays on the mesh take a number of bins, or their edges. For estimators call "
             "numpy.histogram_bin_edges(a.get(), bins)"
         )
-    if isinstance(bins, ArrayProperties):
-        bins = bins.__remote_array__().get()  # type: ignore[attr-defined]
+    bins = value_of(bins)
     dtype = type_of(a).dtype
     if np.ndim(bins):
         return np.histogram_bin_edges(np.empty(0, dtype), bins)
@@ -189,7 +187,7 @@ def histogram(
 
     Args:
         a: [...] the numbers, real.
-        bins: the number of bins, or their edges; those on the mesh are copied.
+        bins: the number of bins, or their edges; those on the mesh are copied, an implicit copy.
         range: the first and the last edge; None for the least and the greatest number, for which it waits.
         density: divide by the width of each bin and by the sum.
         weights: [...] what to add for each number; None for 1.

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.methods import KernelMethods
-from shardcall.namespace.base import NamespaceBase, converted, part_of, type_of
+from shardcall.namespace.base import NamespaceBase, converted, part_of, type_of, value_of
 from shardcall.namespace.quantiles import median
 from shardcall_core.element_types import DType
 
@@ -72,9 +71,9 @@ def pad(
     if options:
         raise TypeError(f"mode={mode!r} combines several calls, which take no {sorted(options)[0]}=")
     if mode == "constant":
-        return _with_constants(xp, x, widths, _pairs(_here(constant_values), len(shape)))
+        return _with_constants(xp, x, widths, _pairs(value_of(constant_values), len(shape)))
     if mode == "linear_ramp":
-        return _with_ramps(xp, x, widths, _pairs(_here(0 if end_values is None else end_values), len(shape)))
+        return _with_ramps(xp, x, widths, _pairs(value_of(0 if end_values is None else end_values), len(shape)))
     if mode in ("reflect", "symmetric"):
         for axis, (before, behind) in enumerate(widths):
             x = _reflected(xp, x, axis, before, behind, is_symmetric=mode == "symmetric")
@@ -209,7 +208,7 @@ def _widths(widths: Any, ndim: int, name: str = "pad_width") -> list[tuple[int, 
         for axis, rows in widths.items():
             pairs[axis] = rows if isinstance(rows, Sequence) else (rows, rows)
         widths = pairs
-    numbers = np.asarray(_here(widths))
+    numbers = np.asarray(value_of(widths))
     if numbers.dtype.kind != "i" and (name == "pad_width" or numbers.dtype.kind not in "uf"):
         raise TypeError(f"{name} is of {numbers.dtype.name}; give integers")
     numbers = np.round(numbers).astype(np.int64)
@@ -228,8 +227,3 @@ def _pairs(values: Any, ndim: int) -> list[tuple[Any, Any]]:
     array = array.ravel() if array.ndim < 3 and array.size == 1 else array
     array = array.ravel() if array.ndim < 3 and array.size == 2 and array.shape != (2, 1) else array
     return [(before, behind) for before, behind in np.broadcast_to(array, (ndim, 2))]
-
-
-def _here(values: Any) -> Any:
-    array = find_remote_array(values)
-    return values if array is None else array.get()

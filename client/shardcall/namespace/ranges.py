@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall.namespace.base import NamespaceBase, counted_axis, weak_type
+from shardcall.namespace.base import NamespaceBase, counted_axis, value_of, weak_type
 from shardcall.namespace.destinations import Destination, created, creating
 from shardcall.namespace.shapes import moveaxis
 from shardcall_core.types.element_types import parse_dtype
@@ -196,8 +196,7 @@ def _number(value: Any) -> Any:
 
 
 def _values(value: Any) -> Any:
-    array = find_remote_array(value)
-    return np.asarray(value if array is None else array.get())
+    return np.asarray(value_of(value))
 
 
 def _count(start: Any, stop: Any, step: Any) -> int:

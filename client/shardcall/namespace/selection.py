@@ -21,6 +21,7 @@ from shardcall.namespace.base import (
     namespace_of,
     part_of,
     type_of,
+    value_of,
     weak_type,
     with_axis,
 )
@@ -171,7 +172,7 @@ def delete(xp: NamespaceBase, arr: OperandLike, obj: Any, axis: SupportsIndex | 
     """
     x, along = _flat_without(xp, arr, axis)
     size = type_of(x).shape[along]
-    kept = np.delete(np.arange(size), _of_this_process(obj))
+    kept = np.delete(np.arange(size), value_of(obj))
     before = (slice(None),) * along
     if len(kept) == size:
         return xp.copy(x)
@@ -200,7 +201,7 @@ def insert(
     """
     x, along = _flat_without(xp, arr, axis)
     shape, dtype = type_of(x).shape, type_of(x).dtype
-    size, here = shape[along], _of_this_process(obj)
+    size, here = shape[along], value_of(obj)
     indices = np.arange(size)[here] if isinstance(here, slice) else np.asarray(here)
     new: Any = as_values(values, dtype)
     new = new if new.dtype == dtype else xp.astype(new, dtype)
@@ -322,7 +323,7 @@ def argpartition(xp: NamespaceBase, a: OperandLike, kth: Any, axis: int | None =
 def _check_kth(a: OperandLike, kth: Any, axis: int | None) -> None:
     shape = type_of(a).shape
     size = math.prod(shape) if axis is None else shape[counted_axis(axis, len(shape))]
-    indices = np.asarray(_of_this_process(kth))
+    indices = np.asarray(value_of(kth))
     if indices.dtype.kind == "b":
         raise ValueError("kth is of bool; give integers")
     for index in map(operator.index, indices.ravel().tolist()):
@@ -336,9 +337,3 @@ def _flat_without(xp: NamespaceBase, x: OperandLike, axis: SupportsIndex | None)
         return namespace_of(xp, x).reshape(x, -1), 0
     along = counted_axis(axis, type_of(x).ndim)
     return (x if find_remote_array(x) is not None else np.asarray(x)), along
-
-
-def _of_this_process(value: Any) -> Any:
-    """Returns a value, or indices copied from the mesh, which is counted as an implicit copy of an array with axes."""
-    array = find_remote_array(value)
-    return value if array is None else array.to_numpy() if array.ndim else array.get()

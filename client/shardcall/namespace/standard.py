@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.device_arrays.scalars import typed
 from shardcall.methods import KernelMethods
 from shardcall.namespace.base import (
@@ -22,6 +21,7 @@ from shardcall.namespace.base import (
     copied,
     counted_axis,
     type_of,
+    value_of,
     with_axis,
 )
 from shardcall.namespace.destinations import check_device
@@ -243,9 +243,9 @@ def repeat(xp: NamespaceBase, x: OperandLike, repeats: Any, /, axis: int | None 
         axis: the axis; None for the flattened array.
         options: those of `Client.repeat`, for one number.
     """
-    here = find_remote_array(repeats)
-    counts = np.asarray(repeats if here is None else here.to_numpy() if here.ndim else here.get())
-    is_typed = here is not None or isinstance(repeats, np.ndarray | np.generic)
+    here = value_of(repeats)
+    counts = np.asarray(here)
+    is_typed = isinstance(here, np.ndarray | np.generic)
     if is_typed and not np.can_cast(counts.dtype, np.int64, "safe"):
         raise TypeError(f"repeats is of {counts.dtype.name}; give integers")
     if counts.dtype.kind == "c":
