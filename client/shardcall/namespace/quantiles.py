@@ -15,6 +15,7 @@ from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, type_of
 from shardcall.namespace.statistics import can_be_nan, matching_weights, nanmean
+from shardcall_core.element_types import DType
 from shardcall_core.types.arrays import NDArray
 
 
@@ -47,6 +48,9 @@ _INDICES: Mapping[str, Callable[[int, NDArray], NDArray]] = MappingProxyType(
     }
 )
 """The index of a quantile among n sorted elements, by method (Hyndman and Fan, Sample Quantiles, 1996)."""
+
+_MIXED_AT_INTEGERS = ("averaged_inverted_cdf", "interpolated_inverted_cdf", "weibull")
+"""The methods of which NumPy mixes two elements at integer indices too, which `linear` takes as they are."""
 
 
 def median(xp: NamespaceBase, x: OperandLike, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -139,7 +143,8 @@ def _nanquantiles(
     rows, shape = _rows(xp, x, axis, keepdims)
     inner = xp.sort(rows, -1)
     count = xp.sum(xp.logical_not(xp.isnan(rows)), -1, np.int64, keepdims=True)
-    indices, dtype = _INDICES[method](count, at.ravel()), type_of(x).dtype
+    size = xp.astype(count, at.dtype) if at.dtype.kind == "f" else count  # a number to NumPy, without a type of its own
+    indices, dtype = _INDICES[method](size, at.ravel()), type_of(x).dtype
     last_index, below = xp.maximum(xp.subtract(count, 1), 0), xp.floor(indices)
     before = xp.clip(xp.astype(below, np.int64), 0, last_index)
     result = xp.take_along_axis(inner, before, -1)
@@ -149,6 +154,8 @@ def _nanquantiles(
         share = xp.where(is_inside, _share(xp.subtract(indices, below), method, xp.where), 0)
         result = _mixed(xp, result, after, share, xp.subtract(1, share))
         dtype = dtype if type(q) in (int, float) else np.result_type(dtype, np.asarray(q).dtype)
+    elif method in _MIXED_AT_INTEGERS:
+        dtype = _type_at_integers(dtype, q)
     last = type_of(result).ndim - 1
     result = xp.reshape(xp.transpose(result, (last, *range(last))), (*at.shape, *shape))
     return result if result.dtype == dtype else xp.astype(result, dtype)
@@ -179,8 +186,15 @@ def _quantiles(
     flat = xp.take(inner, np.clip(np.floor(indices), 0, count - 1).astype(np.int64).ravel(), -1)
     if indices.dtype.kind == "f":
         flat = _interpolated(xp, inner, flat, indices, method, weak)
+    elif method in _MIXED_AT_INTEGERS:
+        flat = xp.astype(flat, _type_at_integers(type_of(x).dtype, q))
     result = xp.transpose(_with_nan(xp, inner, flat), (type_of(flat).ndim - 1, *range(type_of(flat).ndim - 1)))
     return xp.reshape(result, (*indices.shape, *shape))
+
+
+def _type_at_integers(dtype: DType, q: Any) -> DType:
+    """Returns the type of elements that are mixed with integer shares."""
+    return np.result_type(dtype, 1.0 if type(q) is int else np.dtype(np.int64))
 
 
 def _weighted(
