@@ -17,7 +17,8 @@ def is_exact() -> bool:
 def is_relaxed() -> bool:
     """Returns True while a program is being traced that is not exact, which follows the rules of `jax.jit`.
 
-    Subnormal numbers may count as zero, a division be one by a reciprocal, and the sign of a zero and the bits of a NaN may differ.
+    Subnormal numbers may count as zero, a quotient be a product with a reciprocal, and the sign of a zero and the bits
+    of a NaN may differ.
     """
     return _IS_EXACT.get() is False
 
