@@ -81,7 +81,7 @@ def vecdot(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /, *, axis: int 
         x2: [..., n] an array that broadcasts with it along the other axes.
         axis: the axis, counted from the last of each array.
     """
-    sizes = [type_of(x).shape for x in (x1, x2)]
+    axis, sizes = operator.index(axis), [type_of(x).shape for x in (x1, x2)]
     if any(not -len(shape) <= axis < len(shape) for shape in sizes) or sizes[0][axis] != sizes[1][axis]:
         raise ValueError(f"x1 is of shape {sizes[0]} and x2 of {sizes[1]}; give as many elements along axis {axis}")
     x1, x2 = (moveaxis(xp, x, axis, -1) for x in (x1, x2))

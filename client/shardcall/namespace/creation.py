@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import find_remote_array
-from shardcall.namespace.base import NamespaceBase, copied, type_of
+from shardcall.namespace.base import NamespaceBase, copied, type_of, value_of
 from shardcall.namespace.destinations import Destination, LikeOptions, Shape, check_device, created, creating
 from shardcall.namespace.ranges import arange
 from shardcall_core.types.element_types import parse_dtype
@@ -270,8 +270,9 @@ def _or_default(dtype: npt.DTypeLike) -> npt.DTypeLike:
 
 
 def _sizes(shape: Shape) -> tuple[int, ...]:
-    sizes = (shape,) if isinstance(shape, SupportsIndex) else shape
-    return tuple(map(operator.index, sizes))
+    sizes = value_of(shape)
+    is_one = isinstance(sizes, SupportsIndex) and not getattr(sizes, "ndim", 0)
+    return tuple(map(operator.index, (sizes,) if is_one else sizes))
 
 
 def _filled(value: OperandLike, dtype: npt.DTypeLike | None) -> Any:

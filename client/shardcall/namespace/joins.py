@@ -13,7 +13,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods import KernelMethods
-from shardcall.namespace.base import NamespaceBase, converted, namespace_of, part_of, type_of
+from shardcall.namespace.base import NamespaceBase, converted, is_number, namespace_of, part_of, type_of, weak_type
 from shardcall_core.types.element_types import parse_dtype
 
 
@@ -57,6 +57,8 @@ def concatenate(  # with NumPy's keywords
     Raises:
         TypeError: for a conversion that ``casting`` does not allow.
     """
+    if axis is None and dtype is None and any(map(is_number, arrays)):  # which have no type of their own here
+        dtype = np.result_type(*map(weak_type, arrays))
     return KernelMethods.concatenate(xp, _in_type(xp, arrays, dtype, casting), axis, **options)
 
 

@@ -173,8 +173,30 @@ class NdimageNamespace:
             result = xp.multiply(x, w if not sizes else 1)
             return converted(xp, result, dtype)
         padded = self._extended(converted(xp, x, wide), dict(zip(along, widths, strict=True)), mode, cval)
-        total = self._of_padded(padded, converted(xp, w, wide), along, type_of(x).shape)
+        total = self._of_numbers(padded, converted(xp, w, wide if is_complex else np.dtype(np.float64)), along, x)
         return _narrowed(xp, total, dtype)
+
+    def _of_numbers(self, padded: Any, w: Any, along: Sequence[int], x: Any) -> Any:
+        """Returns the correlation of an extended array of real or complex numbers.
+
+        Infinities in one part do not make the other NaN: parts are correlated by themselves, as SciPy does.
+        """
+        shape, is_complex = type_of(x).shape, [type_of(item).dtype.kind == "c" for item in (padded, w)]
+        if not any(is_complex):
+            return self._of_padded(padded, w, along, shape)
+        xp = self._xp
+        (real, imag), (w_real, w_imag) = (
+            (namespace_of(xp, item).real(item), namespace_of(xp, item).imag(item) if has_both else None)
+            for item, has_both in zip((padded, w), is_complex, strict=True)
+        )
+        sums = [
+            None if part is None or weights is None else self._of_padded(part, weights, along, shape)
+            for part, weights in ((real, w_real), (imag, w_imag), (imag, w_real), (real, w_imag))
+        ]
+        result = xp.astype(sums[0] if sums[1] is None else xp.subtract(*sums[:2]), np.complex128)
+        others = [item for item in sums[2:] if item is not None]
+        result.imag = others[0] if len(others) == 1 else xp.add(*others)
+        return result
 
     def _of_padded(self, padded: Any, w: Any, along: Sequence[int], shape: tuple[int, ...]) -> Any:
         """Returns the correlation of an extended array: the sum of those along its longest axis."""
@@ -271,6 +293,8 @@ def _result_type(x: Any, output: Any, *others: Any) -> DType:
         raise RuntimeError(f"input is of {input_dtype.name}; convert it to float32")  # SciPy's class
     is_complex = input_dtype.kind == "c" or any(type_of(item).dtype.kind == "c" for item in others)
     dtype = input_dtype if output is None else parse_dtype(output)
+    if dtype == np.float16:
+        raise RuntimeError("output is of float16, which is not filtered; give float32")  # SciPy's class
     return np.promote_types(dtype, np.complex64) if is_complex else dtype
 
 

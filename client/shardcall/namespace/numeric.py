@@ -165,8 +165,9 @@ def correlate(xp: NamespaceBase, a: OperandLike, v: OperandLike, mode: str = "va
     for name, element in (("a", a), ("v", v)):
         if type_of(element).ndim != 1 or not type_of(element).shape[0]:
             raise ValueError(f"{name} is of shape {type_of(element).shape}; give an array of one axis, with elements")
-    of_v = namespace_of(xp, v)
-    conjugate = of_v.conjugate(array_of(v))
+    of_v, conjugate = namespace_of(xp, v), array_of(v)
+    if conjugate.dtype.kind == "c":
+        conjugate = of_v.conjugate(conjugate)
     if type_of(a).shape[0] < type_of(v).shape[0]:
         flipped = namespace_of(xp, a).flip(array_of(a))
         return xp.flip(xp.convolve(conjugate, flipped, mode))

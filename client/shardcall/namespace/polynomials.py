@@ -143,7 +143,7 @@ def polydiv(xp: NamespaceBase, u: OperandLike, v: OperandLike) -> tuple[Any, Any
 
     Args:
         u: [size] the coefficients of the dividend.
-        v: [size] those of the divisor, of which the first is not 0.
+        v: [size] those of the divisor; where the first is 0, the first ones of the remainder are NaN.
 
     Raises:
         ValueError: for a dividend of several axes.
@@ -304,7 +304,7 @@ def _without_leading_zeros(xp: NamespaceBase, p: OperandLike) -> Any:
 
 
 def _long_division(xp: NamespaceBase, u: Any, v: Any) -> tuple[Any, Any]:
-    """Returns the quotient of two polynomials, and the remainder with its leading zeros."""
+    """Returns the quotient of two polynomials, and the remainder with as many elements as the dividend."""
     (rows,), (width,) = type_of(u).shape, type_of(v).shape
     scale, behind = xp.divide(1.0, v[:1]), xp.pad(v[1:], (0, rows - width))
     nothing = np.zeros(1, type_of(u).dtype)
@@ -323,7 +323,8 @@ def _long_division(xp: NamespaceBase, u: Any, v: Any) -> tuple[Any, Any]:
             rest, factor = step(rest, None)
             parts.append(factor)
         quotient = xp.concatenate(parts)
-    return quotient, rest[: max(width - 1, 1)]
+    # What a term of the quotient leaves of the first element is 0, and NaN where the term is not finite.
+    return quotient, xp.concatenate([xp.multiply(quotient, 0), rest[: width - 1]])
 
 
 def _check_points(x: tuple[int, ...], y: tuple[int, ...]) -> None:

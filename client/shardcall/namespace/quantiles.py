@@ -76,7 +76,7 @@ def nanmedian(xp: NamespaceBase, x: OperandLike, axis: Any = None, *, keepdims: 
 
 
 def quantile(
-    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
+    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, *, method: str = "linear",
     keepdims: bool = False, weights: OperandLike | None = None,
 ) -> Any:  # fmt: skip
     """Returns quantiles over axes, as ``numpy.quantile``; NaN where there is one.
@@ -99,7 +99,7 @@ def quantile(
 
 
 def percentile(
-    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
+    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, *, method: str = "linear",
     keepdims: bool = False, weights: OperandLike | None = None,
 ) -> Any:  # fmt: skip
     """Returns percentiles over axes, as ``numpy.percentile``; the arguments of `quantile`, ``q`` from 0 to 100."""
@@ -107,7 +107,7 @@ def percentile(
 
 
 def nanquantile(
-    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
+    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, *, method: str = "linear",
     keepdims: bool = False, weights: OperandLike | None = None,
 ) -> Any:  # fmt: skip
     """Returns quantiles of what is not NaN, as ``numpy.nanquantile``; the arguments are those of `quantile`."""
@@ -115,7 +115,7 @@ def nanquantile(
 
 
 def nanpercentile(
-    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, method: str = "linear", *,
+    xp: NamespaceBase, x: OperandLike, q: npt.ArrayLike, axis: Any = None, *, method: str = "linear",
     keepdims: bool = False, weights: OperandLike | None = None,
 ) -> Any:  # fmt: skip
     """Returns percentiles of what is not NaN, as ``numpy.nanpercentile``; the arguments of `percentile`."""
