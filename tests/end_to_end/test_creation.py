@@ -28,6 +28,7 @@ CALLS = [
     lambda xp: xp.full(4, 2.5, np.float32),
     lambda xp: xp.full((2, 3), [1, 2, 3], np.int16),
     lambda xp: xp.full((), True),
+    lambda xp: xp.zeros(np.array([2, 3])),
     lambda xp: xp.arange(3.5),
     lambda xp: xp.arange(9, 2, -0.7),
     lambda xp: xp.arange(0.1, 500, 0.1, dtype=np.float32),

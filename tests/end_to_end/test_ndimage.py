@@ -21,6 +21,8 @@ SHORT = {
     "gaussian_filter": (lambda nd, x: nd.gaussian_filter(x, 1, order=(0, 2)), X.astype("f")),
     "gaussian_filter of bytes": (lambda nd, x: nd.gaussian_filter(x, [1, 1.7]), np.full((13, 6), 77, np.uint8)),
 }
+INFINITE = np.array([np.inf - 4j, 1 + 2j, 3 - np.inf * 1j, 2, 5, 7 + 1j])
+SHORT |= {"correlate of complex infinities": (lambda nd, x: nd.correlate(x, np.ones(2, np.int8)), INFINITE)}
 LONG = {
     **{
         f"{name}, {mode}": (function, X)

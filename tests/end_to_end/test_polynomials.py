@@ -17,6 +17,7 @@ SHORT = {
     "polyval of many coefficients": (lambda x: np.polyval(x, np.linspace(-1, 1, 5)), np.tile(V, 3)),
     "polymul": (lambda x: np.polymul(x, [0, 0, 1, 2]), V),
     "polydiv": (lambda x: np.polydiv(x, [1, 2, 3]), V),
+    "polydiv by a leading 0": (lambda x: np.polydiv(x, x * np.array([0.0, 1, 6, 2, 4])), np.array([6, -1, 0, 2, 4])),
     "polyint": (lambda x: np.polyint(x, 2, k=[1, 2]), I),
     "polyfit": (lambda x: np.polyfit(x, V, 2, w=np.arange(1, 14), cov=True), T),
 }

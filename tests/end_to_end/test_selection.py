@@ -58,6 +58,7 @@ SHORT = {
     "put_along_axis": (lambda x: put_along(x, np.array([[1], [1], [-1]]), [[1], [2], [3]], 0), X),
     "sort, the method": (in_order, I),
     "gcd": (lambda x: np.gcd(x, 6), I),
+    "correlate of bool": (lambda x: np.correlate(x, x), I[:, 0] > 0),
 }
 METHODS = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation", "midpoint", "nearest", "hazen", "weibull")
 KEYS = (3, [-1, 0], slice(2, 9, 3), slice(1, 4), np.arange(13) % 2 == 0, [])
@@ -68,6 +69,7 @@ LONG = {
     "quantile, closest_observation": (lambda x: np.quantile(x, [0, 0.5, 1], method="closest_observation"), MANY),
     "isin, inverted": (lambda x: np.isin(x, X.ravel()[:9], invert=True), X),
     "isin of nothing": (lambda x: np.isin(x, []), X),
+    "append a number": (lambda x: np.append(x, -1), X.astype(np.float32)),
     "append": (lambda x: np.append(x, [1, 2]), I),
     "append along an axis": (lambda x: np.append(x, x, axis=1), X),
     **{f"delete {key}": (lambda x, key=key: np.delete(x, key, 0), X) for key in KEYS},

@@ -11,6 +11,7 @@ I = RANDOM.integers(-5, 6, (13, 6))  # noqa: E741
 NAN = np.array([np.nan, 2.0, np.nan, -1, 2])
 OTHERS = [3, -2, 17]
 SHORT = {
+    "union1d with a number": (lambda x: np.union1d(x, -1), I.astype(np.float32)),
     "union1d": (lambda x: np.union1d(x, [9, 9, -1]), I),
     "intersect1d": (lambda x: np.intersect1d(x, OTHERS, return_indices=True), I),
     "setdiff1d": (lambda x: np.setdiff1d(x, OTHERS), I),

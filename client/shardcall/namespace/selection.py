@@ -156,7 +156,7 @@ def _sorted_by_keys(xp: NamespaceBase, keys: Sequence[OperandLike], axis: int) -
 
 def append(xp: NamespaceBase, arr: OperandLike, values: OperandLike, axis: int | None = None) -> Any:
     """Returns an array with others behind it, both flattened without an axis, as ``numpy.append``."""
-    return xp.concatenate([arr, values], axis)
+    return xp.concatenate([array_of(arr), array_of(values)], axis)
 
 
 def delete(xp: NamespaceBase, arr: OperandLike, obj: Any, axis: SupportsIndex | None = None) -> Any:
