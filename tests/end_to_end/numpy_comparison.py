@@ -367,8 +367,10 @@ class Comparison:
         """Makes both sides go on from the same value after a line."""
         if not is_same and isinstance(value := theirs.get(line.target), np.ndarray) and value.dtype != object:
             ours[line.target] = self._client.xp.asarray(value)
-        elif getattr(ours.get(line.target), "ndim", 0):  # no view of another variable; tests/memory_model has those
-            ours[line.target] = ours[line.target].copy()
+        elif (
+            isinstance(mine := ours.get(line.target), sc.RemoteArray | np.ndarray) and mine.ndim
+        ):  # no view of another variable; tests/memory_model has those
+            ours[line.target] = mine.copy()
 
 
 class TracedComparison(Comparison):
