@@ -81,7 +81,12 @@ class Client(KernelMethods[Result[Any]]):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.
+
+    Attributes:
+        shows_values: whether ``print``, `repr` and notebooks show the values of arrays on the mesh.
     """
+
+    shows_values = False
 
     def __init__(
         self,
@@ -93,7 +98,9 @@ class Client(KernelMethods[Result[Any]]):
         synchronous: bool = False,
         implicit_get: ImplicitGet = "allow",
         fuse: bool = True,
+        show_values: bool = False,
     ) -> None:
+        self.shows_values = show_values
         transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
         self._info = info

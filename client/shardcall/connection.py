@@ -48,6 +48,7 @@ def connect(
     synchronous: bool = False,
     implicit_get: ImplicitGet = "allow",
     fuse: bool = True,
+    show_values: bool = True,
 ) -> Client:
     """Connects to a server and reads its description.
 
@@ -78,6 +79,8 @@ def connect(
             ``"allow"`` such copies are counted (`Client.statistics`).
         fuse: record calls of `Client.submit`, operators and functions of arrays, and send those that depend on each
             other as one program; False sends every call at once and by itself, and so does ``synchronous``.
+        show_values: have ``print``, `repr` and notebooks show the values of arrays on the mesh, and those at the edges
+            of large ones. They wait for them 2 s at most, `repr` in a script 0.2 s. False shows where arrays are.
 
     Returns:
         A client, to be used as a context manager or closed by `Client.close`.
@@ -113,6 +116,7 @@ def connect(
         synchronous=synchronous,
         implicit_get=implicit_get,
         fuse=fuse,
+        show_values=show_values,
     )
 
 

@@ -41,6 +41,7 @@ _KEYWORDS = (
     "synchronous",
     "implicit_get",
     "fuse",
+    "show_values",
 )
 
 
@@ -55,6 +56,7 @@ def local(
     synchronous: bool = False,
     implicit_get: ImplicitGet = "allow",
     fuse: bool = True,
+    show_values: bool = True,
     **settings: Setting,
 ) -> Client:
     """Starts a private server on this machine and connects to it.
@@ -71,6 +73,7 @@ def local(
         synchronous: as for `connect`.
         implicit_get: as for `connect`.
         fuse: as for `connect`.
+        show_values: as for `connect`.
         settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``;
             ``log_level="info"`` logs more, ``"error"`` less.
 
@@ -105,6 +108,7 @@ def local(
             synchronous=synchronous,
             implicit_get=implicit_get,
             fuse=fuse,
+            show_values=show_values,
         )
     except BaseException:
         server.stop()

@@ -65,7 +65,10 @@ class SentRead:
     outcome: Future = field(default_factory=Future)
 
     def result(self, deadline):
-        return self.outcome.result(60)
+        try:
+            return self.outcome.result(deadline.remaining_s())
+        except TimeoutError:
+            raise shardcall.DeadlineExceededError("the array was not read in time") from None
 
 
 class FakeCallStream:

@@ -29,7 +29,7 @@ def connect(memory, stream, monkeypatch):
     memory.info.limits.max_streamed_calls = memory.info.limits.max_prepared_calls = 1024
     memory.info.limits.max_streamed_bytes = 2**24
     monkeypatch.setattr("shardcall.client.CallStream", lambda transport, limits: stream)
-    return partial(shardcall.connect, memory.server.address, shared_memory=False, fuse=False)
+    return partial(shardcall.connect, memory.server.address, shared_memory=False, fuse=False, show_values=False)
 
 
 @pytest.fixture
@@ -59,6 +59,15 @@ def test_a_submitted_call_returns_before_it_runs(client, stream):
     np.testing.assert_array_equal(h.get(), np.full((8, 4), 3.0, np.float32))
     assert h.mesh.size == 4
     assert repr(h).startswith("<RemoteArray float32[8,4] P('x') on Mesh(x=4")
+
+
+def test_a_display_waits_a_short_time_for_a_pending_array(client, stream):
+    h = client.submit("add", np.ones((8, 4), np.float32), np.float32(2))
+    client.shows_values = True
+    assert repr(h) == "<RemoteArray float32[8,4], pending>"
+    assert str(h) == "<RemoteArray float32[8,4], pending>"
+    stream.run()
+    assert str(h).startswith(f"{np.full((8, 4), 3.0, np.float32)}\n<float32[8,4] P('x') on Mesh(x=4")
 
 
 def test_a_pending_array_is_an_operand_at_once(client, stream):

@@ -53,7 +53,9 @@ class PendingConnection:
     async def _open(self) -> AsyncClient:
         threads = Threads()
         try:
-            return AsyncClient(await threads.run(self._connect, dropped=Client.close), threads)
+            client = await threads.run(self._connect, dropped=Client.close)
+            client.shows_values = False  # to show them would hold up the event loop
+            return AsyncClient(client, threads)
         except BaseException:
             await threads.close(lambda: None)
             raise

@@ -62,7 +62,13 @@ class UnansweredCall(Protocol):
 
 
 class Owner(Protocol):
-    """The client of arrays, each a `RemoteArray`."""
+    """The client of arrays, each a `RemoteArray`.
+
+    Attributes:
+        shows_values: whether `repr` and `str` of an array show its values.
+    """
+
+    shows_values: bool
 
     def get(self, array: Any, /, *, timeout: float | None) -> NDArray:
         """Copies an array's values from the mesh."""

@@ -18,6 +18,7 @@ from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
 from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute, unsupported
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
+from shardcall._src.device_arrays.shown_values import ShownValues
 from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
 from shardcall._src.device_arrays.write_locks import write_lock
 from shardcall._src.display.drawing import element
@@ -58,6 +59,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     _is_traced = False
     _is_ndarray = False  # where NumPy's result without axes is an array and no scalar
     _steps: tuple[ViewStep, ...] = ()  # from the base to the view that it is
+    _shown: ShownValues | None = None
     _computed: tuple[ArrayVersion, ArrayVersion] | None = None  # of a view: the base's values, and its own
 
     def __init__(self, version: ArrayVersion) -> None:
@@ -393,6 +395,32 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         return "failed" if pending.is_failed else "pending"
 
     def __repr__(self) -> str:
+        """Returns the values, those at the edges of a large array, and a description in a line of its own.
+
+        It waits for 0.2 s at most, and for 2 s in an interactive session. Of values that are not there by then, it
+        shows the description alone.
+        """
+        values = self._values_text("RemoteArray(", separator=", ", is_brief=True)
+        return self._description() if values is None else f"RemoteArray({values})\n{self._placement_line()}"
+
+    def __str__(self) -> str:
+        """Returns the values and a description, for which it waits 2 s; of an array without axes the number alone."""
+        if not self.shape:
+            return super().__str__()
+        values = self._values_text()
+        return self._description() if values is None else f"{values}\n{self._placement_line()}"
+
+    def _values_text(self, prefix: str = "", **options: Any) -> str | None:
+        if not self._owner.shows_values or self._why_lost or self._owner._present(self) is not self:
+            return None
+        self._shown = shown = self._shown or ShownValues(self)
+        return shown.text(prefix, **options)
+
+    def _placement_line(self) -> str:
+        return self._description().replace("<RemoteArray ", "<", 1)
+
+    def _description(self) -> str:
+        """Returns the type, the placement and the memory of an array, without a round trip."""
         if self._why_lost:
             return f"<RemoteArray {self.type}, {self._why_lost}>"
         if state := self._state():
@@ -400,18 +428,20 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         return f"<RemoteArray {self.type} {self.spec} on {self.mesh.short}, {human(self.device_bytes)}>"
 
     def _repr_html_(self) -> str:
-        """Returns a display for a notebook, without a round trip: the blocks and the devices that hold them."""
+        """Returns a display for a notebook: values, blocks and the devices that hold them."""
+        values = self._values_text()
+        shown = [] if values is None else [page.text("pre", values)]
         state = self._state()
-        rows = {"values": f"{human(self.nbytes)}; see .get()"}
+        rows = {"values": human(self.nbytes) if shown else f"{human(self.nbytes)}; see .get()"}
         if gone := self._why_lost or state:
             rows = {"state": gone, **rows}
         if state:
-            return page.page(f"RemoteArray {self.type}", page.facts(rows))
+            return page.page(f"RemoteArray {self.type}", *shown, page.facts(rows))
         padded = "" if self.padded_shape == self.shape else f", padded to {self.padded_shape}"
         rows["on devices"] = f"{human(self.device_bytes)}{padded}"
         rows["committed"] = "yes" if self.committed else "no: it moves to the devices of another operand"
         picture = page.scrolled(element(self.visualize()))
-        return page.page(f"RemoteArray {self.type}", page.facts(rows), page.beside(picture))
+        return page.page(f"RemoteArray {self.type}", *shown, page.facts(rows), page.beside(picture))
 
 
 class FlatElements:

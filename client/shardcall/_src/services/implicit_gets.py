@@ -65,8 +65,8 @@ class ImplicitGets:
         """
         if self._is_refused:
             raise TypeError(
-                f"{array!r} would be copied to this process, which connect(implicit_get='error') refuses; call "
-                "array.get() to copy its values"
+                f"{array._description()} would be copied to this process, which connect(implicit_get='error') refuses; "
+                "call array.get() to copy its values"
             )
         with self._lock:
             before = self._statistics

@@ -1,0 +1,90 @@
+"""The values of an array on the mesh as NumPy prints them, read within a short time."""
+
+from __future__ import annotations
+
+import math
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+
+from shardcall._src.rpc.deadline import Deadline
+from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.errors import ShardcallError
+
+_DEBUGGER_WAIT_S = 0.2
+_WAIT_S = 2.0  # of who wants to see the values, which a program may have to be compiled for first
+_COMPLETE_BYTES = 1 << 20  # an array of fewer bytes is read as it is: its edges would need a program
+
+
+class ShownValues:
+    """The text of the values of an array.
+
+    What is read of a large array is kept until the array changes, so that a second attempt finds what the first one
+    did not wait for.
+
+    Args:
+        array: the array on the mesh, of the client that reads it.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array = weakref.ref(array)
+        self._part: Any = None
+        self._version: weakref.ref[Any] | None = None
+
+    def text(self, prefix: str = "", *, separator: str = " ", is_brief: bool = False) -> str | None:
+        """Returns the values with NumPy's print options; None if they cannot be read soon.
+
+        Args:
+            prefix: what precedes the text in its first line.
+            separator: what is between two elements.
+            is_brief: wait as long as a debugger may, except in an interactive session.
+        """
+        array: Any = self._array()
+        options = np.get_printoptions()
+        count = int(options["edgeitems"])
+        is_summary = math.prod(array.shape) > options["threshold"]
+        wait_s = _DEBUGGER_WAIT_S if is_brief and not hasattr(sys, "ps1") else _WAIT_S
+        try:
+            values = self._read(array, count if is_summary else None, Deadline(wait_s))
+        except ShardcallError:  # of an array that is lost or was never computed, and one that takes longer
+            return None
+        threshold, suffix = 0 if is_summary else sys.maxsize, ")" if prefix else ""
+        return np.array2string(
+            values, separator=separator, prefix=prefix, suffix=suffix, threshold=threshold, edgeitems=count
+        )
+
+    def _read(self, array: Any, edge_count: int | None, deadline: Deadline) -> NDArray:
+        """Returns an array, or one with the same edges.
+
+        Args:
+            array: the array on the mesh.
+            edge_count: how many elements are read at both ends of an axis, and one between them; None for all.
+            deadline: when they must have been read.
+        """
+        part = array
+        if edge_count is not None and array.nbytes > _COMPLETE_BYTES:
+            version = array._version
+            if self._version is None or self._version() is not version or self._part.edge_count != edge_count:
+                self._part, self._version = _Edges(array, edge_count), weakref.ref(version)
+            part = self._part.array
+        values: NDArray = part.get(timeout=max(deadline.remaining_s(), 1e-3))
+        return values
+
+
+class _Edges:
+    """The edges of an array on the mesh, along all axes that are longer.
+
+    Attributes:
+        array: them, as an array of the same number of axes.
+        edge_count: how many elements there are at both ends of an axis, with one between them.
+    """
+
+    def __init__(self, array: Any, edge_count: int) -> None:
+        self.edge_count = edge_count
+        for axis, size in enumerate(array.shape):
+            if size > 2 * edge_count + 1:
+                edges = np.r_[: edge_count + 1, size - edge_count : size]
+                array = array._functions.take(array, edges, axis)
+        self.array = array
