@@ -363,7 +363,7 @@ def _sums(xp: NamespaceBase, indices: Any, weights: Any, length: int) -> Any:
         parts = [
             xp.call("bincount", indices, part(weights), length=length) for part in (of_weights.real, of_weights.imag)
         ]
-        return xp.add(parts[0], xp.multiply(parts[1], 1j))
+        return converted(xp, xp.call("complex", *parts), dtype)
     sums = xp.call("bincount", indices, weights, length=length)
     # By int64, in which integers wrap around as in NumPy.
     return converted(xp, xp.astype(sums, np.int64) if dtype.kind in "iu" else sums, dtype)

@@ -58,7 +58,8 @@ def concatenate(  # with NumPy's keywords
         TypeError: for a conversion that ``casting`` does not allow.
     """
     if axis is None and dtype is None and any(map(is_number, arrays)):  # which have no type of their own here
-        dtype = np.result_type(*map(weak_type, arrays))
+        common = np.result_type(*map(weak_type, arrays))
+        arrays = [converted(xp, array, common) if is_number(array) else array for array in arrays]
     return KernelMethods.concatenate(xp, _in_type(xp, arrays, dtype, casting), axis, **options)
 
 

@@ -155,6 +155,7 @@ class NdimageNamespace:
         w = array_of(weights)
         if not isinstance(mode, str):
             raise RuntimeError(f"mode={mode!r}; give one for all axes")  # SciPy's class
+        _check_mode(mode)
         if type_of(w).ndim != len(along):
             raise RuntimeError(f"weights has {type_of(w).ndim} axes; give one for each of {len(along)} axes")
         if 0 in type_of(w).shape:
@@ -193,10 +194,12 @@ class NdimageNamespace:
             None if part is None or weights is None else self._of_padded(part, weights, along, shape)
             for part, weights in ((real, w_real), (imag, w_imag), (imag, w_real), (real, w_imag))
         ]
-        result = xp.astype(sums[0] if sums[1] is None else xp.subtract(*sums[:2]), np.complex128)
         others = [item for item in sums[2:] if item is not None]
-        result.imag = others[0] if len(others) == 1 else xp.add(*others)
-        return result
+        return xp.call(
+            "complex",
+            sums[0] if sums[1] is None else xp.subtract(*sums[:2]),
+            others[0] if len(others) == 1 else xp.add(*others),
+        )
 
     def _of_padded(self, padded: Any, w: Any, along: Sequence[int], shape: tuple[int, ...]) -> Any:
         """Returns the correlation of an extended array: the sum of those along its longest axis."""
@@ -226,13 +229,17 @@ class NdimageNamespace:
         return xp.convolve(padded, weights[::-1].astype(wide), "valid", axis)
 
     def _extended(self, x: Any, widths: Mapping[int, tuple[int, int]], mode: str, cval: complex) -> Any:
-        if mode not in _MODES:
-            raise RuntimeError(f"mode={mode!r}; give one of {', '.join(map(repr, _MODES))}")  # SciPy's class
+        _check_mode(mode)
         pairs = [widths.get(i, (0, 0)) for i in range(type_of(x).ndim)]
         if not any(map(any, pairs)):
             return x
         how = {"constant_values": np.asarray(cval, type_of(x).dtype)} if _MODES[mode] == "constant" else {}
         return self._xp.pad(x, pairs, _MODES[mode], **how)
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in _MODES:
+        raise RuntimeError(f"mode={mode!r}; give one of {', '.join(map(repr, _MODES))}")  # SciPy's class
 
 
 def _gaussian(deviation: float, order: int, radius: int) -> NDArray:
