@@ -24,10 +24,10 @@ def page(title: str, *parts: Element) -> str:
     return tostring(display, encoding="unicode", method="html")
 
 
-def text(tag: str, content: str, style: str = "") -> Element:
+def text(tag: str, content: str, style: str = "", *, max_characters: int = _MAX_CHARACTERS) -> Element:
     """Returns an element with a text, shortened if it is very long."""
     element = Element(tag, {"class": style} if style else {})
-    shown = content if len(content) <= _MAX_CHARACTERS else content[:_MAX_CHARACTERS] + "…"
+    shown = content if len(content) <= max_characters else content[:max_characters] + "…"
     element.text = _CONTROL.sub("�", shown)
     return element
 

@@ -31,6 +31,7 @@ from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import shortened
 
+_MAX_SHOWN = 20_000  # characters of values in a notebook
 SHORT_TIMEOUT_S = 10.0
 """The timeout of calls without arrays by default, in seconds."""
 
@@ -430,7 +431,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     def _repr_html_(self) -> str:
         """Returns a display for a notebook: values, blocks and the devices that hold them."""
         values = self._values_text()
-        shown = [] if values is None else [page.text("pre", values)]
+        shown = [] if values is None else [page.scrolled(page.text("pre", values, max_characters=_MAX_SHOWN))]
         state = self._state()
         rows = {"values": human(self.nbytes) if shown else f"{human(self.nbytes)}; see .get()"}
         if gone := self._why_lost or state:
