@@ -138,6 +138,7 @@ DIVERGENCES: Mapping[str, str] = {
     r"partition\(range\(0\)\).*must be integer": "no indices are of no type",
     r"np.piecewise\(.*too many indices for array": "a condition broadcasts to the array",
     r"ndimage\.\w+\(.*axes=.*weights.ndim .*must match len\(axes\)": "an axis is counted from the last one, too",
+    r"does not have enough dimensions.* \| TypeError": _BOTH + "where two arguments are invalid",
     r"share_memory\(|shares_memory\(": "tests/memory_model compares it",
     r"polydiv\(.*index 0 is out of bounds for axis 0": "no coefficients are none of several axes, too",
     r"logspace\(.*1e\d+": "powers that the type does not hold",
