@@ -99,6 +99,8 @@ TRIPLES = (
 )
 """Calls with three operands."""
 
+_MAX_LINES = 100  # of a program, some of whose functions make ten calls of the 4,096 that a trace may have
+
 NUMBERS = ("True", "3", "-3", "300", "2**40", "0.5", "70000.0", "1e300", "2j", "numpy.int8(3)", "numpy.float16(2)")
 """Numbers of Python, and some of NumPy, in place of the last operand."""
 
@@ -112,11 +114,13 @@ def pair_programs(calls: Sequence[str] = PAIRS, *, uses_xp: bool = False, number
 
 
 def triple_programs(seed: str, count: int, *, uses_xp: bool = False) -> Iterator[Program]:
-    """Yields a program for each function with several triples of types."""
+    """Yields programs that call each function with several triples of types."""
     for call in TRIPLES:
         chance = random.Random(f"{seed} {call}")
         thirds = TYPES if "{z}." in call or "{z}[" in call else (*TYPES, *NUMBERS)
-        yield _program(call, chance.sample([*product(TYPES, TYPES, thirds)], count), uses_xp)
+        triples = chance.sample([*product(TYPES, TYPES, thirds)], count)
+        for i in range(0, count, _MAX_LINES):
+            yield _program(call, triples[i : i + _MAX_LINES], uses_xp)
 
 
 def _program(call: str, operands: list[tuple[str, ...]], uses_xp: bool) -> Program:
