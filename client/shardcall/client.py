@@ -81,12 +81,9 @@ class Client(KernelMethods[Result[Any]]):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.
-
-    Attributes:
-        shows_values: whether ``print``, `repr` and notebooks show the values of arrays on the mesh.
     """
 
-    shows_values = False
+    _shows_values = False  # until the caller wants `repr` to show values
 
     def __init__(
         self,
@@ -100,7 +97,7 @@ class Client(KernelMethods[Result[Any]]):
         fuse: bool = True,
         show_values: bool = False,
     ) -> None:
-        self.shows_values = show_values
+        self._shows_values = show_values
         transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
         self._info = info

@@ -97,7 +97,7 @@ def make_result(monkeypatch: pytest.MonkeyPatch, *arrays: Any) -> Result:
 class Unreachable:
     """A client of which nothing may be asked."""
 
-    shows_values = False
+    _shows_values = False
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"a display asks the client for {name}")

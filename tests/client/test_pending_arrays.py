@@ -63,7 +63,7 @@ def test_a_submitted_call_returns_before_it_runs(client, stream):
 
 def test_a_display_waits_a_short_time_for_a_pending_array(client, stream):
     h = client.submit("add", np.ones((8, 4), np.float32), np.float32(2))
-    client.shows_values = True
+    client._shows_values = True
     assert repr(h) == "<RemoteArray float32[8,4], pending>"
     assert str(h) == "<RemoteArray float32[8,4], pending>"
     stream.run()

@@ -76,7 +76,7 @@ def test_an_array_is_described_without_a_round_trip(memory, client):
     assert (h.mesh, h.spec, h.padded_shape) == (Mesh(x=2, device_ids=[1, 0]), P("x"), (4, 3))
     assert h.device_bytes == 48
     assert bytes.fromhex(h.handle) in memory.stored
-    client.shows_values = False
+    client._shows_values = False
     assert repr(h) == "<RemoteArray float32[4,3] P('x') on Mesh(x=2, device_ids=[1, 0]), 48 bytes>"
     assert memory.calls == []
 

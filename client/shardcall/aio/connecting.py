@@ -54,7 +54,7 @@ class PendingConnection:
         threads = Threads()
         try:
             client = await threads.run(self._connect, dropped=Client.close)
-            client.shows_values = False  # to show them would hold up the event loop
+            client._shows_values = False  # to show them would hold up the event loop
             return AsyncClient(client, threads)
         except BaseException:
             await threads.close(lambda: None)

@@ -65,10 +65,10 @@ class Owner(Protocol):
     """The client of arrays, each a `RemoteArray`.
 
     Attributes:
-        shows_values: whether `repr` and `str` of an array show its values.
+        _shows_values: whether `repr` and `str` of an array show its values.
     """
 
-    shows_values: bool
+    _shows_values: bool
 
     def get(self, array: Any, /, *, timeout: float | None) -> NDArray:
         """Copies an array's values from the mesh."""

@@ -412,7 +412,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         return self._description() if values is None else f"{values}\n{self._placement_line()}"
 
     def _values_text(self, prefix: str = "", **options: Any) -> str | None:
-        if not self._owner.shows_values or self._why_lost or self._owner._present(self) is not self:
+        if not self._owner._shows_values or self._why_lost or self._owner._present(self) is not self:
             return None
         self._shown = shown = self._shown or ShownValues(self)
         return shown.text(prefix, **options)
