@@ -274,7 +274,7 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_loops_over_rows_copy_the_array_once(client, copies, name):
+def test_loops_that_read_rows_copy_the_array_once(client, copies, name):
     h = client.put(X, mesh=MESH)
     copies()
     np.testing.assert_array_equal(LOOPS[name](h), LOOPS[name](X))
@@ -308,6 +308,9 @@ def test_rows_of_a_loop_are_views_that_see_writes(client):
     same(np.asarray(rows[0]), x[0])
     rows[1].shape = 2, 2
     same(np.asarray(rows[1]), x[1].reshape(2, 2))
+    rows[3].delete()
+    with pytest.raises(sc.ArrayLostError, match="deleted"):
+        np.asarray(rows[3])
     h[:] = 1
     assert np.asarray(rows[2]).tolist() == [1, 1, 1, 1]
     h.delete()

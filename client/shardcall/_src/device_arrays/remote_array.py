@@ -242,7 +242,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     def _values_of_block(self) -> NDArray | None:
         """Returns a copy of the values of a row that a loop yielded, with the rows that follow; None for others."""
-        if self._copied_with is None:
+        if self._copied_with is None or self._why_lost:
             return None
         blocks, index = self._copied_with
         values: NDArray | None = blocks.row(index)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from shardcall._src.device_arrays.array_properties import PlacedArray
 from shardcall_core.types.arrays import NDArray
-
-if TYPE_CHECKING:
-    from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 
 BLOCK_BYTES = 4 << 20
 """The bytes of a block; an array of no more is one block."""
+
+
+class ArrayWithRows(Protocol):
+    """An array of the mesh with one axis or several, which loops read."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def _described(self) -> PlacedArray: ...
+
+    def _get_implicitly(self) -> NDArray | None:
+        """Copies the values and counts the copy; returns None if the client refuses implicit copies."""
 
 
 class RowBlocks:
@@ -20,15 +33,16 @@ class RowBlocks:
     have other values then.
 
     Args:
-        array: the array, with one axis or several.
+        array: the array.
     """
 
-    def __init__(self, array: ArrayProtocols) -> None:
+    def __init__(self, array: ArrayWithRows) -> None:
         self._array = array
         self._version = array._described()._version
         length = max(1, len(array))
         self._size = min(length, BLOCK_BYTES * length // max(1, array.nbytes))  # in rows
         self._latest: tuple[int, NDArray] | None = None
+        self._is_refused = False
 
     def row(self, index: int) -> Any:
         """Returns a row in this process, which callers do not write to.
@@ -41,6 +55,9 @@ class RowBlocks:
             would have fewer than two rows of several elements.
         """
         if self._version.lost or self._array._described()._version is not self._version:
+            self._latest = None
+            return None
+        if self._is_refused:
             return None
         latest = self._latest  # read once: other threads replace it
         if latest is None or not 0 <= index - latest[0] < len(latest[1]):
@@ -56,4 +73,5 @@ class RowBlocks:
         start = min(index - index % size, length - size)
         block = self._array if size == length else self._array[start : start + size]
         values = block._get_implicitly()
+        self._is_refused = values is None
         return None if values is None else (start, values)
