@@ -1,11 +1,13 @@
 """Methods of arrays with the arguments of NumPy's, and functions of NumPy that describe and show arrays."""
 
 import inspect
+import io
 
 import numpy as np
 import pytest
 
 import shardcall as sc
+from shardcall._src.device_arrays import row_blocks
 
 X = np.random.default_rng(4).normal(size=(16, 4))
 K = (np.arange(64, dtype=np.int8) * 37 % 23).reshape(16, 4)
@@ -260,10 +262,152 @@ def test_iteration_copies_an_array_of_numbers_once(client, on, copies):
     assert not np.iterable(on["s"])
 
 
+LOOPS = {
+    "elements of rows": lambda x: [[float(v) for v in row] for row in x],
+    "lists of rows": lambda x: [list(row) for row in x],
+    "columns": lambda x: list(zip(*x, strict=True)),
+    "arrays of rows": lambda x: np.array([np.asarray(row) for row in x]),
+    "a list of rows": lambda x: np.array(list(x)),
+    "rows from the last": lambda x: [np.asarray(row) for row in reversed(x)],
+    "rows of matrices": lambda x: [[max(row) for row in matrix] for matrix in x.reshape(4, 4, 4)],
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_that_read_rows_copy_the_array_once(client, copies, name):
+    h = client.put(X, mesh=MESH)
+    copies()
+    np.testing.assert_array_equal(LOOPS[name](h), LOOPS[name](X))
+    assert copies() == 1
+
+
+@pytest.mark.parametrize("direction", [iter, reversed], ids=["forwards", "backwards"])
+def test_loops_copy_large_arrays_in_blocks(client, copies, monkeypatch, direction):
+    monkeypatch.setattr(row_blocks, "BLOCK_BYTES", 7 * X[0].nbytes)
+    h, v = client.put(X, mesh=MESH), client.put(X[:, 0], mesh=MESH)
+    copies()
+    np.testing.assert_array_equal([np.asarray(row) for row in direction(h)], [*direction(X)])
+    assert copies() == 3
+    assert list(direction(v)) == list(direction(X[:, 0].tolist()))
+    assert copies() == 1
+    monkeypatch.setattr(row_blocks, "BLOCK_BYTES", X[0].nbytes)
+    assert list(direction(v)) == list(direction(X[:, 0].tolist()))
+    assert copies() == 4
+    np.testing.assert_array_equal([np.asarray(row) for row in direction(h)], [*direction(X)])
+    assert copies() == len(X)
+
+
+def test_rows_of_a_loop_are_views_that_see_writes(client):
+    h, x = client.put(X, mesh=MESH), X.copy()
+    for array in (h, x):
+        for i, row in enumerate(array):
+            row[1:] += np.asarray(row)[0] + np.asarray(array[i - 1])[2]
+    same(h, x)
+    rows = list(h)
+    np.asarray(rows[0])[:] = 0
+    same(np.asarray(rows[0]), x[0])
+    rows[1].shape = 2, 2
+    same(np.asarray(rows[1]), x[1].reshape(2, 2))
+    rows[3].delete()
+    with pytest.raises(sc.ArrayLostError, match="deleted"):
+        np.asarray(rows[3])
+    h[:] = 1
+    assert np.asarray(rows[2]).tolist() == [1, 1, 1, 1]
+    h.delete()
+    with pytest.raises(sc.ArrayLostError, match="deleted"):
+        np.asarray(rows[2])
+
+
+def read_by_index(h):
+    for i in range(16):
+        for j in range(4):
+            float(h[i, j])
+
+
+def read_by_item(h):
+    for i in range(64):
+        h.item(i)
+
+
+def read_slices(h):
+    for i in range(64):
+        np.asarray(h.ravel()[i : i + 1])
+
+
+@pytest.mark.parametrize("read", [read_by_index, read_by_item, read_slices])
+def test_many_reads_of_single_elements_warn_once_with_the_line(client, read):
+    h = client.put(X, mesh=MESH)
+    with pytest.warns(sc.ElementReadWarning, match=r"float64\[16,4\], were read one by one.*array\.get\(\)") as caught:
+        read(h)
+    lines = range(read.__code__.co_firstlineno, read.__code__.co_firstlineno + 5)
+    assert [(one.filename, one.lineno in lines) for one in caught] == [(__file__, True)]
+
+
+def test_reads_of_elements_between_writes_and_other_reads_do_not_warn(client):
+    h, x = client.put(X, mesh=MESH), X.copy()
+    for array in (h, x):
+        for i in range(16):
+            array[i, 0] = float(array[i, 1]) + float(array[i - 1, 0])
+    same(h, x)
+    for i in range(20):
+        float(h[i % 16, 0])
+        h.get()
+    for _ in range(20):
+        float(h.sum())
+
+
 def test_to_numpy_copies(on, copies):
     copies()
     same(on["x"].to_numpy(), X)
     assert copies() == 1
+
+
+SAVING = {
+    "save": np.save,
+    "savez": lambda file, x: np.savez(file, x=x),
+    "savez_compressed": np.savez_compressed,
+    "savetxt": lambda file, x: np.savetxt(file, x, fmt="%.3f"),
+    "view": lambda file, x: file.write(x.view(np.uint8).data),
+    "view of no type": lambda file, x: file.write(x.view(dtype="V8").tobytes()),
+}
+
+
+@pytest.mark.parametrize("name", SAVING)
+def test_what_saves_values_copies_them(on, strict_client, copies, name):
+    ours, expected = io.BytesIO(), io.BytesIO()
+    SAVING[name](expected, X)
+    copies()
+    SAVING[name](ours, on["x"])
+    assert copies() == 1
+    assert len(ours.getvalue()) == len(expected.getvalue())
+    if "z" not in name:  # which has the time
+        assert ours.getvalue() == expected.getvalue()
+    with pytest.raises(TypeError, match="implicit_get='error'"):
+        SAVING[name](io.BytesIO(), strict_client.put(X))
+
+
+def test_a_view_of_another_type_cannot_be_written_to(on):
+    with pytest.raises(ValueError, match="read-only"):
+        on["x"].view(np.int64)[0] = 1
+
+
+def test_tobytes_is_that_of_numpy(on):
+    assert on["x"].tobytes() == on["x"].T.T.tobytes() == X.tobytes()
+    with pytest.raises(TypeError, match="order='F'"):
+        on["x"].tobytes("F")
+
+
+class ImageReader:
+    """A library that reads arrays by an attribute that arrays on the mesh do not have."""
+
+    def read(self, array):
+        return array.__array_interface__["shape"]
+
+
+def test_a_library_that_needs_the_memory_is_refused_with_the_remedy(on):
+    assert ImageReader().read(X) == X.shape
+    with pytest.raises(AttributeError, match=r"the values are on the mesh: pass array\.get\(\)"):
+        ImageReader().read(on["x"])
 
 
 def test_no_copies_that_are_not_asked_for(server):
@@ -272,6 +416,8 @@ def test_no_copies_that_are_not_asked_for(server):
         total.get()
         assert f"{total}" == str(total) == repr(total)
         assert all(isinstance(item, sc.RemoteArray) for item in h)
+        with pytest.raises(TypeError, match="implicit_get='error'"):
+            [np.asarray(row) for row in strict.put(X)]
         z = np.zeros(16)
 
         def add():

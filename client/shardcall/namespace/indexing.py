@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,7 +55,10 @@ def getitem(xp: NamespaceBase, x: RemoteArray, key: Any) -> Any:
         is_view = basic.shape or any(item is Ellipsis for item in items)
         if is_view and isinstance(x, RemoteArray):
             return x._view(index_step(basic, Array(basic.shape, x.dtype)))
-        return _sliced(xp, x, basic)
+        element = _sliced(xp, x, basic)
+        if x.shape and isinstance(x, RemoteArray):
+            element._element_of = weakref.ref(x._store)
+        return element
     items = checked_items(x.shape, items)
     if (mask := only_mask(items)) is not None:
         return _masked(xp, x, mask) if (traced := xp.traced(mask)) is None else MaskedElements(xp, copy.copy(x), traced)

@@ -284,6 +284,12 @@ class FailedCallWarning(UserWarning):
     __module__ = "shardcall"
 
 
+class ElementReadWarning(UserWarning):
+    """Many elements of an array on the mesh were read one by one; `RemoteArray.get` copies all in one round trip."""
+
+    __module__ = "shardcall"
+
+
 def with_message(error: ShardcallError, message: str) -> ShardcallError:
     """Returns an error like another, with its class and details, and another message."""
     return type(error)(

@@ -16,6 +16,7 @@ from shardcall._src.device_arrays.array_properties import PlacedArray
 from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
+from shardcall._src.device_arrays.row_blocks import RowBlocks
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.tracebacks import shortened
@@ -73,11 +74,16 @@ class ArrayProtocols(ArrayOperators):
 
     if TYPE_CHECKING:
 
+        @property
+        def nbytes(self) -> int: ...
         def __len__(self) -> int: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
         def __copy__(self) -> Any: ...
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray: ...
         def _described(self) -> PlacedArray: ...
+
+    _copied_with: tuple[RowBlocks, int] | None = None
+    """Of a row that a loop yielded: the copies of the rows, and its index."""
 
     @abstractmethod
     def _get_implicitly(self) -> NDArray | None:
@@ -148,17 +154,30 @@ class ArrayProtocols(ArrayOperators):
             self._assign(np.partition(self, kth, operator.index(axis), kind, order))
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the rows, or the elements of an array of one axis, which are copied in one round trip."""
+        """Yields the rows, or the elements of an array of one axis, which are copied in blocks.
+
+        A row is a view on the mesh. The first that is read implicitly, such as by a loop over its elements, copies the
+        rows that follow, too.
+        """
         if not self.shape:
             raise TypeError("iteration over an array without axes")  # now, as numpy.iterable expects
-        return self._rows()
+        return self._rows(range(len(self)))
 
-    def _rows(self) -> Iterator[Any]:
-        values = self._get_implicitly() if len(self.shape) == 1 else None
-        version = self._described()._version
-        for index in range(len(self)):
-            is_current = version is self._described()._version
-            yield values[index] if values is not None and is_current else self[index]
+    def __reversed__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over an array without axes")
+        return self._rows(range(len(self))[::-1])
+
+    def _rows(self, indices: Iterable[int]) -> Iterator[Any]:
+        blocks, has_rows = RowBlocks(self), len(self.shape) > 1
+        for index in indices:
+            if has_rows:
+                row = self[index]
+                row._copied_with = blocks, index
+                yield row
+            else:
+                element = blocks.row(index)
+                yield self[index] if element is None else element
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """Returns the functions of arrays, as `Client.xp`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +14,11 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall_core.element_types import DType
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array, NDArray
-from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
+from shardcall_core.types.errors import ArrayLostError, ElementReadWarning, InvalidOperandError, ShardcallError
+from shardcall_core.types.tracebacks import level_of_caller
+
+MAX_ELEMENT_READS = 16
+"""The reads of single elements of an array in a row, without a write, that the client does not warn of."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +234,7 @@ class ArrayBase:
         layout: as of `views.layout_of`, of an array that was a view as it was then; None before it is needed.
     """
 
-    __slots__ = ("__weakref__", "_values", "_views", "array", "layout", "type", "version")
+    __slots__ = ("__weakref__", "_element_reads", "_values", "_views", "array", "layout", "type", "version")
 
     def __init__(self, version: ArrayVersion, array: Any = None, layout: NDArray | None = None) -> None:
         self.type = version.type
@@ -237,9 +243,27 @@ class ArrayBase:
         self._views: dict[int, weakref.ref[Any]] = {}
         self.version = version
         self._values: tuple[ArrayVersion, dict[Hashable, weakref.ref[ArrayVersion]]] = version, {}
+        self._element_reads = 0  # in a row; negative after the warning
+
+    def add_read(self, *, is_of_one_element: bool) -> None:
+        """Counts the reads of single elements in a row, and warns of many, once for an array."""
+        if not is_of_one_element:
+            self._element_reads = min(self._element_reads, 0)
+            return
+        self._element_reads += 1
+        if self._element_reads > MAX_ELEMENT_READS:
+            self._element_reads = -sys.maxsize
+            warnings.warn(
+                f"more than {MAX_ELEMENT_READS} elements of an array on the mesh, {self.type}, were read one by one, "
+                "and every read waits for the server; copy the values once, values = array.get(), or a part of them, "
+                "array[start:stop].get(), and read elements of the copy",
+                ElementReadWarning,
+                stacklevel=level_of_caller(),
+            )
 
     def replace(self, version: ArrayVersion) -> None:
         """Gives the array other values."""
+        self._element_reads = min(self._element_reads, 0)
         self.version = version
         self._values = version, {}
         version.base = weakref.ref(self)

@@ -8,8 +8,9 @@ _FROM_VALUES = "the values are on the mesh: use get().{}, on a copy of them in t
 _INSTEAD: Mapping[str, str] = {
     **{
         name: _FROM_VALUES.format(name)
-        for name in (*("byteswap", "ctypes", "data", "dump", "dumps", "getfield", "tobytes", "tofile"),)
+        for name in (*("byteswap", "ctypes", "data", "dump", "dumps", "getfield", "tofile"),)
     },
+    "__array_interface__": "the values are on the mesh: pass array.get(), a copy of them in this process",
     "itemset": "assign to the element, array[index] = value",
     "newbyteorder": "the elements have the byte order of the server",
     "ptp": "use max() - min()",

@@ -57,6 +57,13 @@ def _by_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda a, *args, **kwargs: function(np.asarray(a), *args, **kwargs)
 
 
+def _by_copies(function: Callable[..., Any]) -> Callable[..., Any]:
+    def copied(item: Any) -> Any:
+        return np.asarray(item) if hasattr(type(item), "__remote_array__") else item
+
+    return lambda *args, **kwargs: function(*map(copied, args), **{key: copied(item) for key, item in kwargs.items()})
+
+
 def _in_memory(function: Callable[..., bool]) -> Callable[..., bool]:
     def share(a: Any, b: Any, /, max_work: Any = None) -> bool:
         arrays = [getattr(item, "__remote_array__", lambda item=item: item)() for item in (a, b)]
@@ -97,9 +104,10 @@ DESCRIBING: Mapping[Callable[..., Any], Callable[..., Any]] = {
         )
     },
     **{function: _by_values(function) for function in (np.array2string, np.array_repr, np.array_str)},
+    **{function: _by_copies(function) for function in (np.save, np.savetxt, np.savez, np.savez_compressed)},
     np.may_share_memory: _in_memory(np.may_share_memory),
     np.shares_memory: _in_memory(np.shares_memory),
     np.min_scalar_type: _min_scalar_type,
     np.broadcast_arrays: _broadcast_arrays,
 }
-"""Replacements of functions of NumPy; those that show values make a copy, which is counted."""
+"""Replacements of functions of NumPy; those that show or save values make copies, which are counted."""

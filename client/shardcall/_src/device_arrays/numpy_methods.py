@@ -76,6 +76,11 @@ class NumPyMethods:
         """Copies the values to this process; returns them as nested lists of Python numbers."""
         return self.get().tolist()
 
+    def tobytes(self, order: str | None = "C") -> bytes:
+        """Copies the values to this process; returns their bytes, in row-major order."""
+        check_row_major(order)
+        return self.get().tobytes()
+
     def transpose(self, *axes: Any) -> Self:
         """Returns the array with its axes in another order, as ``numpy.ndarray.transpose``."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], SupportsIndex) else axes or None

@@ -62,6 +62,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     _steps: tuple[ViewStep, ...] = ()  # from the base to the view that it is
     _shown: ShownValues | None = None
     _computed: tuple[ArrayVersion, ArrayVersion] | None = None  # of a view: the base's values, and its own
+    _element_of: weakref.ref[ArrayBase] | None = None  # of an element that is no view: the array that it was read from
 
     def __init__(self, version: ArrayVersion) -> None:
         # The owner keeps the client, and a server of `local`, open.
@@ -190,6 +191,9 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         """
         if (present := self._owner._present(self)) is not self:
             present._refuse_values()  # a later call of the traced function would not read them again
+        store = self._store if self._element_of is None else self._element_of()
+        if store is not None:
+            store.add_read(is_of_one_element=self.size == 1 and self.nbytes < store.type.nbytes)
         return self._owner.get(self, timeout=timeout)
 
     def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
@@ -222,18 +226,30 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         if (present := self._owner._present(self)) is not self:
             array: NDArray = present.__array__(dtype)  # which refuses it
             return array
-        self._owner._copied(self)
-        return np.asarray(self.get(), dtype=dtype)
+        if (values := self._values_of_block()) is None:
+            self._owner._copied(self)
+            values = self.get()
+        return np.asarray(values, dtype=dtype)
 
     def _get_implicitly(self) -> NDArray | None:
         present: object = self._owner._present(self)
         if present is not self:
             return None
+        if (values := self._values_of_block()) is not None:
+            return values
         try:
             self._owner._copied(self)
         except TypeError:
             return None
         return self.get()
+
+    def _values_of_block(self) -> NDArray | None:
+        """Returns a copy of the values of a row that a loop yielded, with the rows that follow; None for others."""
+        if self._copied_with is None or self._why_lost:
+            return None
+        blocks, index = self._copied_with
+        values: NDArray | None = blocks.row(index)
+        return None if values is None else values.copy()
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with self._writing():
@@ -336,15 +352,18 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         """The elements in row-major order, as ``numpy.ndarray.flat``; a write to them changes the array."""
         return FlatElements(self)
 
-    def view(self, *args: Any, **kwargs: Any) -> Self:
-        """Returns another object of the array's memory, as ``numpy.ndarray.view`` without another element type.
+    def view(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns another object of the array's memory, as ``numpy.ndarray.view``.
+
+        With another element type, which libraries ask for to store the bytes, it returns a copy in this process, which
+        cannot be written to; it is counted as an implicit copy.
 
         Args:
             args: its element type, if there is one.
             kwargs: that of ``dtype=``.
 
         Raises:
-            TypeError: for another element type, and a class.
+            TypeError: for a class of arrays, and for another element type if the client refuses implicit copies.
         """
         np.empty(0, self.dtype).view(*args, **kwargs)  # raises NumPy's errors
         requested = [*args, *kwargs.values()]
@@ -352,10 +371,9 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             raise unsupported("numpy.ndarray.view with a class of arrays")
         for dtype in requested:
             if dtype is not None and np.dtype(dtype) != self.dtype:
-                raise TypeError(
-                    f"view({np.dtype(dtype).name}) of an array of {self.dtype.name} on the mesh; use astype for a "
-                    "conversion, or get().view(…) on a copy in this process"
-                )
+                values = np.ascontiguousarray(self.__array__()).view(dtype)
+                values.flags.writeable = False
+                return values
         step = index_step(basic_index(self.shape, ...), self.type)
         return self._view(step)
 
@@ -365,7 +383,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             shaped = self._functions.reshape(self, value)
             if shaped._store is not self._store:
                 raise AttributeError("incompatible shape for in-place modification; use reshape() for a copy")
-            self._steps, self._computed = shaped._steps, None
+            self._steps, self._computed, self._copied_with = shaped._steps, None, None
         elif name == "flat":
             self.flat[:] = value
         elif name in ("real", "imag"):

@@ -147,6 +147,10 @@ class TracedArray(RemoteArray):
         """Raises TracingError."""
         self._refuse("tolist()")
 
+    def tobytes(self, order: str | None = None) -> NoReturn:
+        """Raises TracingError."""
+        self._refuse("tobytes()")
+
     def __int__(self) -> NoReturn:
         self._refuse("int()")
 
