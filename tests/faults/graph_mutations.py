@@ -85,11 +85,16 @@ def _change_field(chance: random.Random, message: Message) -> None:
         if field.message_type is not None:
             getattr(message, field.name).SetInParent()
         else:
-            setattr(message, field.name, chance.choice(_SCALARS[field.cpp_type]))
+            setattr(message, field.name, _scalar(chance, field))
     elif field.message_type is None:
-        getattr(message, field.name).extend([chance.choice(_SCALARS[field.cpp_type])] * chance.choice((1, 2, 64)))
+        getattr(message, field.name).extend([_scalar(chance, field)] * chance.choice((1, 2, 64)))
     else:
         _change_items(chance, getattr(message, field.name))
+
+
+def _scalar(chance: random.Random, field: FieldDescriptor) -> Any:
+    value = chance.choice(_SCALARS[field.cpp_type])
+    return value.encode() if field.type == FieldDescriptor.TYPE_BYTES else value
 
 
 def _change_items(chance: random.Random, items: Any) -> None:
