@@ -6,6 +6,7 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall import P
@@ -125,3 +126,13 @@ def test_an_array_is_described_in_a_function_that_is_traced(client):
     client.jit(function)(h)
     assert shown[0].startswith("<RemoteArray float64[6] P(")
     assert shown[1] == "<RemoteArray float64[6], traced>"
+
+
+def test_a_display_takes_no_error_from_who_reads_the_array(server):
+    with sc.connect(server.address) as client:
+        x = client.put(np.arange(4))
+        bad = client.submit("power", x, -1)
+        wait_for(lambda: repr(bad) == "<RemoteArray int64[4], failed>")
+        assert str(bad) == repr(bad)
+        with pytest.raises(sc.InvalidOperandError, match=r"^power of int64\[4\], int64\[\], submitted at "):
+            client.synchronize()

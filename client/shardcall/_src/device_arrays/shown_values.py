@@ -48,15 +48,17 @@ class ShownValues:
         wait_s = _DEBUGGER_WAIT_S if is_brief and not hasattr(sys, "ps1") else _WAIT_S
         try:
             values = self._read(array, count if is_summary else None, Deadline(wait_s))
-        except ShardcallError:  # of an array that is lost or was never computed, and one that takes longer
+        except ShardcallError:  # of an array that is lost, and one that takes longer
+            return None
+        if values is None:
             return None
         threshold, suffix = 0 if is_summary else sys.maxsize, ")" if prefix else ""
         return np.array2string(
             values, separator=separator, prefix=prefix, suffix=suffix, threshold=threshold, edgeitems=count
         )
 
-    def _read(self, array: Any, edge_count: int | None, deadline: Deadline) -> NDArray:
-        """Returns an array, or one with the same edges.
+    def _read(self, array: Any, edge_count: int | None, deadline: Deadline) -> NDArray | None:
+        """Returns an array, or one with the same edges; None if its call failed.
 
         Args:
             array: the array on the mesh.
@@ -64,6 +66,8 @@ class ShownValues:
             deadline: when they must have been read.
         """
         part = array
+        if not _is_computed(array._version.pending, deadline):
+            return None
         if edge_count is not None and array.nbytes > _COMPLETE_BYTES:
             version = array._version
             if self._version is None or self._version() is not version or self._part.edge_count != edge_count:
@@ -71,6 +75,16 @@ class ShownValues:
             part = self._part.array
         values: NDArray = part.get(timeout=max(deadline.remaining_s(), 1e-3))
         return values
+
+
+def _is_computed(pending: Any, deadline: Deadline) -> bool:
+    """Returns whether the call of an array succeeded; its error stays for who reads the array."""
+    for _ in range(0 if pending is None else 2):  # one that failed as a part of a program is sent again by itself
+        pending.begin()
+        pending.wait_answered(deadline)
+        if not pending.is_failed:
+            return True
+    return pending is None
 
 
 class _Edges:
