@@ -150,7 +150,11 @@ def server(launching: ServerProcess) -> Iterator[ServerProcess]:
 def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(server):
     (worker,) = server.worker_pids()
     x, lease, handles = np.ones(8), b"lease of the chain", [bytes([i]) * 16 for i in range(1, 34)]
-    with open_channel(server.address) as channel, RawCallStream(channel) as stream:
+    with (
+        sc.connect(server.address) as client,  # before the watchdog looks at the stopped worker
+        open_channel(server.address) as channel,
+        RawCallStream(channel) as stream,
+    ):
         stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
         stream.send(diff_of(8, slot=1), run(0, x, x, result_handles=handles[:1]), run(1000, x, slot=1))
         stream.send(run(999, handles[0], x, result_handles=[b"compiled" * 2]))
@@ -158,8 +162,7 @@ def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_t
             assert not reason(stream.answer(number))
         os.kill(worker, signal.SIGSTOP)
         stream.send(*(run(i, handles[i - 1], x, result_handles=[handles[i]]) for i in range(1, 33)))
-        with sc.connect(server.address) as client:
-            wait_for(lambda: client.usage().calls == 32)  # the calls before the last are launched
+        wait_for(lambda: client.usage().calls == 32)  # the calls before the last are launched
         os.kill(worker, signal.SIGKILL)
         assert [reason(stream.answer(i)) for i in range(1, 33)] == ["MESH_RESTARTED"] + 31 * ["ARRAY_LOST"]
         stream.send(delete(*handles), run(1001, x, slot=1))
@@ -168,15 +171,15 @@ def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_t
 
 def test_a_submitted_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(server):
     (worker,) = server.worker_pids()
-    with sc.connect(server.address, fuse=False) as client:  # the server counts the calls
+    # The other client is there before the watchdog looks at the stopped worker; the server counts the calls.
+    with sc.connect(server.address) as other, sc.connect(server.address, fuse=False) as client:
         x = client.put(np.ones(8))
         client.submit("add", x, 1.0).get()  # compiled
         os.kill(worker, signal.SIGSTOP)
         chain = [client.submit("add", x, 1.0)]
         for _ in range(31):
             chain.append(client.submit("add", chain[-1], 1.0))
-        with sc.connect(server.address) as other:
-            wait_for(lambda: other.usage().calls == 32)
+        wait_for(lambda: other.usage().calls == 32)
         os.kill(worker, signal.SIGKILL)
         for array in reversed(chain[1:]):
             with pytest.raises(sc.ArrayLostError) as caught:
