@@ -14,6 +14,9 @@ from memory_model.programs import Program, drawn_program, new_space, run
 
 import shardcall as sc
 
+# Programs are compared element by element.
+pytestmark = pytest.mark.filterwarnings("ignore::shardcall.ElementReadWarning")
+
 SEED = os.environ.get("FUZZ_SEED", "2")
 _COUNT, _TRACED_COUNT, _VALUES = 1_500, 500, 20
 _BLOCKS = 20
