@@ -79,12 +79,14 @@ class ShownValues:
 
 def _is_computed(pending: Any, deadline: Deadline) -> bool:
     """Returns whether the call of an array succeeded; its error stays for who reads the array."""
-    for _ in range(0 if pending is None else 2):  # one that failed as a part of a program is sent again by itself
+    if pending is None:
+        return True
+    for _ in range(2):  # one that failed as a part of a program is sent again by itself
         pending.begin()
         pending.wait_answered(deadline)
         if not pending.is_failed:
             return True
-    return pending is None
+    return False
 
 
 class _Edges:
