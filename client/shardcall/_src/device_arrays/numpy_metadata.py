@@ -53,10 +53,6 @@ def _by_type(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **kwargs: function(*map(_typed, args), **{key: _typed(item) for key, item in kwargs.items()})
 
 
-def _by_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda a, *args, **kwargs: function(np.asarray(a), *args, **kwargs)
-
-
 def _by_copies(function: Callable[..., Any]) -> Callable[..., Any]:
     def copied(item: Any) -> Any:
         return np.asarray(item) if hasattr(type(item), "__remote_array__") else item
@@ -103,8 +99,13 @@ DESCRIBING: Mapping[Callable[..., Any], Callable[..., Any]] = {
             np.triu_indices_from,
         )
     },
-    **{function: _by_values(function) for function in (np.array2string, np.array_repr, np.array_str)},
-    **{function: _by_copies(function) for function in (np.save, np.savetxt, np.savez, np.savez_compressed)},
+    **{
+        function: _by_copies(function)
+        for function in (
+            *(np.array2string, np.array_repr, np.array_str),
+            *(np.save, np.savetxt, np.savez, np.savez_compressed),
+        )
+    },
     np.may_share_memory: _in_memory(np.may_share_memory),
     np.shares_memory: _in_memory(np.shares_memory),
     np.min_scalar_type: _min_scalar_type,
