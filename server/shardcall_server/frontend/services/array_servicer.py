@@ -102,7 +102,7 @@ class ArrayServicer:
         else:  # without authentication, handles protect the arrays of one client from others
             there = self._array_table.of_lease(request.lease_id, owner)
             if request.with_named:
-                there = [*there, *self._array_table.of_names(owner)]
+                there = sorted([*there, *self._array_table.of_names(owner)], key=lambda resident: resident.array_id)
         arrays = [self._array_table.describe(resident) for resident in there]
         response = array_service_pb2.ListArraysResponse(arrays=arrays)
         nbytes, limit = response.ByteSize(), self._settings.max_message_bytes
