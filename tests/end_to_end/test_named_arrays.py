@@ -215,7 +215,7 @@ def test_a_list_shows_names_owners_ages_and_times(ours, others):
     assert [array.name for array in ours.list(of_all_clients=True)] == ["u", ""]
 
 
-def test_other_principals_have_names_of_their_own(naming, ours):
+def test_principals_do_not_see_the_names_of_others(naming, ours):
     ours.put(X, name="u")
     (entry,) = ours.list().entries
     same(ours.open(f"{entry.owner}/u").get(), X)
