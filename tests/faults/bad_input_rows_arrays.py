@@ -86,10 +86,10 @@ def _leases():
 def _names():
     for name in ("", "a/b", "..\\u", "x" * 65, "x" * 100_000, "ü", "a\n", "a\0"):
         request = array_service_pb2.NameArrayRequest(handle=bytes(16), name=name)
-        yield Row(f"NameArray: {name[:9]!r}", "NameArray", [request], "INVALID_PARAMETER", "name")
+        yield Row(f"NameArray: {name[:9]!r}, {len(name)}", "NameArray", [request], "INVALID_PARAMETER", "name")
         if name != "a/b":
             request = array_service_pb2.OpenArrayRequest(name=name)
-            yield Row(f"OpenArray: {name[:9]!r}", "OpenArray", [request], "INVALID_PARAMETER", "name")
+            yield Row(f"OpenArray: {name[:9]!r}, {len(name)}", "OpenArray", [request], "INVALID_PARAMETER", "name")
     for name in ("unused", "nobody/u", "/u", "a/b/c", "x" * 100_000 + "/u"):
         request = array_service_pb2.OpenArrayRequest(name=name)
         yield Row(f"OpenArray: {name[:9]!r}, {len(name)}", "OpenArray", [request], "ARRAY_LOST")
