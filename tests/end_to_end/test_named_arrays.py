@@ -10,13 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.messages import open_channel, token_of
+from end_to_end.messages import token_of
 from end_to_end.processes import wait_for
 from rows import rows
 
 import shardcall as sc
 from shardcall import P, aio
-from shardcall.v1 import array_service_pb2, array_service_pb2_grpc
 
 X = np.arange(32.0).reshape(8, 4)
 PLACED = {"mesh": sc.Mesh(x=8), "spec": P("x", None)}
@@ -263,14 +262,6 @@ def test_a_mesh_that_restarts_loses_names_with_a_clear_error(naming, ours):
             use()
     ours.put(X, name="u")
     same(h.get(), X)
-
-
-def test_the_server_refuses_what_the_client_would_not_send(naming, ours):
-    handle = bytes.fromhex(ours.put(X, name="u").handle)
-    with open_channel(naming.address) as channel:
-        arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
-        renamed = arrays.NameArray(array_service_pb2.NameArrayRequest(handle=handle, name="v"), timeout=60)
-        assert renamed.array.name == "v"
 
 
 def test_an_asynchronous_client_has_names_too(naming, ours):
