@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import copy
 import os
 import sys
@@ -22,7 +21,8 @@ from shardcall._src.calls.call_request import AUTO, CallOptions, CallRequest, pr
 from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays import plan
-from shardcall._src.device_arrays.array_version import ArrayVersion, settle_others
+from shardcall._src.device_arrays.array_table import ArrayTable
+from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, settle_others
 from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
@@ -34,7 +34,7 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_af
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet, ImplicitGets, Statistics
 from shardcall._src.services.profile import Profile
-from shardcall._src.services.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep
+from shardcall._src.services.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep, checked_name
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall._src.traced.control_flow import ControlFlow
 from shardcall._src.traced.derivatives import (
@@ -61,7 +61,7 @@ from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 from shardcall_core.markup import page
 from shardcall_core.types import kernels, server_info, usage
 from shardcall_core.types.arrays import Array, NDArray
-from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.errors import ArrayLostError, ShardcallError
 from shardcall_core.types.kernels import KernelDescription, KernelTable
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.parameters import ParameterLike
@@ -71,6 +71,7 @@ from shardcall_core.types.specs import PartitionSpec, SpecLike
 from shardcall_core.types.tracebacks import shortened
 from shardcall_core.types.usage import Usage
 
+_ATTEMPTS = 8  # to copy an array that other clients write to
 _HINT_TIMEOUT_S = 1.0
 
 Specs = Sequence[SpecLike | None] | None
@@ -474,6 +475,8 @@ class Client(KernelMethods[Result[Any]]):
         mesh: MeshLike | None = None,
         spec: SpecLike | None = None,
         keep_for: float = 0.0,
+        name: str | None = None,
+        replace: bool = False,
         timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> RemoteArray:
         """Puts an array on the mesh, where it stays.
@@ -483,18 +486,71 @@ class Client(KernelMethods[Result[Any]]):
             mesh: the mesh to place it on; None for the server's default mesh.
             spec: the sharding; None shards its first axis over all mesh axes.
             keep_for: seconds for which it stays without this client, until it is deleted or the mesh restarts; other
-                clients of the same principal use its handle. 0 keeps it as long as this client has the object.
+                clients of the same principal use its handle. 0 keeps it as long as this client has the object, and
+                one with a name until it is deleted.
+            name: the name by which `open` returns it in every client of the same principal; as of `name`.
+            replace: whether to delete another array that has the name.
             timeout: seconds, upload included; None for the server's maximum.
 
         Returns:
             The array on the mesh, an operand of any kernel.
 
         Raises:
+            InvalidRequestError: if the name stands for another array.
             ResourceExhaustedError: if the server's limits do not allow it.
             ShardcallError: of the class that fits.
         """
-        array, deadline = array_to_put(x), self._deadline(timeout)
-        return self._remote_arrays.put(self, array, mesh, spec, deadline, keep_s=checked_keep(keep_for))
+        array, keep_s, deadline = array_to_put(x), checked_keep(keep_for), self._deadline(timeout)
+        if name is None:
+            return self._remote_arrays.put(self, array, mesh, spec, deadline, keep_s=keep_s)
+        name = checked_name(name)
+        there = self._remote_arrays.put(self, array, mesh, spec, deadline)
+        self._remote_arrays.name(there, name, deadline, replaces=replace, keep_s=keep_s)
+        return there
+
+    def name(
+        self,
+        array: Handle,
+        name: str,
+        /,
+        *,
+        keep_for: float = 0.0,
+        replace: bool = False,
+        timeout: float | None = SHORT_TIMEOUT_S,
+    ) -> None:
+        """Gives an array a name, by which `open` returns it in every client of the same principal.
+
+        The array then stays without this client. Its writes, such as ``h[key] = y`` and ``h += 1``, replace the array
+        that the name stands for. An array has one name; an earlier one is free then.
+
+        Args:
+            array: a `RemoteArray` that is no view, or the handle of one.
+            name: 1 to 64 ASCII letters, digits, ``.``, ``_`` and ``-``.
+            keep_for: seconds after which it is deleted; 0 keeps it until `delete`, or until the mesh restarts.
+            replace: whether to delete another array that has the name.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            InvalidRequestError: if the name stands for another array.
+            ShardcallError: of the class that fits.
+        """
+        keep_s, deadline = checked_keep(keep_for), self._deadline(timeout)
+        self._remote_arrays.name(array, checked_name(name), deadline, replaces=replace, keep_s=keep_s)
+
+    def open(self, name: str, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
+        """Returns the array that a name stands for.
+
+        All objects of it, in this client and others, are one array: a write to one is seen in the others.
+
+        Args:
+            name: the name, or ``principal/name``.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if no array of this principal has the name.
+            ShardcallError: of the class that fits.
+        """
+        return self._remote_arrays.open(self, name, self._deadline(timeout))
 
     def bucket(
         self, x: OperandLike, axis: int = 0, *, mesh: MeshLike | None = None, spec: SpecLike | None = None
@@ -564,10 +620,10 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
-    def list(
-        self, *, of_all_clients: bool = False, timeout: float | None = SHORT_TIMEOUT_S
-    ) -> builtins.list[RemoteArray]:
-        """Returns the arrays that this client has on the server, oldest first.
+    def list(self, *, of_all_clients: bool = False, timeout: float | None = SHORT_TIMEOUT_S) -> ArrayTable:
+        """Returns the arrays that this client has on the server, oldest first, and those of its principal with names.
+
+        ``print`` shows their names, owners, ages and times.
 
         Args:
             of_all_clients: also those of other clients of the same principal, and those that outlive their clients.
@@ -776,6 +832,18 @@ class Client(KernelMethods[Result[Any]]):
     def _present(self, array: RemoteArray, /) -> RemoteArray:
         trace = self._tracer.active.trace
         return array if trace is None or array._is_traced else trace.stand_in(array)
+
+    def _refresh_named(self, base: ArrayBase, /) -> None:
+        self._remote_arrays.refresh(base, self._deadline(SHORT_TIMEOUT_S))
+
+    def _write_named(self, base: ArrayBase, version: ArrayVersion, /) -> None:
+        self._remote_arrays.write_named(base, version, self._deadline(DEFAULT_TIMEOUT_S))
+
+    def _copy_named(self, array: RemoteArray, /) -> RemoteArray:
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(ArrayLostError):  # another client has written to it meanwhile, or it is gone
+                return self.call("copy", array, keep=True).array
+        return self.call("copy", array, keep=True).array
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return deadline_after(timeout, self._info.limits.max_call_seconds)

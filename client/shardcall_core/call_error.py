@@ -77,6 +77,7 @@ class Reason(enum.StrEnum):
     STREAM_IDLE = enum.auto()
     INDEX_OUT_OF_RANGE = enum.auto()
     INVALID_MATRIX = enum.auto()
+    NAME_TAKEN = enum.auto()
 
 
 OF_VALUES = frozenset({Reason.INVALID_VALUE, Reason.INDEX_OUT_OF_RANGE, Reason.INVALID_MATRIX})

@@ -40,6 +40,8 @@ METHODS = {
     "DescribeArray": "describe",
     "ListArrays": "list",
     "DeleteArrays": "delete",
+    "NameArray": "name",
+    "OpenArray": "open",
     "RenewLease": "put",  # and whatever makes arrays that stay: the client renews their lease itself
     "OpenSegment": "empty",
     "StartProfile": "profile",

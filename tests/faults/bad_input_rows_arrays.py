@@ -83,6 +83,28 @@ def _leases():
         yield Row(f"RenewLease: {seconds} seconds", "RenewLease", [request], "MALFORMED_REQUEST", "min_seconds")
 
 
+def _names():
+    for name in ("", "a/b", "..\\u", "x" * 65, "x" * 100_000, "ü", "a\n", "a\0"):
+        request = array_service_pb2.NameArrayRequest(handle=bytes(16), name=name)
+        yield Row(f"NameArray: {name[:9]!r}, {len(name)}", "NameArray", [request], "INVALID_PARAMETER", "name")
+        if name != "a/b":
+            request = array_service_pb2.OpenArrayRequest(name=name)
+            yield Row(f"OpenArray: {name[:9]!r}, {len(name)}", "OpenArray", [request], "INVALID_PARAMETER", "name")
+    for name in ("unused", "nobody/u", "/u", "a/b/c", "x" * 100_000 + "/u"):
+        request = array_service_pb2.OpenArrayRequest(name=name)
+        yield Row(f"OpenArray: {name[:9]!r}, {len(name)}", "OpenArray", [request], "ARRAY_LOST")
+    for seconds in (-1.0, float("inf"), float("nan")):
+        request = array_service_pb2.NameArrayRequest(handle=bytes(16), name="u", keep_seconds=seconds)
+        yield Row(f"NameArray: {seconds} seconds", "NameArray", [request], "INVALID_PARAMETER", "keep_seconds")
+    for handle in (b"", bytes(15), bytes(17)):
+        request = array_service_pb2.NameArrayRequest(handle=handle, name="u")
+        yield Row(f"NameArray: a handle of {len(handle)}", "NameArray", [request], "MALFORMED_REQUEST", "handle")
+    request = array_service_pb2.NameArrayRequest(handle=bytes(16), name="u")
+    yield Row("NameArray: no array", "NameArray", [request], "ARRAY_LOST")
+    request = array_service_pb2.NameArrayRequest(handle=bytes(16), name="u", lease_id=b"short")
+    yield Row("NameArray: a short lease", "NameArray", [request], "MALFORMED_REQUEST", "lease_id")
+
+
 def _segments():
     """Segments that do not exist, as operands and for results, at offsets up to the last."""
     segment_id = b"0123456789abcdef"
@@ -124,6 +146,7 @@ def _profiles():
 ROWS = [
     *_handles(),
     *_leases(),
+    *_names(),
     *_segments(),
     *_headers(),
     *_profiles(),

@@ -38,6 +38,8 @@ REQUESTS = {
     "DescribeArray": array_service_pb2.DescribeArrayRequest(handle=bytes(16)),
     "ListArrays": array_service_pb2.ListArraysRequest(lease_id=LEASE),
     "DeleteArrays": array_service_pb2.DeleteArraysRequest(handles=[bytes(16)]),
+    "NameArray": array_service_pb2.NameArrayRequest(handle=bytes(16), name="u"),
+    "OpenArray": array_service_pb2.OpenArrayRequest(name="u"),
     "RenewLease": array_service_pb2.RenewLeaseRequest(lease_id=LEASE),
     "OpenSegment": segment_service_pb2.OpenSegmentRequest(size_bytes=1 << 21),
     "GetServerInfo": server_info_service_pb2.GetServerInfoRequest(),

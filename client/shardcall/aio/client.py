@@ -52,6 +52,8 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
     plan = awaited(Client.plan)
     compile = awaited_as(AsyncCompiledKernel, Client.compile)
     put = awaited_as(AsyncRemoteArray, Client.put, dropped=delete_unseen)
+    name = awaited(Client.name)
+    open = awaited_as(AsyncRemoteArray, Client.open)
     get = awaited(Client.get)
     describe = awaited_as(AsyncRemoteArray, Client.describe)
     delete = awaited(Client.delete)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from shardcall._src.device_arrays.array_table import ListedArray, duration
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall.cli import texts
 from shardcall.cli.array_files import STREAM, ArraySource, save
@@ -83,16 +84,19 @@ def _ls(connection: Connection, as_json: AsJson = False) -> None:
     They are those of this token's principal, also those of its programs that run.
     """
     with connection.open() as client:
-        held = [_entry(array) for array in client.list(of_all_clients=True)]
+        listed = client.list(of_all_clients=True)
+        held = [_listed_entry(array, entry) for array, entry in zip(listed, listed.entries, strict=True)]
     if as_json:
         print_json(held)
         return
     table = Table()
-    for name in ("handle", "type", "mesh", "spec", "on the devices"):
+    for name in ("handle", "name", "type", "mesh", "spec", "on the devices", "age", "ends in"):
         table.add_column(name, overflow="fold")
     for entry in held:
-        size = human(entry["device_bytes"])
-        table.add_row(entry["handle"][:SHOWN_DIGITS], entry["type"], entry["mesh_text"], entry["spec_text"], size)
+        placed = entry["type"], entry["mesh_text"], entry["spec_text"], human(entry["device_bytes"])
+        end_s = entry["expires_in_s"]
+        times = duration(entry["age_s"]), "" if end_s is None else duration(end_s)
+        table.add_row(entry["handle"][:SHOWN_DIGITS], entry["name"], *placed, *times)
     console().print(table if held else "there are no arrays on the mesh")
 
 
@@ -132,6 +136,16 @@ def _entry(array: RemoteArray) -> dict[str, Any]:
         "device_bytes": array.device_bytes,
         "mesh_text": str(array.mesh.short),
         "spec_text": str(array.spec),
+    }
+
+
+def _listed_entry(array: RemoteArray, listed: ListedArray) -> dict[str, Any]:
+    return {
+        **_entry(array),
+        "name": listed.name,
+        "owner": listed.owner,
+        "age_s": listed.age_s,
+        "expires_in_s": listed.expires_in_s,
     }
 
 

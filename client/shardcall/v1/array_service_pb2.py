@@ -30,7 +30,7 @@ from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__opti
 from shardcall.v1 import timing_pb2 as shardcall_dot_v1_dot_timing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n shardcall/v1/array_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a!shardcall/v1/kernel_service.proto\x1a\x17shardcall/v1/mesh.proto\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"\x9d\x01\n\x0ePutArrayHeader\x12$\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x15.shardcall.v1.Operand\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x31\n\x04spec\x18\x03 \x01(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08lease_id\x18\x04 \x01(\x0c\"x\n\x0fPutArrayRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.PutArrayHeaderH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"g\n\x10PutArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\x12$\n\x06timing\x18\x02 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\x8b\x01\n\x10\x41rrayDescription\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12/\n\tplacement\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x14\n\x0c\x64\x65vice_bytes\x18\x04 \x01(\x04\"S\n\x0fGetArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12\x30\n\x0cresult_space\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.SegmentSpace\"5\n\x0eGetArrayHeader\x12#\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x14.shardcall.v1.Result\"\xa1\x01\n\x10GetArrayResponse\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.GetArrayHeaderH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12&\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.TimingH\x00\x42\t\n\x07message\"&\n\x14\x44\x65scribeArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\"F\n\x15\x44\x65scribeArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\"%\n\x11ListArraysRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x0c\"D\n\x12ListArraysResponse\x12.\n\x06\x61rrays\x18\x01 \x03(\x0b\x32\x1e.shardcall.v1.ArrayDescription\"&\n\x13\x44\x65leteArraysRequest\x12\x0f\n\x07handles\x18\x01 \x03(\x0c\"-\n\x14\x44\x65leteArraysResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x04\":\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x0c\x12\x13\n\x0bmin_seconds\x18\x02 \x01(\x01\"*\n\x12RenewLeaseResponse\x12\x14\n\x0cholds_arrays\x18\x01 \x01(\x08\x32\xbb\x04\n\x0c\x41rrayService\x12W\n\x08PutArray\x12\x1d.shardcall.v1.PutArrayRequest\x1a\x1e.shardcall.v1.PutArrayResponse\"\n\xb2\xd2\x18\x06\x08\x02\x10\x01\x18\x01(\x01\x12W\n\x08GetArray\x12\x1d.shardcall.v1.GetArrayRequest\x1a\x1e.shardcall.v1.GetArrayResponse\"\n\xb2\xd2\x18\x06\x08\x02\x10\x01\x18\x01\x30\x01\x12\x62\n\rDescribeArray\x12\".shardcall.v1.DescribeArrayRequest\x1a#.shardcall.v1.DescribeArrayResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12Y\n\nListArrays\x12\x1f.shardcall.v1.ListArraysRequest\x1a .shardcall.v1.ListArraysResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12_\n\x0c\x44\x65leteArrays\x12!.shardcall.v1.DeleteArraysRequest\x1a\".shardcall.v1.DeleteArraysResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12Y\n\nRenewLease\x12\x1f.shardcall.v1.RenewLeaseRequest\x1a .shardcall.v1.RenewLeaseResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n shardcall/v1/array_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a!shardcall/v1/kernel_service.proto\x1a\x17shardcall/v1/mesh.proto\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"\x9d\x01\n\x0ePutArrayHeader\x12$\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x15.shardcall.v1.Operand\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x31\n\x04spec\x18\x03 \x01(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08lease_id\x18\x04 \x01(\x0c\"x\n\x0fPutArrayRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.PutArrayHeaderH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"g\n\x10PutArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\x12$\n\x06timing\x18\x02 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\xf5\x01\n\x10\x41rrayDescription\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12/\n\tplacement\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x14\n\x0c\x64\x65vice_bytes\x18\x04 \x01(\x04\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\r\n\x05owner\x18\x06 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\x07 \x01(\x01\x12\x1f\n\x12\x65xpires_in_seconds\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\x15\n\x13_expires_in_seconds\"S\n\x0fGetArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12\x30\n\x0cresult_space\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.SegmentSpace\"5\n\x0eGetArrayHeader\x12#\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x14.shardcall.v1.Result\"\xa1\x01\n\x10GetArrayResponse\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.GetArrayHeaderH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12&\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.TimingH\x00\x42\t\n\x07message\"&\n\x14\x44\x65scribeArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\"F\n\x15\x44\x65scribeArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\"9\n\x11ListArraysRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x0c\x12\x12\n\nwith_named\x18\x02 \x01(\x08\"D\n\x12ListArraysResponse\x12.\n\x06\x61rrays\x18\x01 \x03(\x0b\x32\x1e.shardcall.v1.ArrayDescription\"&\n\x13\x44\x65leteArraysRequest\x12\x0f\n\x07handles\x18\x01 \x03(\x0c\"-\n\x14\x44\x65leteArraysResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x04\"\x82\x01\n\x10NameArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07replace\x18\x03 \x01(\x08\x12\x17\n\x0f\x65xpected_handle\x18\x04 \x01(\x0c\x12\x14\n\x0ckeep_seconds\x18\x05 \x01(\x01\x12\x10\n\x08lease_id\x18\x06 \x01(\x0c\"B\n\x11NameArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\" \n\x10OpenArrayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"B\n\x11OpenArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\":\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x0c\x12\x13\n\x0bmin_seconds\x18\x02 \x01(\x01\"*\n\x12RenewLeaseResponse\x12\x14\n\x0cholds_arrays\x18\x01 \x01(\x08\x32\xeb\x05\n\x0c\x41rrayService\x12W\n\x08PutArray\x12\x1d.shardcall.v1.PutArrayRequest\x1a\x1e.shardcall.v1.PutArrayResponse\"\n\xb2\xd2\x18\x06\x08\x02\x10\x01\x18\x01(\x01\x12W\n\x08GetArray\x12\x1d.shardcall.v1.GetArrayRequest\x1a\x1e.shardcall.v1.GetArrayResponse\"\n\xb2\xd2\x18\x06\x08\x02\x10\x01\x18\x01\x30\x01\x12\x62\n\rDescribeArray\x12\".shardcall.v1.DescribeArrayRequest\x1a#.shardcall.v1.DescribeArrayResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12Y\n\nListArrays\x12\x1f.shardcall.v1.ListArraysRequest\x1a .shardcall.v1.ListArraysResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12_\n\x0c\x44\x65leteArrays\x12!.shardcall.v1.DeleteArraysRequest\x1a\".shardcall.v1.DeleteArraysResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12V\n\tNameArray\x12\x1e.shardcall.v1.NameArrayRequest\x1a\x1f.shardcall.v1.NameArrayResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12V\n\tOpenArray\x12\x1e.shardcall.v1.OpenArrayRequest\x1a\x1f.shardcall.v1.OpenArrayResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12Y\n\nRenewLease\x12\x1f.shardcall.v1.RenewLeaseRequest\x1a .shardcall.v1.RenewLeaseResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,6 +47,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ARRAYSERVICE'].methods_by_name['ListArrays']._serialized_options = b'\262\322\030\004\010\002\030\003'
   _globals['_ARRAYSERVICE'].methods_by_name['DeleteArrays']._loaded_options = None
   _globals['_ARRAYSERVICE'].methods_by_name['DeleteArrays']._serialized_options = b'\262\322\030\004\010\002\030\003'
+  _globals['_ARRAYSERVICE'].methods_by_name['NameArray']._loaded_options = None
+  _globals['_ARRAYSERVICE'].methods_by_name['NameArray']._serialized_options = b'\262\322\030\004\010\002\030\003'
+  _globals['_ARRAYSERVICE'].methods_by_name['OpenArray']._loaded_options = None
+  _globals['_ARRAYSERVICE'].methods_by_name['OpenArray']._serialized_options = b'\262\322\030\004\010\002\030\003'
   _globals['_ARRAYSERVICE'].methods_by_name['RenewLease']._loaded_options = None
   _globals['_ARRAYSERVICE'].methods_by_name['RenewLease']._serialized_options = b'\262\322\030\004\010\002\030\003'
   _globals['_PUTARRAYHEADER']._serialized_start=226
@@ -56,29 +60,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUTARRAYRESPONSE']._serialized_start=507
   _globals['_PUTARRAYRESPONSE']._serialized_end=610
   _globals['_ARRAYDESCRIPTION']._serialized_start=613
-  _globals['_ARRAYDESCRIPTION']._serialized_end=752
-  _globals['_GETARRAYREQUEST']._serialized_start=754
-  _globals['_GETARRAYREQUEST']._serialized_end=837
-  _globals['_GETARRAYHEADER']._serialized_start=839
-  _globals['_GETARRAYHEADER']._serialized_end=892
-  _globals['_GETARRAYRESPONSE']._serialized_start=895
-  _globals['_GETARRAYRESPONSE']._serialized_end=1056
-  _globals['_DESCRIBEARRAYREQUEST']._serialized_start=1058
-  _globals['_DESCRIBEARRAYREQUEST']._serialized_end=1096
-  _globals['_DESCRIBEARRAYRESPONSE']._serialized_start=1098
-  _globals['_DESCRIBEARRAYRESPONSE']._serialized_end=1168
-  _globals['_LISTARRAYSREQUEST']._serialized_start=1170
-  _globals['_LISTARRAYSREQUEST']._serialized_end=1207
-  _globals['_LISTARRAYSRESPONSE']._serialized_start=1209
-  _globals['_LISTARRAYSRESPONSE']._serialized_end=1277
-  _globals['_DELETEARRAYSREQUEST']._serialized_start=1279
-  _globals['_DELETEARRAYSREQUEST']._serialized_end=1317
-  _globals['_DELETEARRAYSRESPONSE']._serialized_start=1319
-  _globals['_DELETEARRAYSRESPONSE']._serialized_end=1364
-  _globals['_RENEWLEASEREQUEST']._serialized_start=1366
-  _globals['_RENEWLEASEREQUEST']._serialized_end=1424
-  _globals['_RENEWLEASERESPONSE']._serialized_start=1426
-  _globals['_RENEWLEASERESPONSE']._serialized_end=1468
-  _globals['_ARRAYSERVICE']._serialized_start=1471
-  _globals['_ARRAYSERVICE']._serialized_end=2042
+  _globals['_ARRAYDESCRIPTION']._serialized_end=858
+  _globals['_GETARRAYREQUEST']._serialized_start=860
+  _globals['_GETARRAYREQUEST']._serialized_end=943
+  _globals['_GETARRAYHEADER']._serialized_start=945
+  _globals['_GETARRAYHEADER']._serialized_end=998
+  _globals['_GETARRAYRESPONSE']._serialized_start=1001
+  _globals['_GETARRAYRESPONSE']._serialized_end=1162
+  _globals['_DESCRIBEARRAYREQUEST']._serialized_start=1164
+  _globals['_DESCRIBEARRAYREQUEST']._serialized_end=1202
+  _globals['_DESCRIBEARRAYRESPONSE']._serialized_start=1204
+  _globals['_DESCRIBEARRAYRESPONSE']._serialized_end=1274
+  _globals['_LISTARRAYSREQUEST']._serialized_start=1276
+  _globals['_LISTARRAYSREQUEST']._serialized_end=1333
+  _globals['_LISTARRAYSRESPONSE']._serialized_start=1335
+  _globals['_LISTARRAYSRESPONSE']._serialized_end=1403
+  _globals['_DELETEARRAYSREQUEST']._serialized_start=1405
+  _globals['_DELETEARRAYSREQUEST']._serialized_end=1443
+  _globals['_DELETEARRAYSRESPONSE']._serialized_start=1445
+  _globals['_DELETEARRAYSRESPONSE']._serialized_end=1490
+  _globals['_NAMEARRAYREQUEST']._serialized_start=1493
+  _globals['_NAMEARRAYREQUEST']._serialized_end=1623
+  _globals['_NAMEARRAYRESPONSE']._serialized_start=1625
+  _globals['_NAMEARRAYRESPONSE']._serialized_end=1691
+  _globals['_OPENARRAYREQUEST']._serialized_start=1693
+  _globals['_OPENARRAYREQUEST']._serialized_end=1725
+  _globals['_OPENARRAYRESPONSE']._serialized_start=1727
+  _globals['_OPENARRAYRESPONSE']._serialized_end=1793
+  _globals['_RENEWLEASEREQUEST']._serialized_start=1795
+  _globals['_RENEWLEASEREQUEST']._serialized_end=1853
+  _globals['_RENEWLEASERESPONSE']._serialized_start=1855
+  _globals['_RENEWLEASERESPONSE']._serialized_end=1897
+  _globals['_ARRAYSERVICE']._serialized_start=1900
+  _globals['_ARRAYSERVICE']._serialized_end=2647
 # @@protoc_insertion_point(module_scope)

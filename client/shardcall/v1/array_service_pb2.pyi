@@ -135,10 +135,24 @@ class ArrayDescription(_message.Message):
     MESH_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
     DEVICE_BYTES_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    AGE_SECONDS_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_SECONDS_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
     """The handle: 16 bytes."""
     device_bytes: _builtins.int
     """The bytes on all devices together, including replicas."""
+    name: _builtins.str
+    """The name; empty if it has none."""
+    owner: _builtins.str
+    """The principal that it belongs to; empty without authentication."""
+    age_seconds: _builtins.float
+    """The seconds since it was put or computed."""
+    expires_in_seconds: _builtins.float
+    """The seconds until the server deletes it, if nobody renews its lease; unset if
+    it has no end.
+    """
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
         """The mesh, with its device ids."""
@@ -154,12 +168,18 @@ class ArrayDescription(_message.Message):
         mesh: _mesh_pb2.Mesh | None = ...,
         placement: _kernel_pb2.ArrayPlacement | None = ...,
         device_bytes: _builtins.int = ...,
+        name: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        age_seconds: _builtins.float = ...,
+        expires_in_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "placement", b"placement"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "expires_in_seconds", b"expires_in_seconds", "mesh", b"mesh", "placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "handle", b"handle", "mesh", b"mesh", "placement", b"placement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "handle", b"handle", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expires_in_seconds: _TypeAlias = _typing.Literal["expires_in_seconds"]  # noqa: Y015
+    _WhichOneofArgType__expires_in_seconds: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_in_seconds) -> _WhichOneofReturnType__expires_in_seconds | None: ...
 
 Global___ArrayDescription: _TypeAlias = ArrayDescription  # noqa: Y015
 
@@ -306,16 +326,22 @@ class ListArraysRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
+    WITH_NAMED_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.bytes
     """The lease; empty for all arrays of the principal."""
+    with_named: _builtins.bool
+    """Whether the answer has the principal's arrays with names beside those of the
+    lease.
+    """
     def __init__(
         self,
         *,
         lease_id: _builtins.bytes = ...,
+        with_named: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "with_named", b"with_named"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -390,6 +416,122 @@ class DeleteArraysResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteArraysResponse: _TypeAlias = DeleteArraysResponse  # noqa: Y015
+
+@_typing.final
+class NameArrayRequest(_message.Message):
+    """A request to give an array a name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HANDLE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    REPLACE_FIELD_NUMBER: _builtins.int
+    EXPECTED_HANDLE_FIELD_NUMBER: _builtins.int
+    KEEP_SECONDS_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    handle: _builtins.bytes
+    """The handle."""
+    name: _builtins.str
+    """The name, without a principal."""
+    replace: _builtins.bool
+    """Whether another array that the name stands for loses it."""
+    expected_handle: _builtins.bytes
+    """The only array that may lose the name, for writes that must not undo those of
+    others: the name stands for it before the call. The new array then has the
+    expiry of this one, and `replace` and `keep_seconds` mean nothing. Empty for
+    no such array.
+    """
+    keep_seconds: _builtins.float
+    """Seconds after which the array is deleted. 0: it has no end."""
+    lease_id: _builtins.bytes
+    """The lease that gets the array that loses the name. Empty: it is deleted."""
+    def __init__(
+        self,
+        *,
+        handle: _builtins.bytes = ...,
+        name: _builtins.str = ...,
+        replace: _builtins.bool = ...,
+        expected_handle: _builtins.bytes = ...,
+        keep_seconds: _builtins.float = ...,
+        lease_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_handle", b"expected_handle", "handle", b"handle", "keep_seconds", b"keep_seconds", "lease_id", b"lease_id", "name", b"name", "replace", b"replace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NameArrayRequest: _TypeAlias = NameArrayRequest  # noqa: Y015
+
+@_typing.final
+class NameArrayResponse(_message.Message):
+    """The array has the name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def array(self) -> Global___ArrayDescription:
+        """The array."""
+
+    def __init__(
+        self,
+        *,
+        array: Global___ArrayDescription | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NameArrayResponse: _TypeAlias = NameArrayResponse  # noqa: Y015
+
+@_typing.final
+class OpenArrayRequest(_message.Message):
+    """A request for the array that a name stands for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name: `NAME` of the caller's principal, or `PRINCIPAL/NAME`."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenArrayRequest: _TypeAlias = OpenArrayRequest  # noqa: Y015
+
+@_typing.final
+class OpenArrayResponse(_message.Message):
+    """The array that a name stands for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def array(self) -> Global___ArrayDescription:
+        """The array."""
+
+    def __init__(
+        self,
+        *,
+        array: Global___ArrayDescription | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenArrayResponse: _TypeAlias = OpenArrayResponse  # noqa: Y015
 
 @_typing.final
 class RenewLeaseRequest(_message.Message):

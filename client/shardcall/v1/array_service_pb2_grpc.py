@@ -37,6 +37,11 @@ class ArrayServiceStub(object):
     with its first array. Every method that names the lease renews it. It expires
     `Limits.lease_seconds` after its last renewal, but not before the time that
     RenewLease has set, and the server then deletes all of its arrays.
+
+    An array with a name has no lease. It stays until it is deleted, its time ends
+    or the mesh restarts, and counts as an array of its principal. A name belongs
+    to a principal, or to the server where it does not authenticate its callers,
+    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
     """
 
     def __init__(self, channel):
@@ -70,6 +75,16 @@ class ArrayServiceStub(object):
                 request_serializer=shardcall_dot_v1_dot_array__service__pb2.DeleteArraysRequest.SerializeToString,
                 response_deserializer=shardcall_dot_v1_dot_array__service__pb2.DeleteArraysResponse.FromString,
                 _registered_method=True)
+        self.NameArray = channel.unary_unary(
+                '/shardcall.v1.ArrayService/NameArray',
+                request_serializer=shardcall_dot_v1_dot_array__service__pb2.NameArrayRequest.SerializeToString,
+                response_deserializer=shardcall_dot_v1_dot_array__service__pb2.NameArrayResponse.FromString,
+                _registered_method=True)
+        self.OpenArray = channel.unary_unary(
+                '/shardcall.v1.ArrayService/OpenArray',
+                request_serializer=shardcall_dot_v1_dot_array__service__pb2.OpenArrayRequest.SerializeToString,
+                response_deserializer=shardcall_dot_v1_dot_array__service__pb2.OpenArrayResponse.FromString,
+                _registered_method=True)
         self.RenewLease = channel.unary_unary(
                 '/shardcall.v1.ArrayService/RenewLease',
                 request_serializer=shardcall_dot_v1_dot_array__service__pb2.RenewLeaseRequest.SerializeToString,
@@ -89,6 +104,11 @@ class ArrayServiceServicer(object):
     with its first array. Every method that names the lease renews it. It expires
     `Limits.lease_seconds` after its last renewal, but not before the time that
     RenewLease has set, and the server then deletes all of its arrays.
+
+    An array with a name has no lease. It stays until it is deleted, its time ends
+    or the mesh restarts, and counts as an array of its principal. A name belongs
+    to a principal, or to the server where it does not authenticate its callers,
+    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
     """
 
     def PutArray(self, request_iterator, context):
@@ -136,7 +156,8 @@ class ArrayServiceServicer(object):
         """Describes an array.
 
         Preconditions: none.
-        Guarantees: the description does not change while the array exists.
+        Guarantees: except for name, age and expiry, the description does not change
+        while the array exists.
         Idempotent: yes.
 
         Errors:
@@ -151,7 +172,8 @@ class ArrayServiceServicer(object):
 
     def ListArrays(self, request, context):
         """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
-        a lease it lists all arrays of the principal, and renews no lease.
+        a lease it lists all arrays of the principal, and renews no lease. With
+        `with_named` it also lists the arrays of the principal that have names.
 
         Preconditions: without a lease, the server authenticates its callers.
         Guarantees: the arrays that exist at the time of the call.
@@ -174,6 +196,42 @@ class ArrayServiceServicer(object):
 
         Errors: as DescribeArray, without ARRAY_LOST, and
         * INVALID_ARGUMENT: REQUEST_ID_REUSED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NameArray(self, request, context):
+        """Gives an array a name, and takes it out of its lease. An array has one name;
+        an earlier one is free then.
+
+        Preconditions: none.
+        Guarantees: after the answer OpenArray returns the array. If the name stood
+        for another array, that one is deleted, or without a name in the lease
+        `lease_id`.
+        Idempotent: yes.
+
+        Errors: as DescribeArray, and
+        * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`.
+        * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
+        request does not allow to be replaced.
+        * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenArray(self, request, context):
+        """Describes the array that a name stands for.
+
+        Preconditions: none.
+        Guarantees: the answer has the array of the last NameArray that was answered
+        before the call, or of a later one. A name of another principal is not
+        distinguished from one that stands for no array.
+        Idempotent: yes.
+
+        Errors: as DescribeArray, and
+        * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -223,6 +281,16 @@ def add_ArrayServiceServicer_to_server(servicer, server):
                     request_deserializer=shardcall_dot_v1_dot_array__service__pb2.DeleteArraysRequest.FromString,
                     response_serializer=shardcall_dot_v1_dot_array__service__pb2.DeleteArraysResponse.SerializeToString,
             ),
+            'NameArray': grpc.unary_unary_rpc_method_handler(
+                    servicer.NameArray,
+                    request_deserializer=shardcall_dot_v1_dot_array__service__pb2.NameArrayRequest.FromString,
+                    response_serializer=shardcall_dot_v1_dot_array__service__pb2.NameArrayResponse.SerializeToString,
+            ),
+            'OpenArray': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenArray,
+                    request_deserializer=shardcall_dot_v1_dot_array__service__pb2.OpenArrayRequest.FromString,
+                    response_serializer=shardcall_dot_v1_dot_array__service__pb2.OpenArrayResponse.SerializeToString,
+            ),
             'RenewLease': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewLease,
                     request_deserializer=shardcall_dot_v1_dot_array__service__pb2.RenewLeaseRequest.FromString,
@@ -248,6 +316,11 @@ class ArrayService(object):
     with its first array. Every method that names the lease renews it. It expires
     `Limits.lease_seconds` after its last renewal, but not before the time that
     RenewLease has set, and the server then deletes all of its arrays.
+
+    An array with a name has no lease. It stays until it is deleted, its time ends
+    or the mesh restarts, and counts as an array of its principal. A name belongs
+    to a principal, or to the server where it does not authenticate its callers,
+    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
     """
 
     @staticmethod
@@ -375,6 +448,60 @@ class ArrayService(object):
             '/shardcall.v1.ArrayService/DeleteArrays',
             shardcall_dot_v1_dot_array__service__pb2.DeleteArraysRequest.SerializeToString,
             shardcall_dot_v1_dot_array__service__pb2.DeleteArraysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NameArray(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shardcall.v1.ArrayService/NameArray',
+            shardcall_dot_v1_dot_array__service__pb2.NameArrayRequest.SerializeToString,
+            shardcall_dot_v1_dot_array__service__pb2.NameArrayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenArray(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shardcall.v1.ArrayService/OpenArray',
+            shardcall_dot_v1_dot_array__service__pb2.OpenArrayRequest.SerializeToString,
+            shardcall_dot_v1_dot_array__service__pb2.OpenArrayResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,11 @@ class ArrayServiceStub:
     with its first array. Every method that names the lease renews it. It expires
     `Limits.lease_seconds` after its last renewal, but not before the time that
     RenewLease has set, and the server then deletes all of its arrays.
+
+    An array with a name has no lease. It stays until it is deleted, its time ends
+    or the mesh restarts, and counts as an array of its principal. A name belongs
+    to a principal, or to the server where it does not authenticate its callers,
+    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
     """
 
     def __init__(self, channel: _grpc.Channel) -> None: ...
@@ -64,7 +69,8 @@ class ArrayServiceStub:
     """Describes an array.
 
     Preconditions: none.
-    Guarantees: the description does not change while the array exists.
+    Guarantees: except for name, age and expiry, the description does not change
+    while the array exists.
     Idempotent: yes.
 
     Errors:
@@ -75,7 +81,8 @@ class ArrayServiceStub:
     """
     ListArrays: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.ListArraysRequest, _array_service_pb2.ListArraysResponse]
     """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
-    a lease it lists all arrays of the principal, and renews no lease.
+    a lease it lists all arrays of the principal, and renews no lease. With
+    `with_named` it also lists the arrays of the principal that have names.
 
     Preconditions: without a lease, the server authenticates its callers.
     Guarantees: the arrays that exist at the time of the call.
@@ -94,6 +101,34 @@ class ArrayServiceStub:
 
     Errors: as DescribeArray, without ARRAY_LOST, and
     * INVALID_ARGUMENT: REQUEST_ID_REUSED.
+    """
+    NameArray: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.NameArrayRequest, _array_service_pb2.NameArrayResponse]
+    """Gives an array a name, and takes it out of its lease. An array has one name;
+    an earlier one is free then.
+
+    Preconditions: none.
+    Guarantees: after the answer OpenArray returns the array. If the name stood
+    for another array, that one is deleted, or without a name in the lease
+    `lease_id`.
+    Idempotent: yes.
+
+    Errors: as DescribeArray, and
+    * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`.
+    * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
+      request does not allow to be replaced.
+    * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+    """
+    OpenArray: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.OpenArrayRequest, _array_service_pb2.OpenArrayResponse]
+    """Describes the array that a name stands for.
+
+    Preconditions: none.
+    Guarantees: the answer has the array of the last NameArray that was answered
+    before the call, or of a later one. A name of another principal is not
+    distinguished from one that stands for no array.
+    Idempotent: yes.
+
+    Errors: as DescribeArray, and
+    * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.RenewLeaseRequest, _array_service_pb2.RenewLeaseResponse]
     """Renews a lease, and may set a time before which it does not expire even if
@@ -120,6 +155,11 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     with its first array. Every method that names the lease renews it. It expires
     `Limits.lease_seconds` after its last renewal, but not before the time that
     RenewLease has set, and the server then deletes all of its arrays.
+
+    An array with a name has no lease. It stays until it is deleted, its time ends
+    or the mesh restarts, and counts as an array of its principal. A name belongs
+    to a principal, or to the server where it does not authenticate its callers,
+    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
     """
 
     @_abc_1.abstractmethod
@@ -176,7 +216,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         """Describes an array.
 
         Preconditions: none.
-        Guarantees: the description does not change while the array exists.
+        Guarantees: except for name, age and expiry, the description does not change
+        while the array exists.
         Idempotent: yes.
 
         Errors:
@@ -193,7 +234,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _grpc.ServicerContext,
     ) -> _array_service_pb2.ListArraysResponse:
         """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
-        a lease it lists all arrays of the principal, and renews no lease.
+        a lease it lists all arrays of the principal, and renews no lease. With
+        `with_named` it also lists the arrays of the principal that have names.
 
         Preconditions: without a lease, the server authenticates its callers.
         Guarantees: the arrays that exist at the time of the call.
@@ -218,6 +260,46 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: as DescribeArray, without ARRAY_LOST, and
         * INVALID_ARGUMENT: REQUEST_ID_REUSED.
+        """
+
+    @_abc_1.abstractmethod
+    def NameArray(
+        self,
+        request: _array_service_pb2.NameArrayRequest,
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.NameArrayResponse:
+        """Gives an array a name, and takes it out of its lease. An array has one name;
+        an earlier one is free then.
+
+        Preconditions: none.
+        Guarantees: after the answer OpenArray returns the array. If the name stood
+        for another array, that one is deleted, or without a name in the lease
+        `lease_id`.
+        Idempotent: yes.
+
+        Errors: as DescribeArray, and
+        * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`.
+        * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
+          request does not allow to be replaced.
+        * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+        """
+
+    @_abc_1.abstractmethod
+    def OpenArray(
+        self,
+        request: _array_service_pb2.OpenArrayRequest,
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.OpenArrayResponse:
+        """Describes the array that a name stands for.
+
+        Preconditions: none.
+        Guarantees: the answer has the array of the last NameArray that was answered
+        before the call, or of a later one. A name of another principal is not
+        distinguished from one that stands for no array.
+        Idempotent: yes.
+
+        Errors: as DescribeArray, and
+        * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
         """
 
     @_abc_1.abstractmethod

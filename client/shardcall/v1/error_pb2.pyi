@@ -182,6 +182,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     result, such as a singular one that is to be inverted. The kernel detected it
     while it ran; there are no results.
     """
+    ERROR_REASON_NAME_TAKEN: _ErrorReason.ValueType  # 49
+    """FAILED_PRECONDITION: the name stands for another array. Delete that array,
+    use another name, or ask for a replacement. The metadata `name` is the name.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server has a `google.rpc.ErrorInfo` whose domain is
@@ -353,5 +357,9 @@ ERROR_REASON_INVALID_MATRIX: ErrorReason.ValueType  # 48
 """INVALID_ARGUMENT: an operand has a matrix for which the function has no
 result, such as a singular one that is to be inverted. The kernel detected it
 while it ran; there are no results.
+"""
+ERROR_REASON_NAME_TAKEN: ErrorReason.ValueType  # 49
+"""FAILED_PRECONDITION: the name stands for another array. Delete that array,
+use another name, or ask for a replacement. The metadata `name` is the name.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

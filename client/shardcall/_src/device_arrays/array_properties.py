@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion
 from shardcall._src.display.drawing import Drawing
 from shardcall_core.element_types import DType
 from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
@@ -18,6 +18,8 @@ from shardcall_core.types.tracebacks import shortened
 
 class PlacedArray(Protocol):
     """An array on the mesh, a `RemoteArray`."""
+
+    _store: ArrayBase
 
     @property
     def _version(self) -> ArrayVersion:
@@ -54,6 +56,11 @@ class ArrayProperties:
         if version.pending is not None:
             version.pending.begin()
         return version.handle.hex()
+
+    @property
+    def name(self) -> str:
+        """The name by which other clients open it; empty if it has none."""
+        return self._described()._store.name
 
     @property
     def type(self) -> Array:

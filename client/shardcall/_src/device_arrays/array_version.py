@@ -85,6 +85,15 @@ class Owner(Protocol):
     def _copied(self, array: Any, /) -> None:
         """Counts a copy that NumPy requested; raises TypeError if they are not allowed."""
 
+    def _refresh_named(self, base: ArrayBase, /) -> None:
+        """Gives a base the values that its name stands for now; raises ArrayLostError if there are none."""
+
+    def _write_named(self, base: ArrayBase, version: ArrayVersion, /) -> None:
+        """Replaces the array that the name of a base stands for, unless another client has done so."""
+
+    def _copy_named(self, array: Any, /) -> Any:
+        """Returns a copy of an array with a name, which no write of another client changes."""
+
     def _present(self, array: Any, /) -> Any:
         """Returns what an array is in the function that is traced; the array where none is."""
 
@@ -232,14 +241,29 @@ class ArrayBase:
         type: the shape and the element type, which no write changes.
         array: the object that is no view; the caller may have dropped it.
         layout: as of `views.layout_of`, of an array that was a view as it was then; None before it is needed.
+        name: the name on the server, of which other clients may have objects, too; empty if it has none.
+        writers: the number of writes in progress, during which other clients' writes are not read.
     """
 
-    __slots__ = ("__weakref__", "_element_reads", "_values", "_views", "array", "layout", "type", "version")
+    __slots__ = (
+        "__weakref__",
+        "_element_reads",
+        "_values",
+        "_views",
+        "array",
+        "layout",
+        "name",
+        "type",
+        "version",
+        "writers",
+    )
 
     def __init__(self, version: ArrayVersion, array: Any = None, layout: NDArray | None = None) -> None:
         self.type = version.type
         self.array: weakref.ref[Any] | None = None if array is None else weakref.ref(array)
         self.layout = layout
+        self.name = ""
+        self.writers = 0
         self._views: dict[int, weakref.ref[Any]] = {}
         self.version = version
         self._values: tuple[ArrayVersion, dict[Hashable, weakref.ref[ArrayVersion]]] = version, {}
@@ -260,6 +284,13 @@ class ArrayBase:
                 ElementReadWarning,
                 stacklevel=level_of_caller(),
             )
+
+    @property
+    def current(self) -> ArrayVersion:
+        """The values, for an array with a name those that it stands for on the server now."""
+        if self.name and not self.writers:
+            self.version.owner._refresh_named(self)
+        return self.version
 
     def replace(self, version: ArrayVersion) -> None:
         """Gives the array other values."""

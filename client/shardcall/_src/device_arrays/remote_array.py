@@ -16,7 +16,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
-from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute, unsupported
+from shardcall._src.device_arrays.missing_attributes import check_row_major, unchangeable_attribute, unsupported
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.shown_values import ShownValues
 from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
@@ -85,6 +85,14 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     @property
     def _version(self) -> ArrayVersion:
         """The present values; those of a view are computed if they were not."""
+        base = self._store
+        if base.name:
+            _ = base.current
+        return self._view_version() if self._steps else base.version
+
+    @property
+    def _seen_version(self) -> ArrayVersion:
+        """The values that this client has seen last, which differ from the present ones for arrays with names only."""
         return self._view_version() if self._steps else self._store.version
 
     def _view_version(self) -> ArrayVersion:
@@ -96,7 +104,9 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         else:
             value = self._computed_from(version, steps)
             self._computed = version, value
-        if base.is_only_of(self) and self._is_writeable:  # nobody else sees a write, and the base need not be kept
+        if (
+            not base.name and base.is_only_of(self) and self._is_writeable
+        ):  # nobody else sees a write, and the base need not be kept
             layout = layout_of(self)
             self._store, self._steps, self._computed = ArrayBase(value, self, layout), (), None
             value.base = weakref.ref(self._store)
@@ -158,6 +168,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     def __copy__(self) -> Self:
         present = self._owner._present(self)
+        if present._store.name and not present._store.writers:  # whose values other clients may replace and delete
+            return type(self)._of(self._owner._copy_named(present)._version)
         version = present._version
         copied: Self = present._of(version)
         version.add_sharers(present, copied)
@@ -165,6 +177,13 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     def __deepcopy__(self, memo: object) -> Self:
         return self.__copy__()
+
+    def copy(self, order: str = "C") -> Self:
+        """Returns a copy on the mesh; that of an array with a name is complete before a later write."""
+        if self._owner._present(self)._store.name:
+            check_row_major(order)
+            return self.__copy__()
+        return super().copy(order)
 
     def __remote_array__(self) -> RemoteArray:
         return self
@@ -177,7 +196,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     @shortened
     def _settled(self, deadline: Deadline | None = None) -> MeshPlacement:
-        return self._version.settled(deadline)
+        return self._seen_version.settled(deadline)
 
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
         """Copies the values from the mesh, after the call of an array that `Client.submit` returned.
@@ -267,16 +286,26 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         return isinstance(part, RemoteArray) and part._store is self._store and part._steps == value._steps
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, *, is_read: bool = False) -> Iterator[None]:
         """Keeps other threads from writing to the array, from the reading of its values to `_assign`.
+
+        Args:
+            is_read: whether the values were read before; those of an array with a name are read here otherwise.
 
         Raises:
             ValueError: for a view that NumPy does not write to.
         """
         if not self._is_writeable:
             raise ValueError("assignment destination is read-only")
-        with write_lock(self._store):
-            yield
+        base = self._store
+        with write_lock(base):
+            if base.name and not is_read:
+                _ = base.current
+            base.writers += 1
+            try:
+                yield
+            finally:
+                base.writers -= 1
 
     def _assign(self, result: Any) -> None:
         new = find_remote_array(result)
@@ -297,6 +326,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             result = find_remote_array(steps[i].backward(functions, before, self._of(new)))
             assert result is not None
             new = result._version
+        if base.name:
+            self._owner._write_named(base, new)
         base.replace(new)
         if steps:
             self._computed = new, version
@@ -408,7 +439,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     def _state(self) -> str:
         """Returns ``"pending"`` or ``"failed"`` for an array of a call that is not done, empty for any other."""
-        pending = self._version.pending
+        pending = self._seen_version.pending
         if pending is None or (pending.is_done and not pending.is_failed):
             return ""
         return "failed" if pending.is_failed else "pending"

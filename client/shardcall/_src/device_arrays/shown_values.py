@@ -66,10 +66,10 @@ class ShownValues:
             deadline: when they must have been read.
         """
         part = array
-        if not _is_computed(array._version.pending, deadline):
+        if not _is_computed(array._seen_version.pending, deadline):
             return None
         if edge_count is not None and array.nbytes > _COMPLETE_BYTES:
-            version = array._version
+            version = array._seen_version
             if self._version is None or self._version() is not version or self._part.edge_count != edge_count:
                 self._part, self._version = _Edges(array, edge_count), weakref.ref(version)
             part = self._part.array

@@ -80,6 +80,7 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_STREAM_IDLE: errors.DeadlineExceededError,
         error_pb2.ERROR_REASON_INDEX_OUT_OF_RANGE: errors.IndexOutOfRangeError,
         error_pb2.ERROR_REASON_INVALID_MATRIX: errors.LinAlgError,
+        error_pb2.ERROR_REASON_NAME_TAKEN: errors.InvalidRequestError,
     }
 )
 """The class of every reason of the protocol."""

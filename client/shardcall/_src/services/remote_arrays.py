@@ -12,7 +12,8 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from shardcall._src.calls.result import placement_of
-from shardcall._src.device_arrays.array_version import ArrayVersion, Owner
+from shardcall._src.device_arrays.array_table import ArrayTable, ListedArray
+from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.lease import LEASE_ID_BYTES
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
@@ -34,6 +35,9 @@ from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemor
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall.v1 import array_service_pb2
+from shardcall_core.array_names import MAX_NAME, NAME
+from shardcall_core.call_error import shorten
+from shardcall_core.locks import lock
 from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
 from shardcall_core.types import arrays, mesh, specs
 from shardcall_core.types.arrays import Array, NDArray
@@ -54,6 +58,7 @@ _DELETED = "which was deleted"
 _LARGE_BYTES = 1 << 20  # from which the server's default mesh has all devices
 _ONE_DEVICE = mesh.Mesh(x=1)
 _RESIDENT_LIMIT = "RESIDENT_LIMIT"
+_ATTEMPTS = 8  # to read an array that other clients write to
 _VALUE_BYTES = 16  # up to which the answer to a call has its results, in less time than a read takes
 
 _Value = TypeVar("_Value")
@@ -91,6 +96,9 @@ class RemoteArrays:
         self._submitter = submitter
         self._here = sender.here
         self._lease = sender.lease
+        self._named: set[bytes] = set()  # handles of arrays with names, which are not under the lease
+        # Held from the check that a base has the values that it had to their replacement by those of its name.
+        self._replacing = lock("the lock of arrays with names")
 
     @property
     def lease_id(self) -> bytes:
@@ -157,6 +165,8 @@ class RemoteArrays:
     def get(self, owner: Owner, array: Handle, deadline: Deadline) -> NDArray:
         """Copies an array from the mesh; a small one by the call stream, in order with the calls that make it."""
         target = self._version_of(array)
+        if (here := find_remote_array(array)) is not None and here._store.name:
+            return self._get_named(here, deadline)
         value = self._read_pending(owner, target, deadline) if isinstance(target, ArrayVersion) else None
         if value is not None:
             self._sender.pending.warn_of_unread_failures()
@@ -171,6 +181,18 @@ class RemoteArrays:
                 if not isinstance(answer, str):  # else the stream does not take it
                     return only_array(answer.results)
             return self._get(target, deadline)
+
+    def _get_named(self, array: RemoteArray, deadline: Deadline) -> NDArray:
+        """Copies an array with a name, anew if another client has replaced its values meanwhile."""
+        for attempt in range(_ATTEMPTS):
+            target = self._version_of(array)
+            try:
+                with self.using([target], ["the array"], deadline):
+                    return self._get(target, deadline)
+            except ArrayLostError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
 
     def _get(self, array: ArrayVersion | bytes, deadline: Deadline) -> NDArray:
         """Copies an array by an RPC of its own, through shared memory if there is some."""
@@ -230,18 +252,89 @@ class RemoteArrays:
         held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
         return describe() if held is None else held
 
-    def all(self, owner: Owner, deadline: Deadline) -> list[RemoteArray]:
-        """Returns all arrays that this client has on the server, oldest first."""
-        request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id)
+    def all(self, owner: Owner, deadline: Deadline) -> ArrayTable:
+        """Returns all arrays that this client has on the server, oldest first, and those with names."""
+        request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id, with_named=True)
         answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, deadline)
-        held = [self._lease.hold_listed(item.handle, partial(self._described, owner, item)) for item in answer.arrays]
-        return [array for array in held if array is not None]
+        rows = []
+        for item in answer.arrays:
+            describe = partial(self._described, owner, item)
+            is_named = item.name or item.handle in self._named
+            array = describe() if is_named else self._lease.hold_listed(item.handle, describe)
+            if array is not None:
+                rows.append((array, _listed(item)))
+        return ArrayTable([array for array, _ in rows], [entry for _, entry in rows])
 
-    def of_principal(self, owner: Owner, deadline: Deadline) -> list[RemoteArray]:
+    def of_principal(self, owner: Owner, deadline: Deadline) -> ArrayTable:
         """Returns all arrays of the caller's principal, oldest first; this client need not keep them."""
         request = array_service_pb2.ListArraysRequest()
         answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, deadline)
-        return [self._described(owner, item) for item in answer.arrays]
+        return ArrayTable([self._described(owner, item) for item in answer.arrays], map(_listed, answer.arrays))
+
+    def name(self, array: Handle, name: str, deadline: Deadline, *, replaces: bool, keep_s: float) -> None:
+        """Gives an array a name; then it stays without this client."""
+        here = None if isinstance(array, str) else find_remote_array(array)
+        target = self._version_of(array)
+        if isinstance(array, BucketedArray) or (here is not None and here._steps):
+            what = "a view" if here is not None and here._steps else "a BucketedArray"
+            raise InvalidOperandError(f"the array is {what}, which has no name; name a copy of it", field="array")
+        with self.using([target], ["the array"], deadline):
+            request = array_service_pb2.NameArrayRequest(
+                handle=_handle(target), name=name, replace=replaces, keep_seconds=keep_s
+            )
+            self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+        self._release_named(_handle(target))
+        if isinstance(target, ArrayVersion) and target.base is not None and (base := target.base()) is not None:
+            base.name = name
+
+    def _release_named(self, handle: bytes) -> None:
+        self._named.add(handle)  # first, so that no list brings it back under the lease
+        self._lease.release([handle])
+
+    def open(self, owner: Owner, name: str, deadline: Deadline) -> RemoteArray:
+        """Returns the array that a name stands for."""
+        return self._described(owner, self._open(name, deadline))
+
+    def _open(self, name: str, deadline: Deadline) -> array_service_pb2.ArrayDescription:
+        request = array_service_pb2.OpenArrayRequest(name=name)
+        return self._transport.unary(self._transport.stubs.arrays.OpenArray, request, deadline).array
+
+    def refresh(self, base: ArrayBase, deadline: Deadline) -> None:
+        """Gives a base the values that its name stands for now."""
+        before = base.version
+        answer = self._open(base.name, deadline)
+        if answer.handle == before.handle:
+            return
+        version = self._described(before.owner, answer)._store.version
+        if version.type != base.type:
+            why = f"whose name {base.name!r} stands for {version.type} now; open it by Client.open"
+            raise lost_error(base.type, why, "the array")
+        with self._replacing:
+            if base.version is before:  # else another thread has written to it, or refreshed it
+                base.replace(version)
+                self._named.discard(before.handle)
+
+    def write_named(self, base: ArrayBase, version: ArrayVersion, deadline: Deadline) -> None:
+        """Has the name of a base stand for other values, and waits until the server says so.
+
+        The array before is put under this client's lease, since calls and copies of this client may need it.
+
+        Raises:
+            InvalidRequestError: if another client has written to it since the values before were read.
+        """
+        before = base.version
+        self._lease.add([before])
+        try:
+            with self.using([version], ["the array"], deadline):
+                request = array_service_pb2.NameArrayRequest(
+                    handle=version.handle, name=base.name, expected_handle=before.handle, lease_id=self.lease_id
+                )
+                self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+        except BaseException:
+            self._lease.release([before.handle])
+            raise
+        self._release_named(version.handle)
+        self._named.discard(before.handle)
 
     def delete(self, arrays: Sequence[Handle], deadline: Deadline) -> int:
         """Deletes arrays, except those deleted before or shared; returns how many the server had."""
@@ -250,10 +343,15 @@ class RemoteArrays:
         for item in arrays:
             array = item.padded if isinstance(item, BucketedArray) else item
             here = find_remote_array(array)
-            if here is None or not (here.lost or give_up_shared(here, _DELETED)):
+            if here is not None and here._store.name and not here._steps:
+                with contextlib.suppress(ArrayLostError):
+                    there.append(self._version_of(array))
+                here._store.name = ""
+            elif here is None or not (here.lost or give_up_shared(here, _DELETED)):
                 there.append(self._version_of(array))
         handles = [_handle(target) for target in there]
         deleted = self._sender.delete(handles, deadline)
+        self._named.difference_update(handles)
         for target in (*there, *self._lease.release(handles)):
             if isinstance(target, ArrayVersion):
                 target.lost = _DELETED
@@ -316,6 +414,8 @@ class RemoteArrays:
             begin = error.metadata.get("handle", "").rstrip("…")
             for version, name in on_mesh:
                 if begin and version.handle.hex().startswith(begin):
+                    if version.handle in self._named or _has_name(version):  # replaced by another client
+                        raise
                     version.lost = "which the mesh no longer has"
                     self._lease.release([version.handle])
                     raise _lost(version, name, error) from None
@@ -384,6 +484,7 @@ class RemoteArrays:
         placed = MeshPlacement(placement, placed_mesh, answer.device_bytes)
         array = self._array(owner, answer.handle, placed, committed)
         array._is_ndarray = True
+        array._store.name = answer.name
         return array
 
     def _held(self, owner: Owner, answer: Answer, *, committed: bool) -> RemoteArray:
@@ -429,6 +530,42 @@ def checked_keep(seconds: float) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         raise InvalidParameterError(f"keep_for is {seconds!r}; give seconds, 0 or more", field="keep_for")
     return float(seconds)
+
+
+def checked_name(name: str) -> str:
+    """Returns the name of an array.
+
+    Raises:
+        InvalidParameterError: if it is none.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidParameterError(
+            f"the name is {shorten(name)!r}; give 1 to {MAX_NAME} ASCII letters, digits, '.', '_' and '-'",
+            field="name",
+        )
+    return name
+
+
+def _listed(item: array_service_pb2.ArrayDescription) -> ListedArray:
+    placement = placement_from_proto(item.placement)
+    if placement is None:
+        raise download.broken("an array has no element type")
+    expires_in_s = item.expires_in_seconds if item.HasField("expires_in_seconds") else None
+    return ListedArray(
+        item.handle.hex(),
+        item.name,
+        item.owner,
+        placement.type,
+        placement.spec,
+        item.device_bytes,
+        item.age_seconds,
+        expires_in_s,
+    )
+
+
+def _has_name(version: ArrayVersion) -> bool:
+    base = None if version.base is None else version.base()
+    return base is not None and bool(base.name)
 
 
 def _named(value: object) -> str:

@@ -132,10 +132,10 @@ class TracedProgram:
         for item, base in zip(self.inputs, self.bases, strict=True):
             value = leaves[item.leaf] if item.leaf is not None else item.array
             if base is not None and (alive := base()) is not None:
-                value = RemoteArray._of(alive.version)
+                value = RemoteArray._of(alive.current)
             elif item.is_base:
                 assert item.leaf is not None
-                value = RemoteArray._of(objects[item.leaf]._store.version)
+                value = RemoteArray._of(objects[item.leaf]._store.current)
             elif item.number is not None:
                 value = _number(item, leaves)
             if value is None:

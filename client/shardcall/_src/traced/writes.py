@@ -197,7 +197,7 @@ def write(array: Any, value: RemoteArray) -> None:
         value: the result.
     """
     if isinstance(array, RemoteArray):
-        with array._writing():
+        with array._writing(is_read=True):  # by the program
             array._write(value._version)
     else:
         array[...] = value.get()

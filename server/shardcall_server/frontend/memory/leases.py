@@ -31,6 +31,9 @@ class ResidentArray:
         placement: its placement on the mesh.
         device_bytes: its bytes on all devices, replicas included.
         computed: done when its values are computed, or have failed to be; None if they are.
+        created_at: the moment of its commit, by the table's clock.
+        name: its name for the clients of its owner; empty if it has none.
+        expires_at: the moment of its end, which only an array with a name has.
     """
 
     handle: bytes
@@ -42,6 +45,9 @@ class ResidentArray:
     placement: kernel_pb2.ArrayPlacement
     device_bytes: int
     computed: Promise[object] | None = None
+    created_at: float = 0.0
+    name: str = ""
+    expires_at: float = math.inf
 
     @property
     def lease_id(self) -> bytes:
@@ -60,9 +66,14 @@ class ResidentArray:
         return len(mesh).to_bytes(4, "little") + mesh + self.placement.SerializeToString(deterministic=True)
 
     def describe(self) -> array_service_pb2.ArrayDescription:
-        """Returns the array's description for clients."""
+        """Returns the array's description for clients, without its age."""
         return array_service_pb2.ArrayDescription(
-            handle=self.handle, mesh=self.mesh, placement=self.placement, device_bytes=self.device_bytes
+            handle=self.handle,
+            mesh=self.mesh,
+            placement=self.placement,
+            device_bytes=self.device_bytes,
+            name=self.name,
+            owner=self.owner,
         )
 
 
@@ -136,7 +147,7 @@ class ArrayLease:
 
     Attributes:
         owner: the principal that owns it; empty without authentication.
-        lease_id: the client's name for it.
+        lease_id: the client's name for it; empty for what holds an owner's arrays with names, which never expires.
         quota: counts its arrays and reservations.
         client_quota: counts those of all leases of its owner; None without authentication.
         arrays: its arrays by handle, oldest first.
@@ -193,6 +204,7 @@ class LeaseTable:
         self._clock = clock
         # By owner and id. All have the same duration, so the first expires first.
         self._leases: OrderedDict[tuple[str, bytes], ArrayLease] = OrderedDict()
+        self._of_names: dict[str, ArrayLease] = {}  # by owner
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -218,6 +230,15 @@ class LeaseTable:
         self.renew(lease)
         return lease
 
+    def of_names(self, owner: str) -> ArrayLease:
+        """Returns what holds an owner's arrays with names, which is created if there is none."""
+        if owner not in self._of_names:
+            whose, setting = "the arrays with names", "max_resident_bytes_per_client"
+            # Those of a principal are limited by its other quota, which counts them, too.
+            quota = Quota(whose, self._max_arrays, lambda _: math.inf, setting) if owner else self._client_quota(whose)
+            self._of_names[owner] = ArrayLease(owner, b"", quota, self._client(owner))
+        return self._of_names[owner]
+
     def _client(self, owner: str) -> Quota | None:
         if owner and owner not in self._clients:
             whose = f"the arrays of {shorten(owner)}, through all of its connections,"
@@ -230,7 +251,9 @@ class LeaseTable:
         return Quota(whose, self._max_arrays, self._left_bytes, "max_resident_bytes", self._describe_others)
 
     def renew(self, lease: ArrayLease) -> None:
-        """Restarts the duration of a lease in the table."""
+        """Restarts the duration of a lease in the table; arrays with names have none."""
+        if not lease.lease_id:
+            return
         lease.expires_at = self._clock() + self.lease_s
         self._leases.move_to_end((lease.owner, lease.lease_id))
 
@@ -240,7 +263,8 @@ class LeaseTable:
 
     def of_owner(self, owner: str) -> list[ArrayLease]:
         """Returns the leases of an owner; renews none."""
-        return [lease for lease in self._leases.values() if lease.owner == owner]
+        leases = [lease for lease in self._leases.values() if lease.owner == owner]
+        return leases if owner not in self._of_names else [*leases, self._of_names[owner]]
 
     def is_current(self, lease: ArrayLease) -> bool:
         """Returns whether a lease is in the table, and not a later one of the same id."""
@@ -248,7 +272,9 @@ class LeaseTable:
 
     def remove_if_empty(self, lease: ArrayLease) -> None:
         """Removes a lease without arrays and reservations."""
-        if not lease.quota.arrays and self.is_current(lease):
+        if not lease.lease_id and not lease.quota.arrays:
+            self._of_names.pop(lease.owner, None)
+        elif not lease.quota.arrays and self.is_current(lease):
             del self._leases[lease.owner, lease.lease_id]
 
     def pop_expired(self) -> ArrayLease | None:

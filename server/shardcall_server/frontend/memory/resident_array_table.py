@@ -12,14 +12,23 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.sizes import exact
+from shardcall_server.frontend.memory.array_names import (
+    ArrayNames,
+    address_of,
+    check_name,
+    no_array,
+    taken,
+    written_meanwhile,
+)
 from shardcall_server.frontend.memory.leases import (
     ArrayLease,
     LeaseTable,
@@ -43,6 +52,8 @@ class ResidentArrayTable:
     """The resident arrays, limited in total, by client and by lease.
 
     An owner, which is a principal, can use only its own arrays and leases. Without authentication the owner is "".
+
+    An array with a name is in no lease, and stays until it is deleted or its time ends.
 
     A lease exists while it has arrays or reservations. Every request that names it or one of its arrays renews it,
     except deletions. An array that is found may be deleted before a command that names it is sent; that then fails with
@@ -84,6 +95,8 @@ class ResidentArrayTable:
         self._leases = LeaseTable(
             lease_s, client_share(max_arrays), max_lease_bytes, clock, max_client_bytes, self._left_bytes, self._held
         )
+        self._names = ArrayNames(clock)
+        self._clock = clock
         self.device_bytes = 0
         self._past_epochs: deque[int] = deque(maxlen=_MAX_PAST_EPOCHS)
 
@@ -106,6 +119,10 @@ class ResidentArrayTable:
     def count(self) -> int:
         """The number of arrays."""
         return len(self._by_handle)
+
+    def now(self) -> float:
+        """Returns the time by the table's clock, in seconds."""
+        return self._clock()
 
     @property
     def leases(self) -> int:
@@ -168,6 +185,127 @@ class ResidentArrayTable:
             there = [resident for lease in self._leases.of_owner(owner) for resident in lease.arrays.values()]
         return sorted(there, key=lambda resident: resident.array_id)
 
+    def of_names(self, owner: str) -> list[ResidentArray]:
+        """Returns the arrays of an owner that have names, oldest first."""
+        with self._changing():
+            there = self._names.of_owner(owner)
+        return sorted(there, key=lambda resident: resident.array_id)
+
+    def describe(self, resident: ResidentArray) -> array_service_pb2.ArrayDescription:
+        """Returns an array's description for clients, with its age and the time of its end."""
+        description, now = resident.describe(), self._clock()
+        description.age_seconds = max(0.0, now - resident.created_at)
+        lease = resident.lease
+        expires_at = max(lease.expires_at, lease.min_expires_at) if lease.lease_id else resident.expires_at
+        if expires_at < math.inf:
+            description.expires_in_seconds = max(0.0, expires_at - now)
+        return description
+
+    def open(self, name: str, owner: str = "") -> ResidentArray:
+        """Returns the array that a name stands for.
+
+        Args:
+            name: ``name`` or ``principal/name``, as the client sent it.
+            owner: the caller; the names of others are treated as missing.
+
+        Raises:
+            CallError: ARRAY_LOST, or INVALID_PARAMETER for what is no name.
+        """
+        principal, of_principal = address_of(name, owner)
+        with self._changing():
+            resident = self._names.find(owner, of_principal) if principal == owner else None
+        if resident is None:
+            raise no_array(name)
+        return resident
+
+    def name(
+        self,
+        handle: bytes,
+        name: str,
+        owner: str = "",
+        *,
+        replaces: bool = False,
+        expected: bytes = b"",
+        keep_s: float = 0.0,
+        lease_id: bytes = b"",
+    ) -> ResidentArray:
+        """Gives an array a name, and takes it out of its lease.
+
+        Args:
+            handle: the array, as the client sent it.
+            name: the name.
+            owner: the caller.
+            replaces: whether another array may lose the name.
+            expected: the handle of the only array that may; the new one then ends when that one would have.
+            keep_s: the seconds after which the array ends; 0 for no end.
+            lease_id: the lease that gets an array that loses the name; empty to delete that.
+
+        Raises:
+            CallError: ARRAY_LOST, NAME_TAKEN, RESIDENT_LIMIT, or a wrong name, handle or lease id.
+        """
+        check_name(name)
+        check_handle(handle, "handle")
+        if lease_id:
+            check_lease_id(lease_id)
+        with self._changing() as gone:
+            resident = self._by_handle.get((owner, handle))
+            if resident is None:
+                raise array_lost(handle)
+            before = self._names.find(owner, name)
+            if before is resident and expected:
+                return resident  # a repeated request
+            if expected and (before is None or before.handle != expected):
+                raise no_array(name) if before is None else written_meanwhile(name)
+            if not (before is None or before is resident or replaces or expected):
+                raise taken(name)
+            if before is not None and expected:
+                expires_at = before.expires_at
+            else:
+                expires_at = self._clock() + keep_s if keep_s else math.inf
+            before = None if before is resident else before
+            self._check_move(resident, before)
+            if before is not None and lease_id:
+                self._move(before, self._leases.get_or_create(owner, lease_id))
+            elif before is not None:
+                self._remove([before])
+                gone.append(before)
+            return self._move(resident, self._leases.of_names(owner), name, expires_at)
+
+    def _check_move(self, resident: ResidentArray, before: ResidentArray | None) -> None:
+        """Checks that an array may have a name, which another one may lose.
+
+        Raises:
+            CallError: RESIDENT_LIMIT.
+        """
+        leaving = [resident] if before is None else [resident, before]
+        lease = self._leases.of_names(resident.owner)
+        for array in leaving:
+            self._release(array.lease, array.device_bytes)
+        try:
+            for quota in lease.quotas:
+                quota.check(resident.device_bytes)
+        finally:
+            for array in leaving:
+                self._count(array.lease, array.device_bytes)
+            self._leases.remove_if_empty(lease)
+
+    def _move(
+        self, resident: ResidentArray, lease: ArrayLease, name: str = "", expires_at: float = math.inf
+    ) -> ResidentArray:
+        """Moves an array to another lease, or gives it another name in its own; returns it as it is then."""
+        check_held(self._lock)
+        moved = replace(resident, lease=lease, name=name, expires_at=expires_at)
+        if resident.name:
+            self._names.remove(resident)
+        del resident.lease.arrays[resident.handle]
+        self._count(lease, resident.device_bytes)
+        self._release(resident.lease, resident.device_bytes)
+        self._leases.remove_if_empty(resident.lease)
+        self._by_handle[lease.owner, resident.handle] = lease.arrays[resident.handle] = moved
+        if name:
+            self._names.add(moved)
+        return moved
+
     def renew(self, lease_id: bytes, owner: str = "", min_s: float = 0.0) -> bool:
         """Renews an owner's lease; returns whether it has an array.
 
@@ -217,7 +355,7 @@ class ResidentArrayTable:
     def next_expiry_s(self) -> float:
         """Returns the seconds until the next call of `expire` is due."""
         with self._lock:
-            return self._leases.next_expiry_s()
+            return min(self._leases.next_expiry_s(), self._names.next_expiry_s())
 
     def remove_epoch(self, epoch: int) -> None:
         """Removes the arrays of an epoch that has ended, and refuses to commit others of it."""
@@ -276,6 +414,8 @@ class ResidentArrayTable:
         for resident in resident_arrays:
             lease = resident.lease
             del self._by_handle[lease.owner, resident.handle], lease.arrays[resident.handle]
+            if resident.name:
+                self._names.remove(resident)
             self.device_bytes -= resident.device_bytes
             self._release(lease, resident.device_bytes)
             self._leases.remove_if_empty(lease)
@@ -285,7 +425,10 @@ class ResidentArrayTable:
         quotas = *lease.quotas, self._quota
         for quota in quotas:
             quota.check(nbytes)
-        for quota in quotas:
+        self._count(lease, nbytes)
+
+    def _count(self, lease: ArrayLease, nbytes: int) -> None:
+        for quota in (*lease.quotas, self._quota):
             quota.arrays += 1
             quota.nbytes += nbytes
 
@@ -303,6 +446,9 @@ class ResidentArrayTable:
         while (lease := self._leases.pop_expired()) is not None:
             gone.extend(lease.arrays.values())
             self._remove(list(lease.arrays.values()))
+        while (resident := self._names.first_expired()) is not None:
+            self._remove([resident])
+            gone.append(resident)
 
 
 class Reservation:
@@ -354,6 +500,7 @@ class Reservation:
             placement=placement,
             device_bytes=device_bytes,
             computed=computed,
+            created_at=self._table.now(),
         )
         self._table.settle(self, resident)
         return resident

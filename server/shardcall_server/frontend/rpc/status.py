@@ -71,6 +71,7 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.STREAM_IDLE: grpc.StatusCode.DEADLINE_EXCEEDED,
     Reason.INDEX_OUT_OF_RANGE: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.INVALID_MATRIX: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.NAME_TAKEN: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 _QUOTAS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shardcall.v1 import array_service_pb2
@@ -61,7 +62,7 @@ class ArrayServicer:
             OperandReader([source], buffers, call, self._settings.max_chunk_bytes).take_chunks([header.array], requests)
 
         resident, _ = await self._writer.put(call, header, source, receive)
-        return array_service_pb2.PutArrayResponse(array=resident.describe(), timing=call.finish())
+        return array_service_pb2.PutArrayResponse(array=self._array_table.describe(resident), timing=call.finish())
 
     def GetArray(  # noqa: N802
         self, request: array_service_pb2.GetArrayRequest, call: ServerCall
@@ -89,7 +90,7 @@ class ArrayServicer:
     ) -> array_service_pb2.DescribeArrayResponse:
         """Describes an array."""
         resident = self._array_table.find(request.handle, call.principal_name)
-        return array_service_pb2.DescribeArrayResponse(array=resident.describe())
+        return array_service_pb2.DescribeArrayResponse(array=self._array_table.describe(resident))
 
     def ListArrays(  # noqa: N802
         self, request: array_service_pb2.ListArraysRequest, call: ServerCall
@@ -100,7 +101,9 @@ class ArrayServicer:
             there = self._array_table.of_owner(owner)
         else:  # without authentication, handles protect the arrays of one client from others
             there = self._array_table.of_lease(request.lease_id, owner)
-        arrays = [resident.describe() for resident in there]
+            if request.with_named:
+                there = sorted([*there, *self._array_table.of_names(owner)], key=lambda resident: resident.array_id)
+        arrays = [self._array_table.describe(resident) for resident in there]
         response = array_service_pb2.ListArraysResponse(arrays=arrays)
         nbytes, limit = response.ByteSize(), self._settings.max_message_bytes
         if nbytes > limit:
@@ -123,6 +126,36 @@ class ArrayServicer:
             return array_service_pb2.DeleteArraysResponse(deleted_count=len(deleted))
 
         return call.run(self._idempotency.once(call, request, delete))
+
+    def NameArray(  # noqa: N802
+        self, request: array_service_pb2.NameArrayRequest, call: ServerCall
+    ) -> array_service_pb2.NameArrayResponse:
+        """Gives an array a name."""
+        keep_s = request.keep_seconds
+        if not 0 <= keep_s < math.inf:
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"keep_seconds is {keep_s:g}; give the seconds after which the array ends, or 0 for no end",
+                field="keep_seconds",
+                metadata={"seconds": f"{keep_s:g}", "allowed": "0 or more, finite"},
+            )
+        resident = self._array_table.name(
+            request.handle,
+            request.name,
+            call.principal_name,
+            replaces=request.replace,
+            expected=request.expected_handle,
+            keep_s=keep_s,
+            lease_id=request.lease_id,
+        )
+        return array_service_pb2.NameArrayResponse(array=self._array_table.describe(resident))
+
+    def OpenArray(  # noqa: N802
+        self, request: array_service_pb2.OpenArrayRequest, call: ServerCall
+    ) -> array_service_pb2.OpenArrayResponse:
+        """Describes the array that a name stands for."""
+        resident = self._array_table.open(request.name, call.principal_name)
+        return array_service_pb2.OpenArrayResponse(array=self._array_table.describe(resident))
 
     def RenewLease(  # noqa: N802
         self, request: array_service_pb2.RenewLeaseRequest, call: ServerCall

@@ -1,0 +1,79 @@
+"""The table of the arrays on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall_core.markup import page
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.sizes import human
+from shardcall_core.types.specs import PartitionSpec
+
+_COLUMNS = ("name", "owner", "type", "spec", "bytes", "age", "ends in")
+_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+
+@dataclass(frozen=True)
+class ListedArray:
+    """An array as the server listed it.
+
+    Attributes:
+        handle: its hexadecimal id on the server.
+        name: its name; empty if it has none.
+        owner: the principal that it belongs to; empty if the server does not authenticate its callers.
+        type: the shape and the element type.
+        spec: the sharding.
+        device_bytes: its bytes on all devices, replicas included.
+        age_s: seconds since it was put or computed.
+        expires_in_s: seconds until the server deletes it, unless its client renews its lease; None for no end.
+    """
+
+    handle: str
+    name: str
+    owner: str
+    type: Array
+    spec: PartitionSpec
+    device_bytes: int
+    age_s: float
+    expires_in_s: float | None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The cells of its row."""
+        end = "" if self.expires_in_s is None else duration(self.expires_in_s)
+        size, age = human(self.device_bytes), duration(self.age_s)
+        return self.name, self.owner, str(self.type), str(self.spec), size, age, end
+
+
+class ArrayTable(list[RemoteArray]):
+    """Arrays on a server, oldest first; ``print`` shows them, and `entries` has what the server says of each.
+
+    Args:
+        arrays: the arrays.
+        entries: the descriptions of these, in the same order.
+    """
+
+    def __init__(self, arrays: Iterable[RemoteArray], entries: Iterable[ListedArray]) -> None:
+        super().__init__(arrays)
+        self.entries = tuple(entries)
+
+    def __str__(self) -> str:
+        rows = [_COLUMNS, *(entry.texts for entry in self.entries)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines) if self.entries else "no arrays"
+
+    def _repr_html_(self) -> str:
+        """Returns the table for a notebook."""
+        table = page.listing(_COLUMNS, (entry.texts for entry in self.entries))
+        return page.page(f"{len(self.entries)} arrays", page.scrolled(table))
+
+
+def duration(seconds: float) -> str:
+    """Returns a number of seconds in the largest unit of which there are two."""
+    for unit_s, unit in _UNITS:
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,276 @@
+"""Arrays with names, which clients of one principal share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.messages import token_of
+from end_to_end.processes import wait_for
+from rows import rows
+
+import shardcall as sc
+from shardcall import P, aio
+
+X = np.arange(32.0).reshape(8, 4)
+PLACED = {"mesh": sc.Mesh(x=8), "spec": P("x", None)}
+
+
+@pytest.fixture(scope="module")
+def naming() -> Iterator[ServerProcess]:
+    """A server whose leases end after 2 s, of which one client may have 6 arrays."""
+    with running_server("--lease-s", "2", "--max-resident-arrays", "8") as running:
+        yield running
+
+
+@pytest.fixture
+def ours(naming) -> Iterator[sc.Client]:
+    with sc.connect(naming.address) as client:
+        yield client
+        client.delete(*client.list(of_all_clients=True))
+
+
+@pytest.fixture
+def others(naming) -> Iterator[sc.Client]:
+    """Another client of the same principal."""
+    with sc.connect(naming.address) as client:
+        yield client
+
+
+def same(actual: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(actual, expected, strict=True)
+
+
+def test_a_name_opens_the_array_in_another_client(ours, others):
+    h = ours.put(X, **PLACED, name="u")
+    g = others.open("u")
+    assert (h.name, g.name, g.handle) == ("u", "u", h.handle)
+    assert (g.type, g.mesh, g.spec) == (h.type, h.mesh, h.spec)
+    same(g.get(), X)
+    same(others.diff(g, axis=0).array, np.diff(X, axis=0))
+    assert float((g + 1).sum()) == (X + 1).sum()
+
+
+def test_an_array_gets_a_name_later(ours, others):
+    h = ours.sqrt(X, keep=True).array
+    ours.name(h, "roots")
+    same(others.open("roots").get(), np.sqrt(X))
+    pending = ours.put(X) * 2
+    ours.name(pending, "doubles")
+    same(others.open("doubles").get(), X * 2)
+    ours.name(pending.handle, "twice")
+    same(others.open("twice").get(), X * 2)
+    with pytest.raises(sc.ArrayLostError):
+        others.open("doubles")
+
+
+def test_an_array_with_a_name_stays_without_its_client(naming, others):
+    with sc.connect(naming.address) as gone:
+        gone.put(X, name="u")
+        other = gone.put(X)
+        handle = other.handle
+    wait_for(lambda: others.usage().leases == 0)
+    assert [array.name for array in others.list()] == ["u"]
+    same(others.open("u").get(), X)
+    with pytest.raises(sc.ArrayLostError):
+        others.get(handle)
+    others.open("u").delete()
+    assert others.list() == []
+
+
+def test_an_array_with_a_name_stays_when_its_object_is_dropped(ours):
+    ours.put(X, name="u")
+    ours.put(X).delete()
+    ours.list()
+    same(ours.open("u").get(), X)
+
+
+def test_a_write_is_seen_in_every_client(ours, others):
+    h = ours.put(X, **PLACED, name="u")
+    g, part = others.open("u"), others.open("u")[2:4]
+    expected = X.copy()
+    h[1:3] = 7
+    expected[1:3] = 7
+    for array in (h, g, others.open("u")):
+        same(array.get(), expected)
+    g += 1
+    expected += 1
+    same(h.get(), expected)
+    part[:, 0] = -1
+    expected[2:4, 0] = -1
+    same(h.get(), expected)
+    same(part.get(), expected[2:4])
+    np.add(h, 1, out=h)
+    expected += 1
+    same(part.get(), expected[2:4])
+    assert float(g.sum()) == expected.sum()
+    assert h.spec == g.spec == P("x", None)
+    assert [array.name for array in others.list() if array.name] == ["u"]
+
+
+def test_traced_functions_read_and_write_arrays_with_names(ours, others):
+    h, g = ours.put(X, name="u"), others.open("u")
+    total = ours.jit(lambda x: x.sum())
+    captured = ours.jit(lambda y: (h * y).sum())
+
+    def clear(x):
+        x[0] = 0
+
+    for value in (5.0, 6.0):
+        g[1] = value
+        expected = g.get().sum()
+        assert float(total(h)) == float(captured(1.0)) == expected
+    ours.jit(clear)(h)
+    assert not g[0].get().any()
+
+
+def test_copies_keep_their_values(ours, others):
+    h = ours.put(X, name="u")
+    before, mine = h.copy(), others.open("u").copy()
+    h[...] = 0
+    for copied in (before, mine):
+        same(copied.get(), X)
+        assert not copied.name
+
+
+def test_an_array_that_is_written_from_another_does_not_take_it_along(ours, others):
+    h, k = ours.put(X, name="u"), ours.put(X + 1)
+    h[...] = k
+    others.open("u")[...] = 0
+    same(k.get(), X + 1)
+    same(h.get(), X * 0)
+
+
+def test_a_write_that_would_undo_anothers_is_refused(ours, others):
+    h, g = ours.put(X, name="u"), others.open("u")
+    with h._writing():
+        new = h + 1
+        g[0] = 5
+        with pytest.raises(sc.InvalidRequestError, match="another client has written to the array named 'u'") as error:
+            h._assign(new)
+    assert error.value.reason == "NAME_TAKEN"
+    h += 1
+    assert h.get()[0].tolist() == [6.0] * 4
+
+
+def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(ours, others):
+    h = ours.put(X, name="u")
+    with pytest.raises(sc.InvalidRequestError, match=r"'u' stands for another array; .*replace=True") as error:
+        others.put(X + 1, name="u")
+    assert (error.value.reason, error.value.metadata["name"]) == ("NAME_TAKEN", "u")
+    same(h.get(), X)
+    others.put(np.ones(3), name="u", replace=True)
+    assert others.open("u").shape == (3,)
+    with pytest.raises(sc.ArrayLostError, match=r"whose name 'u' stands for float64\[3\] now"):
+        h.get()
+    del error
+
+
+@rows("name", ["", "a/b", "../u", "a b", "x" * 65, "ü", 3])
+def test_a_name_has_letters_digits_and_three_signs(client, name):
+    with pytest.raises(sc.InvalidParameterError, match="give 1 to 64 ASCII letters, digits") as error:
+        client.put(X, name=name)
+    assert error.value.field == "name"
+
+
+def test_views_have_no_names(ours):
+    h = ours.put(X)
+    part = h[2:4]
+    with pytest.raises(sc.InvalidOperandError, match="name a copy of it"):
+        ours.name(part, "part")
+    ours.name(part.copy(), "part")
+    same(ours.open("part").get(), X[2:4])
+
+
+def test_the_time_of_an_array_with_a_name_ends(ours):
+    h = ours.put(X, name="brief", keep_for=0.5)
+    ours.put(X, name="lasting")
+    (entry,) = (entry for entry in ours.list().entries if entry.name == "brief")
+    assert 0 < entry.expires_in_s <= 0.5
+    wait_for(lambda: [array.name for array in ours.list()] == ["lasting"])
+    with pytest.raises(sc.ArrayLostError, match=r"no array has the name 'brief'.*its time ended"):
+        h.get()
+
+
+def test_a_list_shows_names_owners_ages_and_times(ours, others):
+    h, plain = ours.put(X, **PLACED, name="u"), others.put(X)
+    listed = others.list()
+    entry, other = listed.entries
+    assert (entry.name, entry.type, entry.spec, entry.device_bytes) == ("u", h.type, P("x", None), X.nbytes)
+    assert entry.owner
+    assert entry.age_s >= other.age_s >= 0
+    assert entry.expires_in_s is None
+    assert 0 < other.expires_in_s <= 2
+    assert listed[1] is plain
+    header, row, _ = str(listed).splitlines()
+    assert header.split() == ["name", "owner", "type", "spec", "bytes", "age", "ends", "in"]
+    assert row.startswith("u ")
+    assert "float64[8,4]" in listed._repr_html_()
+    assert [array.name for array in ours.list(of_all_clients=True)] == ["u", ""]
+
+
+def test_principals_do_not_see_the_names_of_others(naming, ours):
+    ours.put(X, name="u")
+    (entry,) = ours.list().entries
+    same(ours.open(f"{entry.owner}/u").get(), X)
+    with sc.connect(naming.address, token=token_of("guest")) as guest:
+        messages = set()
+        for name in (f"{entry.owner}/u", f"{entry.owner}/v", "nobody/u", "u"):
+            with pytest.raises(sc.ArrayLostError) as error:
+                guest.open(name)
+            messages.add(error.value.message.replace(repr(name), "…"))
+        assert len(messages) == 1
+        guest.put(X + 1, name="u")
+        same(guest.open("u").get(), X + 1)
+        assert [array.name for array in guest.list()] == ["u"]
+        guest.open("u").delete()
+    same(ours.open("u").get(), X)
+
+
+def test_names_count_as_arrays_of_their_principal(ours, others):
+    for i in range(6):
+        ours.put(X, name=f"u{i}")
+    with pytest.raises(sc.ResourceExhaustedError, match="6 are allowed") as error:
+        others.put(X, name="u6")
+    assert error.value.reason == "RESIDENT_LIMIT"
+    others.open("u0").delete()
+    others.put(X, name="u6")
+
+
+def test_an_array_that_is_deleted_frees_its_name(ours, others):
+    h, g = ours.put(X, name="u"), others.open("u")
+    g.delete()
+    assert (g.lost, g.name) == (True, "")
+    with pytest.raises(sc.ArrayLostError, match="no array has the name 'u'"):
+        h.get()
+    h.delete()
+    others.put(X, name="u")
+
+
+def test_a_mesh_that_restarts_loses_names_with_a_clear_error(naming, ours):
+    h = ours.put(X, name="u")
+    (worker,) = naming.worker_pids()
+    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: ours.usage().arrays == 0)
+    for use in (h.get, lambda: ours.open("u"), lambda: h + 1):
+        with pytest.raises(sc.ArrayLostError, match=r"no array has the name 'u'.*the mesh or the server restarted"):
+            use()
+    ours.put(X, name="u")
+    same(h.get(), X)
+
+
+def test_an_asynchronous_client_has_names_too(naming, ours):
+    async def main() -> None:
+        async with aio.connect(naming.address) as client:
+            h = await client.put(X, name="u")
+            same(await (await client.open("u")).get(), X)
+            await client.name(h, "v")
+            assert h.name == "v"
+
+    asyncio.run(main())
+    same(ours.open("v").get(), X)

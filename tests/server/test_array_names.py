@@ -1,0 +1,200 @@
+"""Names of resident arrays."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from rows import rows
+
+from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.frontend.memory.array_names import address_of, check_name
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
+
+LEASE_S = 60.0
+OURS, THEIRS = b"lease of ours, A", b"lease of theirs!"
+
+
+class Table:
+    """A table of at most 100 bytes and 12 arrays, with a clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.deleted: list[ResidentArray] = []
+        self.array_table = ResidentArrayTable(
+            lambda: 100, 0, LEASE_S, self.deleted.extend, lambda: self.now, max_arrays=12
+        )
+
+    def put(self, lease_id: bytes = OURS, owner: str = "", nbytes: int = 8) -> ResidentArray:
+        reservation = self.array_table.reserve(lease_id, nbytes, owner)
+        return reservation.commit(1, ArrayType((nbytes,), "int8"), mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), nbytes)
+
+    def deleted_handles(self) -> list[bytes]:
+        return [resident.handle for resident in self.deleted]
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def reason_of(error: pytest.ExceptionInfo[CallError]) -> tuple[Reason, str]:
+    return error.value.reason, error.value.field
+
+
+@rows("name", ["u", "A.b_c-9", "x" * 64, "..", "-"])
+def test_names_are_letters_digits_and_three_signs(name):
+    check_name(name)
+
+
+@rows("name", ["", "x" * 65, "a/b", "a b", "ü", "a\n", "a\0", "a:b"])
+def test_other_names_are_refused(name):
+    with pytest.raises(CallError, match="give 1 to 64 ASCII letters, digits") as error:
+        check_name(name)
+    assert reason_of(error) == (Reason.INVALID_PARAMETER, "name")
+
+
+def test_an_address_names_the_caller_or_another_principal():
+    assert address_of("u", "me") == ("me", "u")
+    assert address_of("you/u", "me") == ("you", "u")
+    assert address_of("a/b/u", "me") == ("a/b", "u")
+    with pytest.raises(CallError):
+        address_of("you/", "me")
+
+
+def test_an_array_with_a_name_outlives_its_lease(table):
+    named, other = table.put(), table.put()
+    table.array_table.name(named.handle, "u")
+    table.now = 2 * LEASE_S
+    assert table.array_table.open("u").array_id == named.array_id
+    assert table.deleted_handles() == [other.handle]
+    assert (table.array_table.leases, table.array_table.count) == (0, 1)
+    table.array_table.delete([named.handle])
+    with pytest.raises(CallError, match="no array has the name 'u'") as error:
+        table.array_table.open("u")
+    assert reason_of(error) == (Reason.ARRAY_LOST, "name")
+
+
+def test_the_time_of_a_name_ends(table):
+    named, forever = table.put(), table.put()
+    table.array_table.name(named.handle, "u", keep_s=5)
+    table.array_table.name(forever.handle, "v")
+    assert table.array_table.next_expiry_s() == 5
+    assert table.array_table.describe(table.array_table.open("u")).expires_in_seconds == 5
+    assert not table.array_table.describe(table.array_table.open("v")).HasField("expires_in_seconds")
+    table.now = 4.0
+    table.array_table.find(named.handle)  # no use renews it
+    table.now = 5.0
+    assert [resident.handle for resident in table.array_table.expire()] == [named.handle]
+    assert table.array_table.open("v").handle == forever.handle
+
+
+def test_a_name_has_the_time_that_it_was_last_set_to(table):
+    named = table.put()
+    for keep_s in [5.0] * 100 + [9.0]:
+        table.array_table.name(named.handle, "u", keep_s=keep_s)
+    table.now = 8.0
+    assert table.array_table.open("u").handle == named.handle
+    table.array_table.name(named.handle, "u")
+    table.now = 1e6
+    assert table.array_table.open("u").handle == named.handle
+
+
+def test_a_taken_name_is_refused_unless_it_is_to_be_replaced(table):
+    before, after = table.put(), table.put()
+    table.array_table.name(before.handle, "u")
+    with pytest.raises(CallError, match="stands for another array; use another name, delete that array by") as error:
+        table.array_table.name(after.handle, "u")
+    assert reason_of(error) == (Reason.NAME_TAKEN, "name")
+    table.array_table.name(before.handle, "u")  # its own name
+    table.array_table.name(after.handle, "u", replaces=True)
+    assert table.array_table.open("u").handle == after.handle
+    assert table.deleted_handles() == [before.handle]
+
+
+def test_an_array_has_one_name(table):
+    named = table.put()
+    table.array_table.name(named.handle, "u")
+    table.array_table.name(named.handle, "v")
+    assert [resident.name for resident in table.array_table.of_names("")] == ["v"]
+
+
+def test_a_write_replaces_the_array_that_it_was_computed_from_alone(table):
+    before, after, late = table.put(), table.put(), table.put(THEIRS)
+    table.array_table.name(before.handle, "u", keep_s=500)
+    table.now = 10.0
+    for _ in range(2):  # a request that is repeated
+        table.array_table.name(after.handle, "u", expected=before.handle, lease_id=OURS)
+        assert table.array_table.open("u").handle == after.handle
+    assert [resident.handle for resident in table.array_table.of_lease(OURS)] == [before.handle]
+    assert table.array_table.describe(table.array_table.open("u")).expires_in_seconds == 490
+    with pytest.raises(CallError, match="another client has written to the array named 'u' meanwhile") as error:
+        table.array_table.name(late.handle, "u", expected=before.handle, lease_id=THEIRS)
+    assert error.value.reason is Reason.NAME_TAKEN
+    assert table.array_table.open("u").handle == after.handle
+    assert not table.deleted
+
+
+def test_names_of_principals_are_apart(table):
+    ours, theirs = table.put(owner="we"), table.put(owner="they")
+    table.array_table.name(ours.handle, "u", "we")
+    table.array_table.name(theirs.handle, "u", "they")
+    table.array_table.name(table.put(owner="they").handle, "v", "they")
+    for name in ("u", "we/u"):
+        assert table.array_table.open(name, "we").handle == ours.handle
+    refusals = []
+    for name in ("they/v", "they/w", "nobody/v"):
+        with pytest.raises(CallError) as error:
+            table.array_table.open(name, "we")
+        refusals.append((error.value.reason, error.value.message.replace(name, "…"), {*error.value.metadata}))
+    assert refusals == [refusals[0]] * 3
+    with pytest.raises(CallError) as refused:
+        table.array_table.name(theirs.handle, "w", "we")
+    assert refused.value.reason is Reason.ARRAY_LOST
+    assert {resident.handle for resident in table.array_table.of_owner("we")} == {ours.handle}
+
+
+def test_arrays_with_names_count_as_arrays_of_their_principal(table):
+    for i in range(9):  # three quarters of 12
+        table.array_table.name(table.put(OURS, "we", 1).handle, f"u{i}", "we")
+    with pytest.raises(CallError, match="9 are allowed") as error:
+        table.put(THEIRS, "we", 1)
+    assert error.value.reason is Reason.RESIDENT_LIMIT
+    table.array_table.delete([table.array_table.open("u0", "we").handle], "we")
+    last = table.put(THEIRS, "we", 1)
+    table.array_table.name(last.handle, "u0", "we")
+
+
+def test_without_principals_arrays_with_names_have_one_limit(table):
+    for i in range(9):
+        table.array_table.name(table.put(bytes([i]) * 16, nbytes=1).handle, f"u{i}")
+    another = table.put(nbytes=1)
+    with pytest.raises(CallError, match="the arrays with names are 9, and 9 are allowed") as error:
+        table.array_table.name(another.handle, "v")
+    assert error.value.reason is Reason.RESIDENT_LIMIT
+    table.array_table.name(another.handle, "u0", replaces=True)
+    assert [resident.handle for resident in table.array_table.of_lease(OURS)] == []
+    assert table.array_table.count == 9
+
+
+def test_the_largest_array_that_a_client_may_have_may_have_a_name(table):
+    large = table.put(nbytes=75)
+    table.array_table.name(large.handle, "u")
+    assert table.array_table.device_bytes == 75
+    table.array_table.delete([large.handle])
+    assert table.array_table.device_bytes == 0
+    table.put(nbytes=75)
+
+
+def test_a_mesh_that_ends_takes_its_names_along(table):
+    table.array_table.name(table.put().handle, "u", keep_s=5)
+    table.array_table.remove_epoch(1)
+    with pytest.raises(CallError, match="or the mesh or the server restarted"):
+        table.array_table.open("u")
+    assert table.array_table.of_names("") == []
+    table.now = 5.0
+    assert table.array_table.expire() == []
+    assert table.array_table.next_expiry_s() > 0
+    assert math.isfinite(table.array_table.next_expiry_s())
