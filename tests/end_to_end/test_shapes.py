@@ -57,3 +57,28 @@ def test_slices_stay_on_the_mesh_and_are_sharded_alike(client):
         how = {"sizes": sizes, "steps": steps, "dropped": dropped, "inserted": inserted, "keep": True}
         sliced = client.call("getitem", x, np.array(starts), **how).array
         np.testing.assert_array_equal(sliced.get(), X[key], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("window", "axis"), [(3, 0), ((2, 3), None), ((2, 2), (1, 1)), (70, 0), (1, -1), ((), ())], ids=str
+)
+def test_windows_are_numpys(client, window, axis):
+    windows = np.lib.stride_tricks.sliding_window_view
+    values = np.arange(90.0 * 4).reshape(90, 4)
+    result = windows(client.put(values, mesh=MESH, spec=P("x", None)), window, axis=axis)
+    np.testing.assert_array_equal(result.get(), windows(values, window, axis=axis), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("window", "axis", "options", "error"),
+    [
+        (10, 0, {}, ValueError),
+        (0, 0, {}, ValueError),
+        (3, None, {}, ValueError),
+        (3, 2, {}, np.exceptions.AxisError),
+        (3, 0, {"writeable": True}, TypeError),
+    ],
+)
+def test_windows_that_are_not_there_are_refused(client, window, axis, options, error):
+    with pytest.raises(error):
+        client.xp.lib.stride_tricks.sliding_window_view(client.put(X), window, axis, **options)

@@ -52,3 +52,10 @@ def test_complex_numbers_are_refused(strict_client):
     for name in ("expit", "erf", "gammaln", "logsumexp"):
         with pytest.raises(TypeError):
             getattr(strict_client.xp.special, name)(h).get()
+
+
+def test_scipys_ufuncs_run_on_the_mesh_or_are_refused_by_their_names(strict_client):
+    x = strict_client.put(X, mesh=MESH)
+    same(scipy.erf(x), scipy.erf(X))
+    with pytest.raises(TypeError, match=r"scipy\.special\.j0 does not run on the mesh"):
+        scipy.j0(x)

@@ -41,6 +41,7 @@ from shardcall.namespace.contractions import einsum
 from shardcall.namespace.counting import interp, searchsorted
 from shardcall.namespace.fft import FftNamespace
 from shardcall.namespace.joins import concatenate, stack
+from shardcall.namespace.lib import LibNamespace
 from shardcall.namespace.linalg import LinalgNamespace
 from shardcall.namespace.ndimage import NdimageNamespace
 from shardcall.namespace.padding import pad
@@ -114,6 +115,11 @@ class Namespace(NamespaceBase):
     def linalg(self) -> LinalgNamespace:
         """Linear algebra."""
         return LinalgNamespace(self)
+
+    @property
+    def lib(self) -> LibNamespace:
+        """Windows of arrays."""
+        return LibNamespace(self)
 
     @property
     def ndimage(self) -> NdimageNamespace:
@@ -365,4 +371,4 @@ def _function_names() -> frozenset[str]:
     return frozenset(name for name in defined | (FUNCTIONS.keys() & dir(Namespace)) if not name.startswith("_"))
 
 
-_NAMES = _function_names() | {"fft", "linalg"}
+_NAMES = _function_names() | {"fft", "lib", "linalg", "special"}

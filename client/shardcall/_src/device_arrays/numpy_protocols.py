@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -63,7 +64,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     Raises:
         TypeError: for ufuncs and keywords that arrays on the mesh do not have.
     """
-    name = f"numpy.{ufunc.__name__}"
+    name = _full_name(ufunc)
     if method == "at":
         return ufunc_methods.at(functions, ufunc, *inputs)
     if method == "outer":
@@ -76,7 +77,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
         if where is not True:
             where = _mask(where)
             inputs = _without_refused(functions, ufunc, inputs, where)
-        run = _function(functions, ufunc.__name__, name)
+        run = _function(functions, name.partition(".")[2], name)
         results = run(*inputs, **_options(name, run, kwargs))
     else:
         run, casting = getattr(ufunc_methods, method), "unsafe"
@@ -125,6 +126,13 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
         if function is np.dot and (target.dtype != result.dtype or not target.flags.c_contiguous):
             raise ValueError(f"out of numpy.dot is to be of {result.dtype}, and in row-major order without gaps")
     return _assign(functions, results, out, casting)
+
+
+def _full_name(ufunc: np.ufunc) -> str:
+    """Returns the name of a ufunc with its module; those of SciPy do not have theirs."""
+    name = ufunc.__name__
+    is_special = getattr(sys.modules.get("scipy.special"), name, None) is ufunc and getattr(np, name, None) is not ufunc
+    return f"scipy.special.{name}" if is_special else f"numpy.{name}"
 
 
 def _function(functions: Any, name: str, shown: str) -> Callable[..., Any]:
