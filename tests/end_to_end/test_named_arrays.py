@@ -211,7 +211,7 @@ def test_a_list_shows_names_owners_ages_and_times(ours, others):
     assert header.split() == ["name", "owner", "type", "spec", "bytes", "age", "ends", "in"]
     assert row.startswith("u ")
     assert "float64[8,4]" in listed._repr_html_()
-    assert [array.name for array in ours.list(of_all_clients=True)] == ["u", ""]
+    assert [array.name for array in ours.list(of_all_clients=True)] == ["u", None]
 
 
 def test_principals_do_not_see_the_names_of_others(naming, ours):
@@ -245,7 +245,7 @@ def test_names_count_as_arrays_of_their_principal(ours, others):
 def test_an_array_that_is_deleted_frees_its_name(ours, others):
     h, g = ours.put(X, name="u"), others.open("u")
     g.delete()
-    assert (g.lost, g.name) == (True, "")
+    assert (g.lost, g.name) == (True, None)
     with pytest.raises(sc.ArrayLostError, match="no array has the name 'u'"):
         h.get()
     h.delete()

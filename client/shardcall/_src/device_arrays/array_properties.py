@@ -58,9 +58,9 @@ class ArrayProperties:
         return version.handle.hex()
 
     @property
-    def name(self) -> str:
-        """The name by which other clients open it; empty if it has none."""
-        return self._described()._store.name
+    def name(self) -> str | None:
+        """The name by which other clients open it; None if it has none, which other libraries expect then."""
+        return self._described()._store.name or None
 
     @property
     def type(self) -> Array:
