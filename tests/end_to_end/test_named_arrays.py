@@ -146,10 +146,13 @@ def test_an_array_that_is_written_from_another_does_not_take_it_along(ours, othe
     same(h.get(), X * 0)
 
 
-def test_a_write_that_would_undo_anothers_is_refused(ours, others):
+@pytest.mark.parametrize("is_called_before", [True, False])
+def test_a_write_that_would_undo_anothers_is_refused(ours, others, is_called_before):
     h, g = ours.put(X, name="u"), others.open("u")
     with h._writing():
         new = h + 1
+        if is_called_before:
+            new.get()
         g[0] = 5
         with pytest.raises(sc.InvalidRequestError, match="another client has written to the array named 'u'") as error:
             h._assign(new)

@@ -45,6 +45,7 @@ from shardcall_core.types.errors import (
     ArrayLostError,
     InvalidOperandError,
     InvalidParameterError,
+    InvalidRequestError,
     ResourceExhaustedError,
     ShardcallError,
 )
@@ -325,11 +326,17 @@ class RemoteArrays:
         before = base.version
         self._lease.add([before])
         try:
+            request = array_service_pb2.NameArrayRequest(
+                handle=version.handle, name=base.name, expected_handle=before.handle, lease_id=self.lease_id
+            )
+            refusal = None
             with self.using([version], ["the array"], deadline):
-                request = array_service_pb2.NameArrayRequest(
-                    handle=version.handle, name=base.name, expected_handle=before.handle, lease_id=self.lease_id
-                )
-                self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+                try:
+                    self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+                except InvalidRequestError as error:  # which says more than the failed call of the array
+                    refusal = error
+            if refusal is not None:
+                raise refusal
         except BaseException:
             self._lease.release([before.handle])
             raise

@@ -248,14 +248,14 @@ class ResidentArrayTable:
         if lease_id:
             check_lease_id(lease_id)
         with self._changing() as gone:
-            resident = self._by_handle.get((owner, handle))
-            if resident is None:
-                raise array_lost(handle)
             before = self._names.find(owner, name)
-            if before is resident and expected:
-                return resident  # a repeated request
+            if expected and before is not None and before.handle == handle:
+                return before  # a repeated request
             if expected and (before is None or before.handle != expected):
                 raise no_array(name) if before is None else written_meanwhile(name)
+            resident = self._by_handle.get((owner, handle))
+            if resident is None:  # also if its call failed, since the write of another client deleted an operand
+                raise array_lost(handle)
             if not (before is None or before is resident or replaces or expected):
                 raise taken(name)
             if before is not None and expected:
