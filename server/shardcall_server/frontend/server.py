@@ -46,6 +46,7 @@ from shardcall_server.frontend.dispatch.mesh_queue import make_queue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
+from shardcall_server.frontend.memory.leases import no_limits
 from shardcall_server.frontend.observability.telemetry import Telemetry
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.programs.program_cache import ProgramCache
@@ -120,7 +121,9 @@ class FrontEnd:
         self._announce(False)
         self._autotuner = _autotuner(settings)
         self._known_answers = KnownAnswerRunner(Verdicts(settings.cache_dir))
-        self._host_resources = HostResources(settings, lambda: self._supervisor.session)
+        self._host_resources = HostResources(
+            settings, lambda: self._supervisor.session, self._tokens.limits_of if self._tokens else no_limits
+        )
         self._idempotency = IdempotencyTable()
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from shardcall_core.wire import token_file
-from shardcall_core.wire.token_fields import PrincipalLimits
+from shardcall_core.wire.token_fields import NO_LIMITS, PrincipalLimits
 from shardcall_core.wire.token_file import Entry, TokenFileError
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.settings import Settings, SettingsError
@@ -49,6 +49,10 @@ class Tokens:
     def session_of(self, token: str) -> str:
         """Returns the session token of a token; empty for an unknown one."""
         return self._sessions.get(_digest(token), "")
+
+    def limits_of(self, principal: str) -> PrincipalLimits:
+        """Returns the limits of a principal; none for one that is in no file."""
+        return self.limits.get(principal, NO_LIMITS)
 
     def replace(self, entries: Iterable[Entry]) -> None:
         """Replaces all tokens."""
