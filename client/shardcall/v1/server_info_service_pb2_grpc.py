@@ -73,8 +73,8 @@ class ServerInfoServiceServicer(object):
 
         Preconditions: none.
         Guarantees: the numbers change. A caller without the scope `admin` gets
-        `mesh` and `known_answers`, and itself in `principals` and `by_principal`;
-        all other numbers are 0.
+        `known_answers`, of `mesh` what does not concern its exits, and itself in
+        `principals` and `by_principal`; other fields are not set.
         Idempotent: yes.
 
         Errors:

@@ -34,8 +34,8 @@ class ServerInfoServiceStub:
 
     Preconditions: none.
     Guarantees: the numbers change. A caller without the scope `admin` gets
-    `mesh` and `known_answers`, and itself in `principals` and `by_principal`;
-    all other numbers are 0.
+    `known_answers`, of `mesh` what does not concern its exits, and itself in
+    `principals` and `by_principal`; other fields are not set.
     Idempotent: yes.
 
     Errors:
@@ -75,8 +75,8 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Preconditions: none.
         Guarantees: the numbers change. A caller without the scope `admin` gets
-        `mesh` and `known_answers`, and itself in `principals` and `by_principal`;
-        all other numbers are 0.
+        `known_answers`, of `mesh` what does not concern its exits, and itself in
+        `principals` and `by_principal`; other fields are not set.
         Idempotent: yes.
 
         Errors:
