@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import grpc
 import numpy as np
@@ -18,8 +17,10 @@ from end_to_end.processes import wait_for
 from end_to_end.raw_stream import Stream, item, prepare, put
 from end_to_end.scraping import metrics_url, scrape
 from rows import rows
+from typer.testing import CliRunner
 
 import shardcall as sc
+from shardcall.cli.app import make_app
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 from shardcall_core.types.usage import PrincipalUsage
 from shardcall_core.wire import token_file
@@ -30,6 +31,10 @@ X = np.arange(8.0)
 PAST = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EXPIRED = "expired at 2026-01-31T12:00:00Z"
 ADMIN = token_file.user_name()
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "160"})
 
 
 @dataclass
@@ -120,7 +125,7 @@ def test_a_call_in_progress_ends_after_its_token_has_expired(running, admin):
 
 
 def test_an_open_stream_ends_in_order_and_serves_nothing_new(running, admin):
-    ada = running.make("ada")
+    ada = running.make("streaming")
     with open_channel(running.server.address, token=ada.token) as channel:
         stream = Stream(channel)
         stream.send(prepare(), item(1, X), put(2, X, bytes(16)))
@@ -131,7 +136,7 @@ def test_an_open_stream_ends_in_order_and_serves_nothing_new(running, admin):
         assert stream.draining
         stream = Stream(channel)
         assert EXPIRED in stream.error().details()
-    assert admin.usage().by_principal["ada"].arrays == 1
+    assert admin.usage().by_principal["streaming"].arrays == 1
 
 
 def test_a_rotation_with_a_grace_period_does_not_disturb_a_client(running):
@@ -156,8 +161,7 @@ def test_a_rotation_ends_the_old_token(running):
     ada = running.make("ada")
     with running.connect(ada) as before:
         before.diff(X)
-        command = [sys.executable, "-m", "shardcall.cli", "token", "rotate", "ada", "--token-file", running.path]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        assert command("token", "rotate", "ada", "--token-file", running.path).exit_code == 0
         rotated = running.entries["ada"] = token_file.entry_of(token_file.read(running.path), "ada")
         wait_for(lambda: running.code(rotated.token) is grpc.StatusCode.OK)
         assert running.code(ada.token) is grpc.StatusCode.UNAUTHENTICATED
@@ -235,35 +239,14 @@ def test_metrics_have_the_principals_of_the_file_and_others_as_one(running):
     assert scraped.total("shardcall_principal_calls_total", principal="other") >= 1
 
 
-@rows(("command", "says"), [("status", "ada: 0 arrays, "), ("top", "ada")])
-def test_commands_show_the_caller_without_the_scope(running, command, says, monkeypatch):
+@rows(("arguments", "says"), [(["status"], "ada: 0 arrays, "), (["top", "--once", "--interval", "0.1"], "ada")])
+def test_commands_show_the_caller_without_the_scope(running, arguments, says, monkeypatch):
     ada = running.make("ada")
     with running.connect(ada) as client:
         client.delete(*client.list(of_all_clients=True))
         client.diff(X)
     monkeypatch.setenv("SHARDCALL_TOKEN", ada.token)
-    monkeypatch.setenv("COLUMNS", "160")
-    options = ["--once", "--interval", "0.1"] if command == "top" else []
-    arguments = [sys.executable, "-m", "shardcall.cli", command, running.server.address, *options]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert says in ended.stdout
-    assert ADMIN not in ended.stdout
-
-
-def test_without_authentication_all_callers_are_one(tmp_path):
-    log = tmp_path / "log"
-    with (
-        running_server("--no-auth", "--metrics-port", "0", devices=1, log=log) as server,
-        sc.connect(server.address) as client,
-        client.put(X),
-    ):
-        client.diff(X)
-        usage = client.usage()
-        assert list(usage.by_principal) == [""]
-        has = usage.by_principal[""]
-        assert (has.arrays, has.array_bytes, has.max_bytes, has.weight) == (1, 64, None, 1)
-        assert has.programs == usage.programs >= 1
-        assert has.ended_calls >= 2
-        assert not usage.principals
-        assert scrape(metrics_url(log)).values("principal") == {""}
+    ended = command(arguments[0], running.server.address, *arguments[1:])
+    assert ended.exit_code == 0, ended.output
+    assert says in ended.output
+    assert ADMIN not in ended.output

@@ -61,8 +61,8 @@ class Gate:
                 f"this server has no service {shorten(service)!r}; it is a shardcall server and serves {SERVED}",
             )
         principal = self._identify(metadata)
-        if not is_open:
-            self.check_expiry(principal)
+        if not is_open and (expired := self.expiry_error(principal)) is not None:
+            raise expired
         if need is None:
             raise CallError(
                 Reason.NOT_SUPPORTED,
@@ -76,16 +76,12 @@ class Gate:
         """Returns whether the token of a principal has expired."""
         return principal is not None and principal.expires_s <= self._clock()
 
-    def check_expiry(self, principal: Principal | None) -> None:
-        """Refuses a principal whose token has expired.
-
-        Raises:
-            CallError: TOKEN_REQUIRED.
-        """
+    def expiry_error(self, principal: Principal | None) -> CallError | None:
+        """Returns the error of a principal whose token has expired; None if it has not."""
         if principal is None or not self.has_expired(principal):
-            return
+            return None
         expired_at = time_text(datetime.fromtimestamp(principal.expires_s, UTC))
-        raise CallError(
+        return CallError(
             Reason.TOKEN_REQUIRED,
             f"the call's token, of {principal.name}, expired at {expired_at}; use its new token, or ask the "
             f"administrator for one, made with: shardcall token rotate {principal.name} --expires 30d",

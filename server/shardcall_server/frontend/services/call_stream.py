@@ -282,7 +282,6 @@ class ServerCallStream:
         item = StreamItem(self._peer, message.number, nbytes)
         call = None
         try:
-            self._services.gate.check_expiry(self._principal)
             self._admit(item)
             trace = _trace_of(message) if message.traceparent else None
             limit_s = message.timeout_seconds
@@ -361,7 +360,7 @@ class ServerCallStream:
         """Counts a call against the window.
 
         Raises:
-            CallError: QUOTA_EXCEEDED, SERVER_BUSY.
+            CallError: QUOTA_EXCEEDED, SERVER_BUSY; TOKEN_REQUIRED if the token has expired.
         """
         limits = self._limits
         with self._lock:
@@ -372,6 +371,8 @@ class ServerCallStream:
                     f"number {item.number} is that of a call that is not answered; use another for each call",
                     field="number",
                 )
+            if (expired := self._services.gate.expiry_error(self._principal)) is not None:
+                raise self._refusal(expired)
             for what, taken, limit, name in (
                 ("calls", len(self._items) + 1, limits.max_calls, "max_streamed_calls"),
                 ("bytes of operands", self._nbytes + item.nbytes, limits.max_bytes, "max_streamed_bytes"),
