@@ -1,6 +1,7 @@
 """Text form of a server's resource usage."""
 
-from shardcall_core.types.usage import MeshState, RunningLoop, Usage
+from shardcall.v1 import server_info_service_pb2
+from shardcall_core.types.usage import MeshState, PrincipalUsage, RunningLoop, Usage, from_proto
 
 
 def test_usage_prints_as_a_table():
@@ -45,3 +46,27 @@ def test_usage_prints_as_a_table():
 
 def test_a_mesh_that_is_down_says_so():
     assert str(MeshState()) == "not ready, no spare worker, restarted 0 times"
+
+
+def test_what_principals_have_is_part_of_the_table():
+    ada = PrincipalUsage(1200, 2048, 3, 1, 50, max_bytes=2**30, max_arrays=5000, max_file_bytes=2**20, weight=2)
+    usage = Usage(*[0] * 9, by_principal={"ada": ada, "bob": PrincipalUsage(), "eve": PrincipalUsage(weight=0)})
+    assert usage.summary["principals"].split("; ") == [
+        "ada: 1,200 of 5,000 arrays, 2 KiB of 1 GiB on the devices, 3 programs, 1 calls in progress, 50 ended, files "
+        "up to 1 MiB, weight 2",
+        "bob: 0 arrays, 0 bytes on the devices, 0 programs, 0 calls in progress, 0 ended",
+        "eve: 0 arrays, 0 bytes on the devices, 0 programs, 0 calls in progress, 0 ended, no token",
+    ]
+    assert "principals" not in Usage(*[0] * 9, by_principal={"": ada}).summary
+
+
+def test_without_the_scope_the_table_is_of_the_caller():
+    usage = Usage(*[0] * 9, by_principal={"ada": PrincipalUsage()}, is_partial=True)
+    assert list(usage.summary) == ["principals", "mesh", "known answers"]
+
+
+def test_limits_that_are_not_set_are_none():
+    message = server_info_service_pb2.GetUsageResponse(
+        by_principal=[{"name": "ada", "arrays": 1, "max_bytes": 0, "weight": 1}]
+    )
+    assert from_proto(message).by_principal == {"ada": PrincipalUsage(arrays=1, max_bytes=0)}

@@ -140,11 +140,12 @@ def test_health_needs_no_token(server):
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_every_scope_opens_its_methods(server):
+def test_every_scope_opens_its_methods(server, tmp_path):
     x = np.arange(6.0)
     with sc.connect(server.address, token=token_of("runner")) as runner:
         np.testing.assert_array_equal(runner.diff(x).array, np.ones(5))
-        for refusal in (lambda: runner.put(x), runner.usage, lambda: runner.diff(x, keep=True)):
+        assert runner.usage().is_partial
+        for refusal in (lambda: runner.put(x), runner.profile(tmp_path).start, lambda: runner.diff(x, keep=True)):
             with pytest.raises(sc.AccessDeniedError) as caught:
                 refusal()
             assert caught.value.reason == "SCOPE_MISSING"

@@ -58,7 +58,7 @@ PROVOKED: dict[str, Callable[[sc.Client], object]] = {
         "sort", sc.Array((8,), "float64"), mesh=LINE, spec="x", strategy="all_to_all"
     ),
     "TOKEN_REQUIRED": lambda c: sc.connect(c.address, token="x" * 43).server_info(),
-    "SCOPE_MISSING": lambda c: sc.connect(c.address, token=token_of("runner")).usage(),
+    "SCOPE_MISSING": lambda c: sc.connect(c.address, token=token_of("runner")).profile("traces").start(),
     "NAME_TAKEN": lambda c: [c.put(X, name="u") for _ in range(2)],
     "PROFILE_STATE": lambda c: c.profile("traces").stop(),
 }

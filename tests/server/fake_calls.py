@@ -27,6 +27,7 @@ class FakeServerCall:
         self.owner = self.principal_name = owner
         self.connection = connection
         self.deadline = 0.0
+        self.weight = 1
         self.__dict__.update(fields)
 
     def phase(self, name: str) -> AbstractContextManager[None]:

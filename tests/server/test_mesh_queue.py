@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import defaultdict
-from concurrent.futures import Future
+from collections import Counter, defaultdict
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -27,13 +27,14 @@ class QueuedCall:
     owner: str = "a"
     connection: str = "1"
     deadline: float = 0.0
+    weight: int = 1
 
 
 class Caller(FakeServerCall):
     """A call in the queue: it waits until it is granted the mesh, or leaves."""
 
-    def __init__(self, owner: str = "a", connection: str = "1", deadline: float = 0.0) -> None:
-        super().__init__(owner, connection, deadline=deadline)
+    def __init__(self, owner: str = "a", connection: str = "1", deadline: float = 0.0, weight: int = 1) -> None:
+        super().__init__(owner, connection, deadline=deadline, weight=weight)
         self.waits = threading.Event()
         self.granted: Future[None] = Future()
         self.left: Future[None] = Future()
@@ -89,6 +90,58 @@ def test_owners_alternate_however_many_calls_one_of_them_has():
     for owner in "aaaaaabbc":
         line.add(QueuedCall(owner))
     assert "".join(waiting.owner for waiting in served(line)) == "abcabaaaa"
+
+
+def test_an_owner_of_weight_2_is_served_twice_as_often():
+    line: FairQueue[QueuedCall] = FairQueue()
+    for owner in "aaaaaabbbcc":
+        line.add(QueuedCall(owner, weight=2 if owner == "a" else 1))
+    assert "".join(waiting.owner for waiting in served(line)) == "aabcaabcaab"
+
+
+@given(st.lists(st.integers(1, 100), min_size=2, max_size=4))
+def test_of_owners_with_enough_waiters_each_is_served_its_weight_in_a_round(weights):
+    line: FairQueue[QueuedCall] = FairQueue()
+    for owner, weight in enumerate(weights):
+        for _ in range(3 * weight):
+            line.add(QueuedCall(str(owner), weight=weight))
+    for _ in range(3):
+        counts = Counter(line.pop().owner for _ in range(sum(weights)))
+        assert counts == {str(owner): weight for owner, weight in enumerate(weights)}
+    assert not line
+
+
+def test_an_owner_that_had_no_waiters_begins_a_round_behind_the_others():
+    line: FairQueue[QueuedCall] = FairQueue()
+    for owner in "abb":
+        line.add(QueuedCall(owner, weight=3 if owner == "a" else 1))
+    assert line.pop().owner == "a"  # its last
+    for _ in range(4):
+        line.add(QueuedCall("a", weight=3))
+    assert "".join(waiting.owner for waiting in served(line)) == "baaaba"
+
+
+def test_a_weight_that_changes_counts_at_once():
+    line: FairQueue[QueuedCall] = FairQueue()
+    for weight in (3, 3, 1, 1):
+        line.add(QueuedCall("a", weight=weight))
+    for _ in range(2):
+        line.add(QueuedCall("b"))
+    assert "".join(waiting.owner for waiting in served(line)) == "aaabab"
+
+
+def test_the_mesh_is_granted_by_the_weights_of_clients():
+    queue = make(launched=1)
+    first = Caller().ask(queue)
+    waiting = [Caller(owner, weight=weight).ask(queue) for owner, weight in [("a", 2)] * 4 + [("b", 1)] * 2]
+    order, grant = "", first.grant.result(30)
+    while waiting:
+        grant.release()
+        wait([caller.grant for caller in waiting], 30, FIRST_COMPLETED)
+        (granted,) = [caller for caller in waiting if caller.grant.done()]
+        waiting.remove(granted)
+        order, grant = order + granted.owner, granted.grant.result(30)
+    assert order == "aabaab"
 
 
 def test_connections_of_one_owner_alternate_within_its_grants():

@@ -14,6 +14,7 @@ from rows import rows
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
+from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
 from shardcall_server.frontend.memory.resident_array_table import (
     Reservation,
@@ -410,3 +411,67 @@ def test_principals_may_choose_the_same_handles():
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_handles")
     assert table.array_table.delete([handle], "one") == [kept["one"]]
     assert table.array_table.find(handle, "other") is kept["other"]
+
+
+class LimitedTable:
+    """A table with limits of principals, which change, and its principals."""
+
+    def __init__(self, **limits: PrincipalLimits) -> None:
+        self.limits = limits
+        self.array_table = ResidentArrayTable(
+            lambda: 1 << 30, 0, 60.0, lambda gone: None, max_client_bytes=1000, limits_of=self._limits_of
+        )
+
+    def _limits_of(self, owner: str) -> PrincipalLimits:
+        return self.limits.get(owner, PrincipalLimits())
+
+    def put(self, owner: str, nbytes: int = 10, lease_id: bytes = OURS) -> ResidentArray:
+        return commit(self.array_table.reserve(lease_id, nbytes, owner))
+
+
+def test_a_principal_has_a_limit_of_arrays_through_all_leases_and_names():
+    table = LimitedTable(ada=PrincipalLimits(max_arrays=2))
+    first = table.put("ada")
+    table.array_table.name(first.handle, "u", "ada")
+    table.put("ada", lease_id=THEIRS)
+    error = refusal(table.put, "ada")
+    assert error.reason is Reason.RESIDENT_LIMIT
+    assert error.metadata == {"limit": "max_arrays", "held_arrays": "2", "limit_arrays": "2"}
+    assert "the arrays of ada, through all of its connections, are 2, and 2 are allowed by max_arrays" in error.message
+    assert "max_arrays of ada in the server's token file; delete arrays" in error.message
+    for _ in range(3):
+        table.put("bob")
+    table.array_table.delete([first.handle], "ada")
+    table.put("ada")
+    assert table.array_table.by_owner() == {"ada": (2, 20), "bob": (3, 30)}
+
+
+def test_a_principal_has_a_limit_of_bytes_beside_that_of_all():
+    table = LimitedTable(ada=PrincipalLimits(max_bytes=100), bob=PrincipalLimits(max_bytes=5000))
+    table.array_table.name(table.put("ada", 60).handle, "u", "ada")
+    error = refusal(table.put, "ada", 41)
+    assert error.metadata == {"limit": "max_bytes", "bytes": "41", "held_bytes": "60", "limit_bytes": "100"}
+    assert "hold 60 bytes of the 100 bytes allowed by max_bytes of ada in the server's token file" in error.message
+    table.put("ada", 40)
+    table.put("bob", 1000)
+    assert refusal(table.put, "bob", 1).metadata["limit"] == "max_resident_bytes_per_client"
+
+
+def test_a_name_does_not_count_an_array_twice():
+    table = LimitedTable(ada=PrincipalLimits(max_bytes=60, max_arrays=1))
+    resident = table.put("ada", 60)
+    table.array_table.name(resident.handle, "u", "ada")
+    table.array_table.name(resident.handle, "v", "ada")
+    assert table.array_table.by_owner() == {"ada": (1, 60)}
+    table.array_table.delete([resident.handle], "ada")
+    assert table.array_table.by_owner() == {}
+
+
+def test_a_limit_that_is_lowered_keeps_the_arrays_and_refuses_others():
+    table = LimitedTable(ada=PrincipalLimits())
+    resident = table.put("ada", 60)
+    table.limits["ada"] = PrincipalLimits(max_bytes=0, max_arrays=10)
+    assert refusal(table.put, "ada", 1).metadata["limit"] == "max_bytes"
+    assert table.array_table.find(resident.handle, "ada") is resident
+    table.limits["ada"] = PrincipalLimits(max_bytes=61)
+    table.put("ada", 1)

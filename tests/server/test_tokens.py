@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
 import pytest
 import structlog
+from end_to_end.processes import wait_for
 from rows import rows
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.wire import token_file
+from shardcall_core.wire.token_fields import PrincipalLimits, TokenFields
 from shardcall_core.wire.token_file import Entry
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
@@ -89,6 +92,69 @@ def test_no_token_and_a_wrong_one_are_distinguished(metadata):
         admit(Tokens([ALICE]), ("authorization", f"Bearer {BOB.token}"))
     assert (caught.value.reason, caught.value.metadata) == (Reason.TOKEN_REQUIRED, {"token": "unknown"})
     assert BOB.token not in caught.value.message
+
+
+def test_an_expired_token_is_refused_with_its_date_and_known_to_its_holder_alone():
+    ada = Entry.make("ada", ["run"], TokenFields(expires=datetime(2027, 1, 1, tzinfo=UTC)))
+    tokens, now = Tokens([ada, BOB]), [datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()]
+    gate = Gate(tokens, lambda: now[0])
+    shown = [(("authorization", f"Bearer {token}"),) for token in (ada.token, tokens.session_of(ada.token))]
+    for metadata in shown:
+        assert gate.admit(EXECUTE, metadata).name == "ada"
+    now[0] += 1
+    for metadata in shown:
+        with pytest.raises(
+            CallError, match=r"of ada, expired at 2027-01-01T00:00:00Z; .* rotate ada --expires"
+        ) as caught:
+            gate.admit(EXECUTE, metadata)
+        assert caught.value.reason is Reason.TOKEN_REQUIRED
+        assert caught.value.metadata == {"token": "expired", "expired_at": "2027-01-01T00:00:00Z"}
+        assert gate.admit(EXECUTE, metadata, is_open=True).name == "ada"
+    for other in ("", ada.token[:-1], ada.token + "x"):
+        with pytest.raises(CallError, match="not valid on this server") as caught:
+            gate.admit(EXECUTE, (("authorization", f"Bearer {other}"),))
+        assert "expired" not in caught.value.message
+    assert gate.admit(EXECUTE, (("authorization", f"Bearer {BOB.token}"),)).name == "bob"
+
+
+def test_a_previous_token_is_valid_until_its_end():
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+    old = Entry.make("ada", ["run"])
+    new = old.rotate(now, timedelta(hours=1))
+    tokens, seconds = Tokens([new]), [now.timestamp()]
+    gate = Gate(tokens, lambda: seconds[0])
+    for token in (old.token, new.token, tokens.session_of(old.token), tokens.session_of(new.token)):
+        assert gate.admit(EXECUTE, (("authorization", f"Bearer {token}"),)).name == "ada"
+    seconds[0] += 3600
+    with pytest.raises(CallError, match="expired at 2026-11-27T01:00:00Z"):
+        gate.admit(EXECUTE, (("authorization", f"Bearer {old.token}"),))
+    assert gate.admit(EXECUTE, (("authorization", f"Bearer {new.token}"),)).name == "ada"
+    with pytest.raises(CallError, match="not valid on this server"):
+        Gate(Tokens([old.rotate(now, timedelta())])).admit(EXECUTE, (("authorization", f"Bearer {old.token}"),))
+
+
+def test_the_first_line_of_a_principal_has_its_limits():
+    limits = PrincipalLimits(max_bytes=1, weight=3)
+    first, other = Entry.make("ada", ["run"], TokenFields(limits=limits)), Entry.make("ada", ["run", "admin"])
+    tokens = Tokens([first, other, BOB])
+    assert tokens.limits == {"ada": limits, "bob": PrincipalLimits()}
+    assert [tokens.find(entry.token).weight for entry in (first, other, BOB)] == [3, 3, 1]
+
+
+def test_a_line_that_is_invalid_leaves_the_tokens_as_they_were(tmp_path):
+    path = tmp_path / "token"
+    token_file.create(str(path), [ALICE])
+    with closing(FileTokens(str(path))) as tokens, structlog.testing.capture_logs() as lines:
+        version = tokens.version
+        path.write_text(f"{BOB.line().strip()} weight=many\n")
+        wait_for(lambda: lines)
+        assert tokens.find(ALICE.token).name == "alice"
+        assert tokens.version == version
+        path.write_text(f"{BOB.line().strip()} weight=7\n")
+        wait_for(lambda: tokens.version > version)
+        assert tokens.find(BOB.token).weight == tokens.limits["bob"].weight == 7
+    assert "line 1 of the token file" in lines[0]["error"]
+    assert "weight is 'many'; give a whole number from 1 to 100" in lines[0]["error"]
 
 
 def test_no_token_is_required_where_authentication_is_off(tmp_path):

@@ -17,7 +17,7 @@ from shardcall.v1 import server_info_service_pb2
 from shardcall_core.access.channel import open_channel
 from shardcall_core.access.token import find_token
 from shardcall_core.types import usage
-from shardcall_core.types.errors import AccessDeniedError, ShardcallError, with_message
+from shardcall_core.types.errors import AccessDeniedError, ShardcallError
 from shardcall_core.types.server_info import ServerInfo
 from shardcall_core.types.usage import Usage
 
@@ -58,11 +58,7 @@ class Snapshots:
                 transport.unary(transport.stubs.server.GetUsage, request, deadline, retryable=False)
             )
             return Snapshot(held, ask_server_info(transport, deadline) if held.mesh.ready else None)
-        except AccessDeniedError as error:
-            if error.reason == "SCOPE_MISSING":
-                raise with_message(
-                    error, f"this reports on all clients, and requires a token of scope admin: {error}"
-                ) from None
+        except AccessDeniedError:
             raise
         except ShardcallError as error:
             raise explained(error, self._where, self._encryption, self._timeout_s) from None

@@ -20,6 +20,7 @@ from shardcall.cli.snapshots import Snapshot, Snapshots
 from shardcall_core.access.option_names import as_options
 from shardcall_core.types.errors import AccessDeniedError, ShardcallError
 from shardcall_core.types.sizes import human
+from shardcall_core.types.usage import Usage
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -30,7 +31,10 @@ def _status(
     watch: Annotated[bool, typer.Option("--watch", help="Query repeatedly, until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(metavar="SECONDS", help="Time between queries.", min=0.1)] = 2.0,
 ) -> None:
-    """Show the state of a server. Requires a token of scope admin."""
+    """Show the state of a server.
+
+    A token without the scope admin shows what its principal has and does.
+    """
     show = _show_json if as_json else console().print
     with Snapshots(connection) as snapshots:
         try:
@@ -88,7 +92,8 @@ def _show_json(report: Mapping[str, Any]) -> None:
 
 def _table(address: str, snapshot: Snapshot) -> Table:
     table = Table(title=address, title_justify="left", show_header=False)
-    for label, text in {**_mesh_rows(snapshot), **held_rows(snapshot)}.items():
+    held = {} if snapshot.usage.is_partial else held_rows(snapshot)
+    for label, text in {**_mesh_rows(snapshot), **held, **principal_rows(snapshot.usage)}.items():
         table.add_row(label, text)
     return table
 
@@ -99,7 +104,8 @@ def _mesh_rows(snapshot: Snapshot) -> dict[str, str]:
     if info is not None:
         rows |= {"devices": info.summary["devices"], "versions": info.summary["versions"]}
         rows["epoch"] = f"{info.epoch:016x}, {_for_people(mesh.ready_seconds)} old"
-    rows["restarts"] = str(mesh.restarts)
+    if not snapshot.usage.is_partial:
+        rows["restarts"] = str(mesh.restarts)
     if mesh.restarts:
         rows["last end"] = f"{_for_people(mesh.seconds_since_exit)} ago: {mesh.last_exit_reason}"
     if mesh.hosts:
@@ -107,7 +113,8 @@ def _mesh_rows(snapshot: Snapshot) -> dict[str, str]:
     if mesh.missing:
         rows["missing"] = mesh.missing
     rows["known answers"] = str(snapshot.usage.known_answers)
-    rows["spare worker"] = "stands by" if mesh.spare_ready else "none ready"
+    if not snapshot.usage.is_partial:
+        rows["spare worker"] = "stands by" if mesh.spare_ready else "none ready"
     return rows
 
 
@@ -126,6 +133,12 @@ def held_rows(snapshot: Snapshot) -> dict[str, str]:
         "arrays": f"{held.arrays} under {held.leases} leases, {human(held.array_bytes)} on the devices",
         "open files": str(held.descriptors),
     }
+
+
+def principal_rows(usage: Usage) -> dict[str, str]:
+    """Returns the row about what principals have and do, if they have names."""
+    lines = [f"{name}: {item}" for name, item in usage.by_principal.items() if name]
+    return {"principals": "\n".join(lines)} if lines else {}
 
 
 def _for_people(seconds: float) -> str:

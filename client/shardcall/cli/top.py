@@ -20,7 +20,7 @@ from shardcall.cli.snapshots import Snapshot, Snapshots
 from shardcall_core.access.option_names import as_options
 from shardcall_core.types.errors import AccessDeniedError, ShardcallError
 from shardcall_core.types.sizes import human
-from shardcall_core.types.usage import CallTotals
+from shardcall_core.types.usage import CallTotals, PrincipalUsage
 
 _MAX_ROWS = 12
 _MAX_CALLERS = 4  # on a terminal, where kernels take the other lines
@@ -77,7 +77,8 @@ def _top(
 ) -> None:
     """Show rates, callers, kernels, memory and queue, live.
 
-    Requires a token of scope admin. Ctrl-C ends it. Without a terminal, or with --json, it shows one interval.
+    A token without the scope admin shows its principal alone. Ctrl-C ends it. Without a terminal, or with --json, it
+    shows one interval.
     """
     shown = console()
     with Snapshots(connection) as snapshots:
@@ -133,8 +134,13 @@ class LiveRates:
             caller_rows = min(len(principals), _MAX_CALLERS)
             callers_lines = _TABLE_LINES + caller_rows if principals else 0
             kernel_rows = max(lines - _STATE_LINES - callers_lines - _TABLE_LINES, 1)
-        parts = [_state(self._address, now), _table("kernel", kernels, kernel_rows)]
-        return Group(*parts, _table("caller", principals, caller_rows)) if principals else Group(*parts)
+        usage = now.usage
+        parts = [_state(self._address, now)]
+        if not usage.is_partial:
+            parts.append(_table("kernel", kernels, kernel_rows))
+        if principals:
+            parts.append(_table("caller", principals, caller_rows, usage.by_principal))
+        return Group(*parts)
 
     def _next(self) -> tuple[Snapshot, dict[str, Rates], dict[str, Rates], float]:
         now, at, last = self._snapshots.take(), time.monotonic(), self._last
@@ -151,19 +157,26 @@ def _state(address: str, snapshot: Snapshot) -> Table:
     table = Table(title=address, title_justify="left", show_header=False)
     waiting = held.mesh.last_exit_reason or held.mesh.missing or "it starts"
     mesh = info.summary["devices"] if info else f"NOT READY: {waiting}"
-    table.add_row("mesh", f"{mesh}, {held.mesh.restarts} restarts")
+    table.add_row("mesh", mesh if held.is_partial else f"{mesh}, {held.mesh.restarts} restarts")
+    if held.is_partial:
+        return table
     table.add_row("calls", f"{held.calls}{at_once} at work, {held.queued_calls} of them queued")
     table.add_row("devices", f"{human(held.program_device_bytes + held.array_bytes)}{on_devices}, {held.arrays} arrays")
     table.add_row("host", f"{human(held.bytes_in_use)} in use, {human(held.bytes_idle)} kept warm")
     return table
 
 
-def _table(title: str, entries: Mapping[str, Rates], max_rows: int) -> Table:
+def _table(
+    title: str, entries: Mapping[str, Rates], max_rows: int, held: Mapping[str, PrincipalUsage] | None = None
+) -> Table:
+    """Returns the table of rates by name; of principals with the arrays and calls that they have."""
     table = Table()
     table.add_column(title)
-    for name in ("calls/s", "failed/s", "device time", "bytes/s", "calls so far"):
+    columns = ["calls/s", "failed/s", "device time", "bytes/s", "calls so far"]
+    for name in columns if held is None else [*columns, "at work", "arrays", "on devices"]:
         table.add_column(name, justify="right", no_wrap=True)
     for name, item in list(entries.items())[:max_rows]:
+        has = None if held is None else held.get(name, PrincipalUsage())
         table.add_row(
             Text(name, no_wrap=True, overflow="ellipsis"),
             f"{item.calls_per_s:,.1f}",
@@ -171,6 +184,7 @@ def _table(title: str, entries: Mapping[str, Rates], max_rows: int) -> Table:
             f"{item.busy:.0%}",
             human(item.bytes_per_s),
             f"{item.calls:,}",
+            *([] if has is None else [f"{has.calls:,}", f"{has.arrays:,}", human(has.array_bytes)]),
         )
     return table
 

@@ -28,11 +28,13 @@ class CallStreamRequest(_message.Message):
 
     A stream has no deadline, and neither `Limits.max_call_seconds` nor the idle
     limit ends it. The token is checked again for every frame; once it is removed,
-    the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a second. If too
-    many streams are open, a stream ends with RESOURCE_EXHAUSTED, SERVER_BUSY or
-    QUOTA_EXCEEDED, and the client MAY use Execute instead. When a stream ends, its
-    unanswered calls are cancelled; when the client half-closes it, they are
-    answered first.
+    the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a second. Once it
+    has expired, further items of the stream fail with UNAUTHENTICATED,
+    TOKEN_REQUIRED, and those before are answered; then the stream ends as that of
+    a server that drains. If too many streams are open, a stream ends with
+    RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED, and the client MAY use
+    Execute instead. When a stream ends, its unanswered calls are cancelled; when
+    the client half-closes it, they are answered first.
 
     A frame that breaks the contract ends the stream with INVALID_ARGUMENT,
     MALFORMED_REQUEST: bytes that are no message, more than 4,096 items, a slot
@@ -502,9 +504,9 @@ class CallStreamResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     draining: _builtins.bool
-    """The server is shutting down and accepts no new calls on this stream; calls
-    in progress are still answered. The client SHOULD open another stream for
-    new calls.
+    """The server is shutting down, or the token has expired, and the server accepts
+    no new calls on this stream; calls in progress are still answered. The client
+    SHOULD open another stream for new calls.
     """
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamedAnswer]:

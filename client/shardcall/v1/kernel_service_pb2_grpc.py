@@ -37,9 +37,9 @@ class KernelServiceStub(object):
 
     Authentication: a call to any service of this package carries its token in the
     request metadata, as `authorization: Bearer <token>`. A server that requires
-    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
-    unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
-    the method.
+    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing, unknown
+    or expired, and PERMISSION_DENIED, SCOPE_MISSING if it lacks the scope of the
+    method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
     PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
@@ -129,9 +129,9 @@ class KernelServiceServicer(object):
 
     Authentication: a call to any service of this package carries its token in the
     request metadata, as `authorization: Bearer <token>`. A server that requires
-    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
-    unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
-    the method.
+    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing, unknown
+    or expired, and PERMISSION_DENIED, SCOPE_MISSING if it lacks the scope of the
+    method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
     PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
@@ -356,9 +356,9 @@ class KernelService(object):
 
     Authentication: a call to any service of this package carries its token in the
     request metadata, as `authorization: Bearer <token>`. A server that requires
-    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
-    unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
-    the method.
+    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing, unknown
+    or expired, and PERMISSION_DENIED, SCOPE_MISSING if it lacks the scope of the
+    method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
     PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;

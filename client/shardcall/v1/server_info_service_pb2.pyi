@@ -448,6 +448,8 @@ class GetUsageResponse(_message.Message):
     KERNELS_FIELD_NUMBER: _builtins.int
     PRINCIPALS_FIELD_NUMBER: _builtins.int
     LOOPS_FIELD_NUMBER: _builtins.int
+    BY_PRINCIPAL_FIELD_NUMBER: _builtins.int
+    IS_PARTIAL_FIELD_NUMBER: _builtins.int
     regions: _builtins.int
     """Memory regions of calls in progress."""
     bytes_in_use: _builtins.int
@@ -474,6 +476,8 @@ class GetUsageResponse(_message.Message):
     """Compiled programs on the mesh."""
     program_device_bytes: _builtins.int
     """Bytes on the devices that running programs may use besides resident arrays."""
+    is_partial: _builtins.bool
+    """Whether the caller lacks the scope `admin`, so that most numbers are 0."""
     @_builtins.property
     def mesh(self) -> Global___MeshState:
         """The mesh."""
@@ -498,6 +502,13 @@ class GetUsageResponse(_message.Message):
         not ended its first slice is not among them.
         """
 
+    @_builtins.property
+    def by_principal(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrincipalUsage]:
+        """What each principal has and does: with the scope `admin` all that have a
+        token, an array, a program or a call; otherwise the caller. Without
+        authentication, one with an empty name stands for all callers.
+        """
+
     def __init__(
         self,
         *,
@@ -519,14 +530,91 @@ class GetUsageResponse(_message.Message):
         kernels: _abc.Iterable[Global___CallTotals] | None = ...,
         principals: _abc.Iterable[Global___CallTotals] | None = ...,
         loops: _abc.Iterable[Global___RunningLoop] | None = ...,
+        by_principal: _abc.Iterable[Global___PrincipalUsage] | None = ...,
+        is_partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["known_answers", b"known_answers", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "kernels", b"kernels", "known_answers", b"known_answers", "leases", b"leases", "loops", b"loops", "mesh", b"mesh", "principals", b"principals", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "by_principal", b"by_principal", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "is_partial", b"is_partial", "kernels", b"kernels", "known_answers", b"known_answers", "leases", b"leases", "loops", b"loops", "mesh", b"mesh", "principals", b"principals", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015
+
+@_typing.final
+class PrincipalUsage(_message.Message):
+    """What one principal has and does, and its limits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ARRAYS_FIELD_NUMBER: _builtins.int
+    ARRAY_BYTES_FIELD_NUMBER: _builtins.int
+    PROGRAMS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    ENDED_CALLS_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_ARRAYS_FIELD_NUMBER: _builtins.int
+    MAX_FILE_BYTES_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The principal; empty without authentication."""
+    arrays: _builtins.int
+    """Its arrays on the mesh, in leases and with names. Results that are being
+    computed count.
+    """
+    array_bytes: _builtins.int
+    """Their bytes on the devices."""
+    programs: _builtins.int
+    """The programs on the mesh that were compiled for one of its calls first."""
+    calls: _builtins.int
+    """Its calls in progress."""
+    ended_calls: _builtins.int
+    """Its calls that have ended since the server's start, as far as the server
+    counts: those of at most 1,024 principals.
+    """
+    max_bytes: _builtins.int
+    """The limits in the token file; not set if there is none."""
+    max_arrays: _builtins.int
+    """As above."""
+    max_file_bytes: _builtins.int
+    """As above."""
+    weight: _builtins.int
+    """The number of its waiting calls that are launched for each one of a
+    principal of weight 1; 0 for a principal without a token.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        arrays: _builtins.int = ...,
+        array_bytes: _builtins.int = ...,
+        programs: _builtins.int = ...,
+        calls: _builtins.int = ...,
+        ended_calls: _builtins.int = ...,
+        max_bytes: _builtins.int | None = ...,
+        max_arrays: _builtins.int | None = ...,
+        max_file_bytes: _builtins.int | None = ...,
+        weight: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_arrays", b"_max_arrays", "_max_bytes", b"_max_bytes", "_max_file_bytes", b"_max_file_bytes", "max_arrays", b"max_arrays", "max_bytes", b"max_bytes", "max_file_bytes", b"max_file_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_arrays", b"_max_arrays", "_max_bytes", b"_max_bytes", "_max_file_bytes", b"_max_file_bytes", "array_bytes", b"array_bytes", "arrays", b"arrays", "calls", b"calls", "ended_calls", b"ended_calls", "max_arrays", b"max_arrays", "max_bytes", b"max_bytes", "max_file_bytes", b"max_file_bytes", "name", b"name", "programs", b"programs", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_arrays: _TypeAlias = _typing.Literal["max_arrays"]  # noqa: Y015
+    _WhichOneofArgType__max_arrays: _TypeAlias = _typing.Literal["_max_arrays", b"_max_arrays"]  # noqa: Y015
+    _WhichOneofReturnType__max_bytes: _TypeAlias = _typing.Literal["max_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_bytes: _TypeAlias = _typing.Literal["_max_bytes", b"_max_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__max_file_bytes: _TypeAlias = _typing.Literal["max_file_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_file_bytes: _TypeAlias = _typing.Literal["_max_file_bytes", b"_max_file_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_arrays) -> _WhichOneofReturnType__max_arrays | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_bytes) -> _WhichOneofReturnType__max_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_file_bytes) -> _WhichOneofReturnType__max_file_bytes | None: ...
+
+Global___PrincipalUsage: _TypeAlias = PrincipalUsage  # noqa: Y015
 
 @_typing.final
 class RunningLoop(_message.Message):

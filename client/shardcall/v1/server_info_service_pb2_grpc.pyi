@@ -33,7 +33,9 @@ class ServerInfoServiceStub:
     """Returns the resources that the server uses at this moment.
 
     Preconditions: none.
-    Guarantees: none; the numbers change.
+    Guarantees: the numbers change. A caller without the scope `admin` gets
+    `known_answers`, of `mesh` what does not concern its exits, and itself in
+    `principals` and `by_principal`; other fields are not set.
     Idempotent: yes.
 
     Errors:
@@ -72,7 +74,9 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns the resources that the server uses at this moment.
 
         Preconditions: none.
-        Guarantees: none; the numbers change.
+        Guarantees: the numbers change. A caller without the scope `admin` gets
+        `known_answers`, of `mesh` what does not concern its exits, and itself in
+        `principals` and `by_principal`; other fields are not set.
         Idempotent: yes.
 
         Errors:

@@ -11,7 +11,14 @@ from shardcall_core.types.server_info import HostState, KnownAnswers, hosts_from
 from shardcall_core.types.sizes import human
 
 _ENDLESS = 1 << 62  # the number of iterations of a loop that ends by its condition
-_MESSAGE_FIELDS = {"mesh", "known_answers", "kernels", "principals", "loops"}  # fields that are messages
+_MESSAGE_FIELDS = {
+    "mesh",
+    "known_answers",
+    "kernels",
+    "principals",
+    "loops",
+    "by_principal",
+}  # fields that are messages
 
 
 @dataclass(frozen=True)
@@ -87,9 +94,54 @@ class RunningLoop:
         return f"{self.iterations:,}{of_total} iterations in {self.seconds:.0f} s, {self.caller}"
 
 
+@dataclass(frozen=True)
+class PrincipalUsage:
+    """What one principal has and does, and its limits in the token file.
+
+    Attributes:
+        arrays: the number of its arrays on the mesh, in leases and with names.
+        array_bytes: the bytes of these on the devices.
+        programs: the number of programs on the mesh that were compiled for one of its calls first.
+        calls: the number of its calls in progress.
+        ended_calls: the number of its calls that have ended since the server's start.
+        max_bytes: the limit of ``array_bytes``; None for that of all clients alone.
+        max_arrays: the limit of ``arrays``; None for that of all clients alone.
+        max_file_bytes: the limit of the bytes of its files; None for no limit.
+        weight: the number of its waiting calls that are launched for each one of a principal of weight 1; 0 for a
+            principal that has no token any more.
+    """
+
+    arrays: int = 0
+    array_bytes: int = 0
+    programs: int = 0
+    calls: int = 0
+    ended_calls: int = 0
+    max_bytes: int | None = None
+    max_arrays: int | None = None
+    max_file_bytes: int | None = None
+    weight: int = 1
+
+    def __str__(self) -> str:
+        of_arrays = "" if self.max_arrays is None else f" of {self.max_arrays:,}"
+        of_bytes = "" if self.max_bytes is None else f" of {human(self.max_bytes)}"
+        parts = [
+            f"{self.arrays:,}{of_arrays} arrays, {human(self.array_bytes)}{of_bytes} on the devices",
+            f"{self.programs:,} programs",
+            f"{self.calls:,} calls in progress, {self.ended_calls:,} ended",
+        ]
+        if self.max_file_bytes is not None:
+            parts.append(f"files up to {human(self.max_file_bytes)}")
+        if self.weight != 1:
+            parts.append(f"weight {self.weight}" if self.weight else "no token")
+        return ", ".join(parts)
+
+
 @dataclass(frozen=True, repr=False)
 class Usage:
     """The memory, programs and arrays in use on a server; prints as a table.
+
+    Without the scope ``admin`` only ``mesh`` (without its exits), ``known_answers``, ``principals`` and
+    ``by_principal`` have values, the last two of the caller alone.
 
     Attributes:
         regions: the number of memory regions of calls in progress.
@@ -110,6 +162,8 @@ class Usage:
         kernels: the calls by kernel.
         principals: the calls by principal; empty without authentication.
         loops: the loops that run in slices, those that began first first.
+        by_principal: what each principal has and does; without authentication, all callers are "".
+        is_partial: True without the scope ``admin``.
     """
 
     regions: int
@@ -130,10 +184,17 @@ class Usage:
     kernels: Mapping[str, CallTotals] = field(default_factory=dict, hash=False)
     principals: Mapping[str, CallTotals] = field(default_factory=dict, hash=False)
     loops: tuple[RunningLoop, ...] = ()
+    by_principal: Mapping[str, PrincipalUsage] = field(default_factory=dict, hash=False)
+    is_partial: bool = False
 
     @property
     def summary(self) -> Mapping[str, str]:
         """The use of each resource, as texts by label."""
+        mesh = {"mesh": str(self.mesh), "known answers": str(self.known_answers)}
+        principals = [f"{name}: {usage}" for name, usage in self.by_principal.items() if name]
+        of_principals = {"principals": "; ".join(principals)} if principals else {}
+        if self.is_partial:
+            return of_principals | mesh
         return {
             "calls": f"{self.calls}, {self.queued_calls} of them queued",
             **({"loops": "; ".join(map(str, self.loops))} if self.loops else {}),
@@ -144,8 +205,8 @@ class Usage:
             "arrays": f"{self.arrays}, {human(self.array_bytes)} on the devices",
             "leases": str(self.leases),
             "open files": str(self.descriptors),
-            "mesh": str(self.mesh),
-            "known answers": str(self.known_answers),
+            **of_principals,
+            **mesh,
         }
 
     def __str__(self) -> str:
@@ -175,6 +236,16 @@ def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
             RunningLoop(item.request_id, item.caller, item.iterations, item.iterations_left, item.seconds)
             for item in message.loops
         ),
+        by_principal={item.name: _of_principal(item) for item in message.by_principal},
+    )
+
+
+def _of_principal(message: server_info_service_pb2.PrincipalUsage) -> PrincipalUsage:
+    limits = ("max_bytes", "max_arrays", "max_file_bytes")
+    values = {item.name: getattr(message, item.name) for item in fields(PrincipalUsage) if item.name not in limits}
+    return PrincipalUsage(
+        **values,
+        **{name: getattr(message, name) for name in limits if message.HasField(name)},  # type: ignore[arg-type]
     )
 
 

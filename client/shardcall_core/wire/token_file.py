@@ -6,15 +6,18 @@ has one with all scopes, for the commands that need `admin` or `host`.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import secrets
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from shardcall_core.wire import private_files
 from shardcall_core.wire.private_files import PrivateFileError
+from shardcall_core.wire.token_fields import FieldError, PreviousToken, TokenFields, parse_fields, texts_of
 
 FILE_VARIABLE = "SHARDCALL_TOKEN_FILE"
 TOKEN_VARIABLE = "SHARDCALL_TOKEN"  # noqa: S105  # a variable's name
@@ -27,7 +30,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _LETTER = re.compile(r"[A-Za-z0-9._~+/=-]")
 _MIN = 16
 _TOKEN = re.compile(rf"{_LETTER.pattern}{{{_MIN},512}}")
-_HEADING = "# Who may call this user's shardcall servers: NAME SCOPES TOKEN, a principal a line. Keep it to yourself.\n"
+_HEADING = (
+    "# Who may call this user's shardcall servers: NAME SCOPES TOKEN FIELD=VALUE …, a principal a line. Keep it to "
+    "yourself.\n"
+)
+_NO_FIELDS = TokenFields()
 
 
 class TokenFileError(ValueError):
@@ -42,16 +49,41 @@ class Entry:
         name: the name of the principal.
         scopes: the scopes of the principal.
         token: the token of the principal; not in the repr.
+        fields: the expiry of the token, the limits of the principal and its previous token.
     """
 
     name: str
     scopes: tuple[str, ...]
     token: str = field(repr=False)
+    fields: TokenFields = _NO_FIELDS
 
     @classmethod
-    def make(cls, name: str, scopes: Sequence[str]) -> Entry:
+    def make(cls, name: str, scopes: Sequence[str], fields: TokenFields = _NO_FIELDS) -> Entry:
         """Returns a principal with a new token."""
-        return cls(name, tuple(scopes), new_token())
+        return cls(name, tuple(scopes), new_token(), fields)
+
+    @property
+    def tokens(self) -> tuple[tuple[str, datetime | None], ...]:
+        """The token and the previous one, each with its expiry."""
+        previous = self.fields.previous
+        present = self.token, self.fields.expires
+        return (present,) if previous is None else (present, (previous.token, previous.expires))
+
+    def rotate(self, now: datetime, grace: timedelta) -> Entry:
+        """Returns the principal with a new token.
+
+        Args:
+            now: the time, in UTC.
+            grace: the time for which the present token stays valid; it does not if that is 0.
+        """
+        expires = now + grace if self.fields.expires is None else min(now + grace, self.fields.expires)
+        previous = PreviousToken(self.token, expires) if expires > now else None
+        fields = dataclasses.replace(self.fields, previous=previous)
+        return dataclasses.replace(self, token=new_token(), fields=fields)
+
+    def line(self) -> str:
+        """Returns the line of the file."""
+        return " ".join([self.name, ",".join(self.scopes), self.token, *texts_of(self.fields)]) + "\n"
 
 
 def usual_path() -> str:
@@ -200,37 +232,55 @@ def are_scopes(names: Sequence[str]) -> bool:
 
 def _parse(data: bytes, path: str) -> tuple[Entry, ...]:
     entries: list[Entry] = []
+    names: set[str] = set()
+    seen: set[str] = set()
     for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
         fields = line.partition("#")[0].split()
         if not fields:
             continue
-        if (entry := _entry(fields)) is None:  # the line is not quoted: it may contain a token
+        where = f"line {number} of the token file {path}"
+        try:
+            entry = _entry(fields)
+        except FieldError as error:
+            raise TokenFileError(f"{where}: {error}") from None
+        if entry is None:  # the line is not quoted: it may contain a token
             raise TokenFileError(
-                f"line {number} of the token file {path} is not NAME SCOPES TOKEN, such as alice run,arrays and 16 to "
+                f"{where} is not NAME SCOPES TOKEN, such as alice run,arrays and 16 to "
                 f"512 letters, digits and ._~+/=-, with scopes of {', '.join(SCOPES)}; mend it, or remove the file for "
                 "a new one"
             )
-        if any(entry.name == other.name or entry.token == other.token for other in entries):
-            raise TokenFileError(
-                f"line {number} of the token file {path} repeats a name or a token; give every principal one line"
-            )
+        tokens = {token for token, _ in entry.tokens}
+        if entry.name in names or tokens & seen or len(tokens) < len(entry.tokens):
+            raise TokenFileError(f"{where} repeats a name or a token; give every principal one line")
+        names.add(entry.name)
+        seen |= tokens
         entries.append(entry)
     if not entries:
         raise TokenFileError(f"the token file {path} names nobody; remove it for a new one")
     return tuple(entries)
 
 
-def _entry(fields: Sequence[str]) -> Entry | None:
-    if len(fields) != 3:
+def _entry(texts: Sequence[str]) -> Entry | None:
+    """Returns the entry of a line; None if it is not NAME SCOPES TOKEN and fields.
+
+    Raises:
+        FieldError: a field after the token is invalid.
+    """
+    if len(texts) < 3:
         return None
-    name, scopes, token = fields[0], fields[1].split(","), fields[2]
-    return Entry(name, tuple(scopes), token) if is_name(name) and are_scopes(scopes) and is_token(token) else None
+    name, scopes, token = texts[0], texts[1].split(","), texts[2]
+    if not (is_name(name) and are_scopes(scopes) and is_token(token)):
+        return None
+    fields = parse_fields(texts[3:])
+    if fields.previous is not None and not is_token(fields.previous.token):
+        raise FieldError(f"previous is no token: {explain_invalid(fields.previous.token)}; give one, or leave it out")
+    return Entry(name, tuple(scopes), token, fields)
 
 
 def _write(path: str, entries: Sequence[Entry], *, replace: bool) -> bool:
-    lines = [f"{entry.name} {','.join(entry.scopes)} {entry.token}\n" for entry in entries]
+    text = "".join([_HEADING, *(entry.line() for entry in entries)])
     try:
-        return private_files.write_file(path, "".join([_HEADING, *lines]).encode(), replace=replace, sync=True)
+        return private_files.write_file(path, text.encode(), replace=replace, sync=True)
     except (OSError, PrivateFileError) as error:
         raise TokenFileError(
             f"no token file can be written as {path}: {error.strerror}; name another path by {FILE_VARIABLE}, or give "

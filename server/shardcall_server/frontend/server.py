@@ -46,6 +46,7 @@ from shardcall_server.frontend.dispatch.mesh_queue import make_queue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
+from shardcall_server.frontend.memory.leases import no_limits
 from shardcall_server.frontend.observability.telemetry import Telemetry
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.programs.program_cache import ProgramCache
@@ -65,6 +66,7 @@ from shardcall_server.frontend.services.call_streams import CallStreams
 from shardcall_server.frontend.services.info_servicer import InfoSources, ServerInfoServicer
 from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
+from shardcall_server.frontend.services.principal_usage import PrincipalUsages
 from shardcall_server.frontend.services.profile_servicer import ProfileServicer
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 from shardcall_server.frontend.services.streamed_call import StreamServices
@@ -120,7 +122,9 @@ class FrontEnd:
         self._announce(False)
         self._autotuner = _autotuner(settings)
         self._known_answers = KnownAnswerRunner(Verdicts(settings.cache_dir))
-        self._host_resources = HostResources(settings, lambda: self._supervisor.session)
+        self._host_resources = HostResources(
+            settings, lambda: self._supervisor.session, self._tokens.limits_of if self._tokens else no_limits
+        )
         self._idempotency = IdempotencyTable()
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None
@@ -226,6 +230,7 @@ class FrontEnd:
                 queue,
                 lambda: len(self._programs or ()),
                 self._known_answers.state,
+                self._principal_usages(),
                 self._telemetry.call_recorder.totals.snapshot,
                 execution.loops,
             ),
@@ -240,6 +245,16 @@ class FrontEnd:
         if is_loopback(self._settings.host) or self._settings.reflection:
             reflection.serve(self._server, (*_SERVICES, health.SERVICE_NAME))
         return info
+
+    def _principal_usages(self) -> PrincipalUsages:
+        totals, tokens = self._telemetry.call_recorder.totals, self._tokens
+        return PrincipalUsages(
+            self._host_resources.array_table,
+            self._admission,
+            lambda: self._programs.table.by_owner() if self._programs else {},
+            lambda: totals.snapshot()[1],
+            lambda: tokens.limits if tokens else None,
+        )
 
     def _make_call_streams(self, runner: KernelRunner, reader: ArrayReader, writer: ArrayWriter) -> CallStreams:
         settings = self._settings

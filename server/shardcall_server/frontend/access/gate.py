@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.wire.metadata import AUTHORIZATION_KEY
+from shardcall_core.wire.token_fields import time_text
 from shardcall_server.frontend.access.policy import METHODS, SERVED, SERVICES, Access, check_scope, service_of
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.access.tokens import Tokens
@@ -24,21 +27,27 @@ class Gate:
 
     Args:
         tokens: the known tokens; None if the server does not authenticate.
+        clock: returns the time, in seconds since 1970.
     """
 
-    def __init__(self, tokens: Tokens | None) -> None:
+    def __init__(self, tokens: Tokens | None, clock: Callable[[], float] = time.time) -> None:
         self._tokens = tokens
+        self._clock = clock
 
     @property
     def version(self) -> int:
         """Changes when the tokens do."""
         return self._tokens.version if self._tokens is not None else 0
 
-    def admit(self, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Principal | None:
+    def admit(
+        self, method: str, metadata: Sequence[tuple[str, str | bytes]], *, is_open: bool = False
+    ) -> Principal | None:
         """Returns the caller's principal; None for public methods and without authentication.
 
         Args:
             method: the full name, "/shardcall.v1.KernelService/Execute".
+            metadata: the metadata of the RPC.
+            is_open: whether the RPC was admitted before; its token may have expired since.
 
         Raises:
             CallError: TOKEN_REQUIRED, SCOPE_MISSING; NOT_SUPPORTED for a method that is not in the policy.
@@ -52,6 +61,8 @@ class Gate:
                 f"this server has no service {shorten(service)!r}; it is a shardcall server and serves {SERVED}",
             )
         principal = self._identify(metadata)
+        if not is_open and (expired := self.expiry_error(principal)) is not None:
+            raise expired
         if need is None:
             raise CallError(
                 Reason.NOT_SUPPORTED,
@@ -60,6 +71,22 @@ class Gate:
         if isinstance(need, Scope):
             check_scope(principal, need)
         return principal
+
+    def has_expired(self, principal: Principal | None) -> bool:
+        """Returns whether the token of a principal has expired."""
+        return principal is not None and principal.expires_s <= self._clock()
+
+    def expiry_error(self, principal: Principal | None) -> CallError | None:
+        """Returns the error of a principal whose token has expired; None if it has not."""
+        if principal is None or not self.has_expired(principal):
+            return None
+        expired_at = time_text(datetime.fromtimestamp(principal.expires_s, UTC))
+        return CallError(
+            Reason.TOKEN_REQUIRED,
+            f"the call's token, of {principal.name}, expired at {expired_at}; use its new token, or ask the "
+            f"administrator for one, made with: shardcall token rotate {principal.name} --expires 30d",
+            metadata={"token": "expired", "expired_at": expired_at},
+        )
 
     def _identify(self, metadata: Sequence[tuple[str, str | bytes]]) -> Principal | None:
         if self._tokens is None:

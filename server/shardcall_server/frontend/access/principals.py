@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 
 
@@ -25,7 +26,12 @@ class Principal:
 
     Attributes:
         name: its name in logs and quotas.
+        scopes: the scopes of its token.
+        expires_s: the end of its token, in seconds since 1970.
+        weight: its waiting calls that are launched for each one of a principal of weight 1.
     """
 
     name: str
     scopes: frozenset[Scope]
+    expires_s: float = math.inf
+    weight: int = 1

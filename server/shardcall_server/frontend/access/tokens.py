@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import math
 import os
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import structlog
 
 from shardcall_core.wire import token_file
+from shardcall_core.wire.token_fields import NO_LIMITS, PrincipalLimits
 from shardcall_core.wire.token_file import Entry, TokenFileError
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.settings import Settings, SettingsError
@@ -29,7 +31,10 @@ class Tokens:
 
     Attributes:
         version: changes when the tokens do.
+        limits: the limits of every principal; those of one in several files are of the first.
     """
+
+    limits: Mapping[str, PrincipalLimits]
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._secret = secrets.token_bytes()
@@ -37,7 +42,7 @@ class Tokens:
         self.replace(entries)
 
     def find(self, token: str) -> Principal | None:
-        """Returns the principal of a token or session token; None for an unknown one."""
+        """Returns the principal of a token or session token, which may have expired; None for an unknown one."""
         # The lookup uses digests, so that its duration reveals nothing about valid tokens.
         return self._principals.get(_digest(token))
 
@@ -45,14 +50,23 @@ class Tokens:
         """Returns the session token of a token; empty for an unknown one."""
         return self._sessions.get(_digest(token), "")
 
+    def limits_of(self, principal: str) -> PrincipalLimits:
+        """Returns the limits of a principal; none for one that is in no file."""
+        return self.limits.get(principal, NO_LIMITS)
+
     def replace(self, entries: Iterable[Entry]) -> None:
         """Replaces all tokens."""
-        principals, sessions = {}, {}
+        principals: dict[bytes, Principal] = {}
+        sessions: dict[bytes, str] = {}
+        limits: dict[str, PrincipalLimits] = {}
         for entry in entries:
-            session = sessions[_digest(entry.token)] = _keyed(self._secret, entry.token)
-            principal = Principal(entry.name, frozenset(Scope(scope) for scope in entry.scopes))
-            principals[_digest(entry.token)] = principals[_digest(session)] = principal
-        self._principals, self._sessions = principals, sessions
+            weight = limits.setdefault(entry.name, entry.fields.limits).weight
+            for token, expires in entry.tokens:
+                session = sessions[_digest(token)] = _keyed(self._secret, token)
+                expires_s = math.inf if expires is None else expires.timestamp()
+                principal = Principal(entry.name, frozenset(map(Scope, entry.scopes)), expires_s, weight)
+                principals[_digest(token)] = principals[_digest(session)] = principal
+        self._principals, self._sessions, self.limits = principals, sessions, limits
         self.version += 1
 
     def close(self) -> None:

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.memory.arena import Arena
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
+from shardcall_server.frontend.memory.leases import no_limits
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.memory.segment_broker import make_segment_broker
 from shardcall_server.frontend.memory.segments import SegmentTable
@@ -27,6 +29,7 @@ class HostResources:
 
     Args:
         session: returns the current session of the mesh; None if there is none.
+        limits_of: returns the present limits of a principal in the token file.
 
     Attributes:
         budget: the memory budget of regions and segments.
@@ -37,7 +40,12 @@ class HostResources:
         buffer_allocator: allocates the buffers of calls.
     """
 
-    def __init__(self, settings: Settings, session: Callable[[], MeshSession | None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        session: Callable[[], MeshSession | None],
+        limits_of: Callable[[str], PrincipalLimits] = no_limits,
+    ) -> None:
         self._session = session
         self._trim_after_s = settings.trim_after_s
         self._ended = threading.Event()  # ends the thread
@@ -54,6 +62,7 @@ class HostResources:
             self._delete,
             max_client_bytes=settings.max_resident_bytes_per_client,
             max_arrays=settings.max_resident_arrays,
+            limits_of=limits_of,
         )
         self.buffer_allocator = BufferAllocator(self.arena, self.segments)
         self._lease_timer = LeaseTimer(self.array_table)

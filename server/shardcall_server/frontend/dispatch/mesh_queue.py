@@ -54,6 +54,7 @@ class _Waiter:
         owner: the client that it belongs to.
         connection: the connection by which it came.
         deadline: its deadline, on the monotonic clock.
+        weight: the weight of the client.
         device_bytes: the device memory that it needs.
         share: what it counts of the limit of granted calls.
         slow_owner: as of its grant.
@@ -72,6 +73,7 @@ class _Waiter:
         "refusal",
         "share",
         "slow_owner",
+        "weight",
     )
 
     def __init__(self, call: ServerCall, device_bytes: int, share: float, slow_owner: str) -> None:
@@ -80,6 +82,7 @@ class _Waiter:
         self.owner = call.owner
         self.connection = call.connection
         self.deadline = call.deadline
+        self.weight = call.weight
         self.device_bytes = device_bytes
         self.grant: LaunchGrant | None = None
         self.refusal: CallError | None = None

@@ -7,14 +7,21 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types.sizes import exact
+from shardcall_core.wire.token_fields import NO_LIMITS, PrincipalLimits
 from shardcall_server.frontend.rpc.promise import Promise
 
 _LEASE_ID_BYTES = range(16, 65)
+
+
+def no_limits(_: str) -> PrincipalLimits:
+    """Returns the limits of a principal where there is no token file."""
+    return NO_LIMITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +148,58 @@ class Quota:
             )
 
 
+class PrincipalQuota(Quota):
+    """A limit on the arrays of one principal, beside which its limits in the token file apply.
+
+    Args:
+        owner: the principal.
+        limits_of: returns the present limits of a principal.
+        *limits: the other arguments of `Quota`.
+    """
+
+    def __init__(self, owner: str, limits_of: Callable[[str], PrincipalLimits], *limits: Any) -> None:
+        super().__init__(f"the arrays of {shorten(owner)}, through all of its connections,", *limits)
+        self._owner = owner
+        self._limits_of = limits_of
+
+    def check(self, nbytes: int) -> None:
+        """Checks that one more array is allowed.
+
+        Raises:
+            CallError: RESIDENT_LIMIT.
+        """
+        limits = self._limits_of(self._owner)
+        if limits.max_arrays is not None and self.arrays >= limits.max_arrays:
+            raise CallError(
+                Reason.RESIDENT_LIMIT,
+                f"{self._whose} are {self.arrays}, and {limits.max_arrays} are allowed {self._remedy('max_arrays')}",
+                metadata={
+                    "limit": "max_arrays",
+                    "held_arrays": str(self.arrays),
+                    "limit_arrays": str(limits.max_arrays),
+                },
+            )
+        if limits.max_bytes is not None and self.nbytes + nbytes > limits.max_bytes:
+            raise CallError(
+                Reason.RESIDENT_LIMIT,
+                f"the array takes {exact(nbytes)} on the devices, and {self._whose} hold {exact(self.nbytes)} of the "
+                f"{exact(limits.max_bytes)} allowed {self._remedy('max_bytes')}",
+                metadata={
+                    "limit": "max_bytes",
+                    "bytes": str(nbytes),
+                    "held_bytes": str(self.nbytes),
+                    "limit_bytes": str(limits.max_bytes),
+                },
+            )
+        super().check(nbytes)
+
+    def _remedy(self, limit: str) -> str:
+        return (
+            f"by {limit} of {shorten(self._owner)} in the server's token file; delete arrays that are not needed, also "
+            "those with names, or ask the administrator for a larger limit"
+        )
+
+
 @dataclass(eq=False)
 class ArrayLease:
     """The lease that keeps the arrays of one client.
@@ -182,6 +241,7 @@ class LeaseTable:
             0 for `left_bytes`.
         left_bytes: returns the bytes that others leave to a client.
         describe_others: returns the part of an error message that gives the bytes of others.
+        limits_of: returns the present limits of a principal in the token file.
     """
 
     def __init__(
@@ -193,7 +253,9 @@ class LeaseTable:
         max_client_bytes: float,
         left_bytes: Callable[[Quota], int],
         describe_others: Callable[[Quota], str],
+        limits_of: Callable[[str], PrincipalLimits] = no_limits,
     ) -> None:
+        self._limits_of = limits_of
         self._left_bytes = left_bytes
         self._describe_others = describe_others
         self.lease_s = lease_s
@@ -224,7 +286,7 @@ class LeaseTable:
             if max_bytes or owner:
                 quota = Quota(whose, self._max_arrays, lambda _: max_bytes or math.inf, "max_resident_bytes_per_lease")
             else:
-                quota = self._client_quota(whose)
+                quota = Quota(whose, *self._client_limits())
             self._leases[key] = ArrayLease(owner, lease_id, quota, self._client(owner))
         lease = self._leases[key]
         self.renew(lease)
@@ -235,20 +297,28 @@ class LeaseTable:
         if owner not in self._of_names:
             whose, setting = "the arrays with names", "max_resident_bytes_per_client"
             # Those of a principal are limited by its other quota, which counts them, too.
-            quota = Quota(whose, self._max_arrays, lambda _: math.inf, setting) if owner else self._client_quota(whose)
+            quota = (
+                Quota(whose, self._max_arrays, lambda _: math.inf, setting)
+                if owner
+                else Quota(whose, *self._client_limits())
+            )
             self._of_names[owner] = ArrayLease(owner, b"", quota, self._client(owner))
         return self._of_names[owner]
 
     def _client(self, owner: str) -> Quota | None:
         if owner and owner not in self._clients:
-            whose = f"the arrays of {shorten(owner)}, through all of its connections,"
-            self._clients[owner] = self._client_quota(whose)
+            self._clients[owner] = PrincipalQuota(owner, self._limits_of, *self._client_limits())
         return self._clients.get(owner)
 
-    def _client_quota(self, whose: str) -> Quota:
+    def _client_limits(self) -> tuple[Any, ...]:
+        """Returns the arguments of a client's quota."""
         if max_bytes := self._max_client_bytes:
-            return Quota(whose, self._max_arrays, lambda _: max_bytes, "max_resident_bytes_per_client")
-        return Quota(whose, self._max_arrays, self._left_bytes, "max_resident_bytes", self._describe_others)
+            return self._max_arrays, lambda _: max_bytes, "max_resident_bytes_per_client"
+        return self._max_arrays, self._left_bytes, "max_resident_bytes", self._describe_others
+
+    def by_owner(self) -> dict[str, Quota]:
+        """Returns the quotas that count all arrays and reservations of principals, those without any left out."""
+        return {owner: quota for owner, quota in self._clients.items() if quota.arrays}
 
     def renew(self, lease: ArrayLease) -> None:
         """Restarts the duration of a lease in the table; arrays with names have none."""

@@ -21,6 +21,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.sizes import exact
+from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.memory.array_names import (
     ArrayNames,
     address_of,
@@ -35,6 +36,7 @@ from shardcall_server.frontend.memory.leases import (
     Quota,
     ResidentArray,
     check_lease_id,
+    no_limits,
 )
 from shardcall_server.frontend.memory.table_change import TableChange
 from shardcall_server.frontend.rpc.promise import Promise
@@ -69,6 +71,7 @@ class ResidentArrayTable:
         max_client_bytes: the limit of one client; 0 for three quarters of the bytes that others leave of
             ``max_bytes``, so that some remain for the next client.
         max_arrays: the total number of arrays, of which one client has at most three quarters.
+        limits_of: returns the present limits of a principal in the token file.
 
     Attributes:
         device_bytes: the bytes of all arrays on the devices.
@@ -83,6 +86,7 @@ class ResidentArrayTable:
         clock: Callable[[], float] = time.monotonic,
         max_client_bytes: float = math.inf,
         max_arrays: int = 1 << 18,
+        limits_of: Callable[[str], PrincipalLimits] = no_limits,
     ) -> None:
         self._on_delete = on_delete
         # Guards the table, its leases and their quotas; `on_delete` and `computed` run without it.
@@ -93,7 +97,14 @@ class ResidentArrayTable:
         self._max_client_bytes = min(max_lease_bytes or max_client_bytes, max_client_bytes or max_lease_bytes)
         self._quota = Quota("the arrays of all leases", max_arrays, lambda _: max_bytes(), "max_resident_bytes")
         self._leases = LeaseTable(
-            lease_s, client_share(max_arrays), max_lease_bytes, clock, max_client_bytes, self._left_bytes, self._held
+            lease_s,
+            client_share(max_arrays),
+            max_lease_bytes,
+            clock,
+            max_client_bytes,
+            self._left_bytes,
+            self._held,
+            limits_of,
         )
         self._names = ArrayNames(clock)
         self._clock = clock
@@ -128,6 +139,11 @@ class ResidentArrayTable:
     def leases(self) -> int:
         """The number of leases."""
         return len(self._leases)
+
+    def by_owner(self) -> dict[str, tuple[int, int]]:
+        """Returns the arrays of principals, in leases and with names, and their bytes on the devices."""
+        with self._changing():
+            return {owner: (quota.arrays, quota.nbytes) for owner, quota in self._leases.by_owner().items()}
 
     def reserve(self, lease_id: bytes, device_bytes: int, owner: str = "") -> Reservation:
         """Reserves quota and an id for an array; its lease is created if there is none.

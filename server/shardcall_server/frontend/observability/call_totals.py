@@ -56,14 +56,14 @@ class TotalsByName:
 
         Args:
             kernel: the kernel; empty for none.
-            principal: the caller; empty without authentication.
+            principal: the caller; empty without authentication, which stands for all callers.
             is_failed: whether it failed.
             execute_s: the seconds that its program ran.
             array_bytes: the bytes of its arrays.
         """
         with self._lock:
-            for name, totals in ((kernel, self._by_kernel), (principal, self._by_principal)):
-                if name and (name in totals or len(totals) < self._max_names):
+            for name, totals in ((kernel or None, self._by_kernel), (principal, self._by_principal)):
+                if name is not None and (name in totals or len(totals) < self._max_names):
                     total = totals.setdefault(name, Total())
                     total.add(is_failed=is_failed, execute_s=execute_s, array_bytes=array_bytes)
 

@@ -15,6 +15,8 @@ from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.programs.counts import ProgramCounts
 
 Usage = server_info_service_pb2.GetUsageResponse
+PrincipalUsage = server_info_service_pb2.PrincipalUsage
+_OTHER = "other"
 
 _GAUGES: Mapping[str, tuple[str, Callable[[Usage], float]]] = {
     "calls_at_work": ("Calls that arrive, wait for the mesh or run.", lambda usage: usage.calls),
@@ -76,6 +78,7 @@ class StateCollector(Collector):
         yield limits
         yield from _programs(sources.programs)
         yield from _known_answers(usage.known_answers)
+        yield from _principals(usage)
         disk = CounterMetricFamily(
             "shardcall_disk_programs", "Lookups and writes of programs on disk, by outcome.", labels=["outcome"]
         )
@@ -121,6 +124,37 @@ def _known_answers(state: server_info_service_pb2.KnownAnswers) -> Iterator[Metr
     for kernel, count in Counter(failure.kernel for failure in state.failures).items():
         kernels.add_metric([kernel], count)
     yield kernels
+
+
+_OF_PRINCIPALS: Mapping[str, tuple[str, Callable[[PrincipalUsage], int]]] = {
+    "arrays": ("Resident arrays of a principal, with and without names.", lambda usage: usage.arrays),
+    "array_bytes": ("Their bytes on the devices.", lambda usage: usage.array_bytes),
+    "programs": ("Compiled programs on the mesh that a principal had compiled.", lambda usage: usage.programs),
+    "calls_at_work": ("Calls of a principal that arrive, wait for the mesh or run.", lambda usage: usage.calls),
+}
+
+
+def _principals(usage: Usage) -> Iterator[Metric]:
+    """Yields what principals have and do, by their names in the token file; all others are "other"."""
+    labels = {item.name: item.name if item.weight else _OTHER for item in usage.by_principal}
+    for name, (about, read) in _OF_PRINCIPALS.items():
+        sums: Counter[str] = Counter()
+        for item in usage.by_principal:
+            sums[labels[item.name]] += read(item)
+        family = GaugeMetricFamily(f"shardcall_principal_{name}", about, labels=["principal"])
+        for label, value in sums.items():
+            family.add_metric([label], value)
+        yield family
+    ended: Counter[str] = Counter()
+    by_name = {total.name: total.calls for total in usage.principals}
+    for principal, calls in (by_name | {item.name: item.ended_calls for item in usage.by_principal}).items():
+        ended[labels.get(principal, _OTHER)] += calls
+    counter = CounterMetricFamily(
+        "shardcall_principal_calls", "Calls of a principal that have ended.", labels=["principal"]
+    )
+    for label, calls in ended.items():
+        counter.add_metric([label], calls)
+    yield counter
 
 
 def _programs(counts: ProgramCounts) -> Iterator[Metric]:

@@ -39,7 +39,7 @@ class ProgramTable:
 
     Args:
         on_evict: called with every program that is evicted.
-        launch_lock: the launch lock of the session; callers hold it, except for the number of programs and `version`.
+        launch_lock: the launch lock of the session; callers hold it, except for the numbers of programs and `version`.
 
     Attributes:
         version: changes when a call finds another entry, or none.
@@ -53,6 +53,7 @@ class ProgramTable:
         self._on_evict = on_evict
         self._programs: OrderedDict[ProgramKey, CachedProgram] = OrderedDict()
         self._entries: dict[CallKey, CacheEntry] = {}
+        self._owners: Counter[str] = Counter()  # of the programs
         self._bytes = 0
         self.version = 0
 
@@ -63,6 +64,10 @@ class ProgramTable:
         """Yields the programs, the most recently used first."""
         check_held(self._launch_lock)
         return reversed(self._programs.values())
+
+    def by_owner(self) -> dict[str, int]:
+        """Returns the number of programs that each client had compiled; those of the server itself under ""."""
+        return dict(self._owners)
 
     def peek(self, call: CallKey) -> CacheEntry | None:
         """Returns the entry of a call, and leaves the order of use as it is."""
@@ -92,6 +97,7 @@ class ProgramTable:
         check_held(self._launch_lock)
         if program.key not in self._programs:
             self._programs[program.key] = program
+            self._owners[program.owner] += 1
             self._bytes += program.program_bytes
         self._programs.move_to_end(program.key)
         while len(self) > self._limits.max_programs or (self._bytes > self._limits.max_bytes and len(self) > 1):
@@ -141,6 +147,9 @@ class ProgramTable:
         del self._programs[program.key]
         self.version += 1
         program.evicted = True
+        self._owners[program.owner] -= 1
+        if not self._owners[program.owner]:
+            del self._owners[program.owner]
         self._bytes -= program.program_bytes
         for call in program.aliases:
             del self._entries[call]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -89,6 +89,11 @@ class Slots:
             if (refusal := self._refusal(call)) is not None:
                 raise refusal
             self._count(call, 1)
+
+    def by_owner(self) -> dict[str, int]:
+        """Returns the number of slots of each owner that has any."""
+        with self._lock:
+            return dict(self._by_owner)
 
     def are_held_by_client(self, call: ServerCall) -> bool:
         """Returns whether other calls of a call's client have slots, so that it may wait for these to end."""
@@ -215,6 +220,10 @@ class Admission:
     def call_count(self) -> int:
         """The number of calls that arrive, wait for the mesh or run."""
         return self.calls.taken + self._uploads.taken
+
+    def calls_by_owner(self) -> Counter[str]:
+        """Returns the number of calls of each owner that arrive, wait for the mesh or run."""
+        return Counter(self.calls.by_owner()) + Counter(self._uploads.by_owner())
 
     @contextmanager
     def admitted(self, call: ServerCall, *, needs_slot: bool) -> Iterator[Advance]:

@@ -1,9 +1,9 @@
-"""A fair queue of waiting calls: round-robin between clients, the nearest deadline of each client first."""
+"""A fair queue of waiting calls: weighted round-robin between clients, the nearest deadline of each client first."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -16,11 +16,13 @@ class Waiter(Protocol):
         owner: the name of its client.
         connection: the connection of its client.
         deadline: the moment on the monotonic clock at which it gives up.
+        weight: the number of waiters of its client that are served in a round.
     """
 
     owner: str
     connection: str
     deadline: float
+    weight: int
 
 
 W = TypeVar("W", bound=Waiter)
@@ -38,14 +40,17 @@ class _QueueEntry(Generic[W]):
 class FairQueue(Generic[W]):
     """Waiters in the order in which they are served.
 
-    Owners are served round-robin, and so are the connections of one owner; the waiters of one connection are served by
-    nearest deadline. A client with one waiter is therefore served second even if another client has hundreds.
+    Owners are served round-robin, as many waiters of each in a round as its weight, one after the other. The
+    connections of one owner are served round-robin, and the waiters of one connection by nearest deadline. A client
+    with one waiter is therefore served second even if another client of weight 1 has hundreds. An owner without waiters
+    begins anew.
     """
 
     def __init__(self) -> None:
         self._owners: OrderedDict[str, OrderedDict[str, list[_QueueEntry[W]]]] = OrderedDict()
         self._entries: dict[int, _QueueEntry[W]] = {}
         self._counts: dict[str, int] = {}
+        self._served: Counter[str] = Counter()  # the waiters of an owner that were served in this round
         self._added = 0
 
     def __len__(self) -> int:
@@ -89,10 +94,13 @@ class FairQueue(Generic[W]):
         return waiter
 
     def take(self, waiter: W) -> None:
-        """Removes a waiter that is served now; other owners and connections come next."""
+        """Removes a waiter that is served now; other connections come next, and other owners at the end of a round."""
         self.remove(waiter)
         if (connections := self._owners.get(waiter.owner)) is not None:
-            self._owners.move_to_end(waiter.owner)
+            self._served[waiter.owner] += 1
+            if self._served[waiter.owner] >= waiter.weight:
+                del self._served[waiter.owner]
+                self._owners.move_to_end(waiter.owner)
             if waiter.connection in connections:
                 connections.move_to_end(waiter.connection)
 
@@ -108,5 +116,5 @@ class FairQueue(Generic[W]):
         if not entries:
             del connections[waiter.connection]
         if not connections:
-            del self._owners[waiter.owner], self._counts[waiter.owner]
+            del self._owners[waiter.owner], self._counts[waiter.owner], self._served[waiter.owner]
         return True

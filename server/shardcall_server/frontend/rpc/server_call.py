@@ -57,6 +57,7 @@ class ServerCall:
     Attributes:
         connection: the peer, as gRPC names it.
         owner: the name whose quota the call counts against: the principal's, else the connection's.
+        weight: the weight of its owner among waiting calls.
         principal_name: the principal whose arrays and segments the call may use; empty without authentication.
         deadline: the moment on the monotonic clock at which the call must have ended.
         request_id: the id in logs and traces; the client's own if it sent one.
@@ -91,6 +92,7 @@ class ServerCall:
         self.principal = principal
         self.connection: str = context.peer()
         self.owner: str = principal.name if principal else self.connection
+        self.weight = principal.weight if principal else 1
         self.principal_name: str = principal.name if principal else ""
         self.request_id = _checked_id(request_id) if request_id else secrets.token_hex(8)
         self.trace: Mapping[str, str] = trace or {}

@@ -139,7 +139,8 @@ class ServerCallStream:
                 numbers = self._answers.gather(frame)
                 if self._tokens_version != gate.version:
                     self._admit_token()
-                is_draining = self._services.drain.begun
+                # After the expiry of the token, too, the client opens another stream for later calls.
+                is_draining = self._services.drain.begun or gate.has_expired(self._principal)
                 if is_draining and not was_draining:
                     frame.draining = was_draining = True
                 if frame.answers or frame.draining:
@@ -158,9 +159,14 @@ class ServerCallStream:
         self._memory.close()
 
     def check_token(self) -> None:
-        """Ends the stream if its token was removed; without details if the client does not read its answers."""
+        """Ends the stream if its token was removed; without details if the client does not read its answers.
+
+        If it has expired, the stream ends after the answers of its calls.
+        """
         try:
             self._admit_token()
+            if self._services.gate.has_expired(self._principal):
+                self._answers.wake()
         except CallError as error:
             if self._is_refused:
                 end_rpc(self._context, error)
@@ -175,7 +181,7 @@ class ServerCallStream:
         """
         version = self._services.gate.version
         if version != self._tokens_version:
-            self._principal = self._services.gate.admit(PATH, self._metadata)
+            self._principal = self._services.gate.admit(PATH, self._metadata, is_open=True)
             self._tokens_version = version
 
     def _forget(self, numbers: Sequence[int | None]) -> None:
@@ -229,9 +235,14 @@ class ServerCallStream:
                             if (running := self._items.get(number)) is not None:
                                 running.cancel()
                     case "delete":
-                        # A principal without the scope has no arrays; its client deletes those of calls that failed.
-                        if self._principal is None or Scope.ARRAYS in self._principal.scopes:
+                        if self._may_delete():
                             self._arrays.delete(self._owner, item.delete.handles, self._item_number)
+
+    def _may_delete(self) -> bool:
+        """Returns False for a principal without the scope: its client deletes the results of calls that failed."""
+        if self._services.gate.has_expired(self._principal):
+            return False
+        return self._principal is None or Scope.ARRAYS in self._principal.scopes
 
     @property
     def _owner(self) -> str:
@@ -349,7 +360,7 @@ class ServerCallStream:
         """Counts a call against the window.
 
         Raises:
-            CallError: QUOTA_EXCEEDED, SERVER_BUSY.
+            CallError: QUOTA_EXCEEDED, SERVER_BUSY; TOKEN_REQUIRED if the token has expired.
         """
         limits = self._limits
         with self._lock:
@@ -360,6 +371,8 @@ class ServerCallStream:
                     f"number {item.number} is that of a call that is not answered; use another for each call",
                     field="number",
                 )
+            if (expired := self._services.gate.expiry_error(self._principal)) is not None:
+                raise self._refusal(expired)
             for what, taken, limit, name in (
                 ("calls", len(self._items) + 1, limits.max_calls, "max_streamed_calls"),
                 ("bytes of operands", self._nbytes + item.nbytes, limits.max_bytes, "max_streamed_bytes"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.layouts.layout import MAX_RANK
+from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.execution import default_mesh
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
@@ -16,6 +17,7 @@ from shardcall_server.frontend.observability.call_totals import Totals
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS
+from shardcall_server.frontend.services.principal_usage import PrincipalUsages
 from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings
 
@@ -29,6 +31,7 @@ class InfoSources:
     Attributes:
         programs: returns the number of programs on the mesh.
         known_answers: returns the results of the known-answer tests.
+        principals: what each principal has and does.
         totals: returns the calls by kernel, and by principal.
         loops: returns the loops that run in slices.
     """
@@ -38,6 +41,7 @@ class InfoSources:
     queue: MeshQueue
     programs: Callable[[], int]
     known_answers: Callable[[], server_info_service_pb2.KnownAnswers]
+    principals: PrincipalUsages
     totals: Callable[[], tuple[Totals, Totals]]
     loops: Callable[[], list[server_info_service_pb2.RunningLoop]]
 
@@ -53,8 +57,25 @@ class ServerInfoServicer:
     def GetUsage(  # noqa: N802
         self, request: server_info_service_pb2.GetUsageRequest, call: ServerCall
     ) -> server_info_service_pb2.GetUsageResponse:
-        """Returns the current usage of memory, devices and programs."""
-        return self.usage()
+        """Returns the current usage of memory, devices and programs; without the scope, of the caller alone."""
+        if call.principal is None or Scope.ADMIN in call.principal.scopes:
+            return self.usage()
+        return self._usage_of(call.principal.name)
+
+    def _usage_of(self, principal: str) -> server_info_service_pb2.GetUsageResponse:
+        _, by_principal = self._sources.totals()
+        total, state = by_principal.get(principal), self._supervisor.state()
+        # Without the reason of an exit, which names a kernel of whoever called it.
+        mesh = server_info_service_pb2.MeshState(
+            ready=state.ready, ready_seconds=state.ready_seconds, hosts=state.hosts, missing=state.missing
+        )
+        return server_info_service_pb2.GetUsageResponse(
+            mesh=mesh,
+            known_answers=self._sources.known_answers(),
+            principals=_encode_totals({principal: total} if total else {}),
+            by_principal=self._sources.principals.of(principal),
+            is_partial=True,
+        )
 
     def usage(self) -> server_info_service_pb2.GetUsageResponse:
         """Returns the usage, for the RPC and for metrics."""
@@ -77,7 +98,8 @@ class ServerInfoServicer:
             program_device_bytes=self._sources.queue.budget.program_bytes,
             known_answers=self._sources.known_answers(),
             kernels=_encode_totals(by_kernel),
-            principals=_encode_totals(by_principal),
+            principals=_encode_totals({name: total for name, total in by_principal.items() if name}),
+            by_principal=self._sources.principals.of_all(),
             loops=self._sources.loops(),
         )
 
