@@ -35,6 +35,7 @@ from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet, ImplicitGets, Statistics
 from shardcall._src.services.profile import Profile
 from shardcall._src.services.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep, checked_name
+from shardcall._src.services.saved_files import FileTable, SavedFile, SavedFiles
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall._src.traced.control_flow import ControlFlow
 from shardcall._src.traced.derivatives import (
@@ -114,6 +115,7 @@ class Client(KernelMethods[Result[Any]]):
         self._submitter = Submitter(
             self._sender, self._templates, longest_s, is_recording=is_recording, is_synchronous=synchronous
         )
+        self._saved_files = SavedFiles(transport)
         self._remote_arrays = RemoteArrays(
             transport, info.limits, shared_memory, self._call_stream, self._sender, self._submitter
         )
@@ -635,6 +637,73 @@ class Client(KernelMethods[Result[Any]]):
         if of_all_clients:
             return self._remote_arrays.of_principal(self, self._deadline(timeout))
         return self._remote_arrays.all(self, self._deadline(timeout))
+
+    def save(self, array: Handle, name: str, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> SavedFile:
+        """Saves an array in an npy file of the server, without copying it to the client.
+
+        When it returns, the file is on the server's disk. It replaces a file of the same name; if it fails, that one is
+        as before.
+
+        Args:
+            array: a `RemoteArray`, or the handle of one.
+            name: a path such as ``"runs/a.npy"``: at most 8 parts of 1 to 64 ASCII letters, digits, ``.``, ``_`` and
+                ``-``, none of which begins with a dot. Files belong to the principal.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if the array is no longer there.
+            ResourceExhaustedError: if the server's limits or its disk do not allow it.
+            ShardcallError: of the class that fits.
+        """
+        return self._remote_arrays.save(array, name, deadline_after(timeout, self._info.limits.max_call_seconds))
+
+    def load(
+        self,
+        name: str,
+        /,
+        *,
+        mesh: MeshLike | None = None,
+        spec: SpecLike | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+    ) -> RemoteArray:
+        """Puts an array on the mesh from an npy file of the server, one that `save` or NumPy wrote.
+
+        Args:
+            name: the name of the file.
+            mesh: the mesh to place it on; None for the server's default mesh.
+            spec: the sharding; None shards its first axis over all mesh axes.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            InvalidRequestError: if there is no such file, or it is damaged.
+            ResourceExhaustedError: if the server's limits do not allow it.
+            ShardcallError: of the class that fits.
+        """
+        return self._remote_arrays.load(self, name, mesh, spec, self._deadline(timeout))
+
+    def files(self, prefix: str = "", /, *, timeout: float | None = SHORT_TIMEOUT_S) -> FileTable:
+        """Returns the files of arrays that the principal has on the server, by name; ``print`` shows them.
+
+        Args:
+            prefix: the beginning of their names, such as ``"runs/"``.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        return self._saved_files.all(prefix, self._deadline(timeout))
+
+    def remove_file(self, name: str, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> bool:
+        """Removes a file of the server; returns whether there was one.
+
+        Args:
+            name: the name of the file.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        return self._saved_files.remove(name, self._deadline(timeout))
 
     def empty(self, shape: int | Iterable[int], dtype: npt.DTypeLike = np.float64) -> NDArray:
         """Returns an uninitialized array, as ``numpy.empty``, that calls use as an operand without a copy.

@@ -78,6 +78,10 @@ class Reason(enum.StrEnum):
     INDEX_OUT_OF_RANGE = enum.auto()
     INVALID_MATRIX = enum.auto()
     NAME_TAKEN = enum.auto()
+    FILE_NOT_FOUND = enum.auto()
+    FILE_DAMAGED = enum.auto()
+    FILE_LIMIT = enum.auto()
+    FILES_UNAVAILABLE = enum.auto()
 
 
 OF_VALUES = frozenset({Reason.INVALID_VALUE, Reason.INDEX_OUT_OF_RANGE, Reason.INVALID_MATRIX})

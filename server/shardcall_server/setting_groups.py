@@ -237,6 +237,16 @@ class MemorySettings(BaseModel):
     )
 
 
+class FileSettings(BaseModel):
+    """Arrays in files of the server."""
+
+    array_dir: str = Field(
+        "", description="Folder of the files in which clients save arrays, see docs/files.md; empty for none."
+    )
+    max_file_bytes: int = Field(64 << 30, ge=_MIB, description="Maximum bytes of the files of one client.")
+    max_files: int = Field(1000, ge=1, le=10000, description="Maximum number of the files of one client.")
+
+
 class ProgramSettings(BaseModel):
     """Compiled programs and the selection of strategies."""
 
@@ -302,6 +312,7 @@ GROUPS: tuple[type[BaseModel], ...] = (
     MeshSettings,
     CallSettings,
     MemorySettings,
+    FileSettings,
     ProgramSettings,
     ObservabilitySettings,
 )

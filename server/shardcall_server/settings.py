@@ -21,6 +21,7 @@ from shardcall_core.wire.variables import is_service_link
 from shardcall_server.setting_groups import (
     AccessSettings,
     CallSettings,
+    FileSettings,
     MemorySettings,
     MeshSettings,
     NetworkSettings,
@@ -42,6 +43,7 @@ class Settings(
     BaseSettings,
     ObservabilitySettings,
     ProgramSettings,
+    FileSettings,
     MemorySettings,
     CallSettings,
     MeshSettings,

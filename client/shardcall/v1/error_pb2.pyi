@@ -186,6 +186,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the name stands for another array. Delete that array,
     use another name, or ask for a replacement. The metadata `name` is the name.
     """
+    ERROR_REASON_FILE_NOT_FOUND: _ErrorReason.ValueType  # 50
+    """NOT_FOUND: no file has this name."""
+    ERROR_REASON_FILE_DAMAGED: _ErrorReason.ValueType  # 51
+    """FAILED_PRECONDITION: the file is no complete npy file. Save the array again."""
+    ERROR_REASON_FILE_LIMIT: _ErrorReason.ValueType  # 52
+    """RESOURCE_EXHAUSTED: the files of this principal have reached a limit of the
+    server, or its disk is full. A file of the same name is as before.
+    """
+    ERROR_REASON_FILES_UNAVAILABLE: _ErrorReason.ValueType  # 53
+    """FAILED_PRECONDITION: the server keeps no files, or its folder cannot be used."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server has a `google.rpc.ErrorInfo` whose domain is
@@ -362,4 +372,14 @@ ERROR_REASON_NAME_TAKEN: ErrorReason.ValueType  # 49
 """FAILED_PRECONDITION: the name stands for another array. Delete that array,
 use another name, or ask for a replacement. The metadata `name` is the name.
 """
+ERROR_REASON_FILE_NOT_FOUND: ErrorReason.ValueType  # 50
+"""NOT_FOUND: no file has this name."""
+ERROR_REASON_FILE_DAMAGED: ErrorReason.ValueType  # 51
+"""FAILED_PRECONDITION: the file is no complete npy file. Save the array again."""
+ERROR_REASON_FILE_LIMIT: ErrorReason.ValueType  # 52
+"""RESOURCE_EXHAUSTED: the files of this principal have reached a limit of the
+server, or its disk is full. A file of the same name is as before.
+"""
+ERROR_REASON_FILES_UNAVAILABLE: ErrorReason.ValueType  # 53
+"""FAILED_PRECONDITION: the server keeps no files, or its folder cannot be used."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -37,6 +37,8 @@ class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType
     """Joining the mesh as a host."""
     SCOPE_ANY_TOKEN: _Scope.ValueType  # 5
     """No particular scope: any token that the server knows suffices."""
+    SCOPE_FILES: _Scope.ValueType  # 6
+    """Saving arrays in files of the server, and loading them."""
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
     """A permission that a token carries."""
@@ -53,6 +55,8 @@ SCOPE_HOST: Scope.ValueType  # 4
 """Joining the mesh as a host."""
 SCOPE_ANY_TOKEN: Scope.ValueType  # 5
 """No particular scope: any token that the server knows suffices."""
+SCOPE_FILES: Scope.ValueType  # 6
+"""Saving arrays in files of the server, and loading them."""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 class _Availability:

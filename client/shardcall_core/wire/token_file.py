@@ -21,7 +21,7 @@ from shardcall_core.wire.token_fields import FieldError, PreviousToken, TokenFie
 
 FILE_VARIABLE = "SHARDCALL_TOKEN_FILE"
 TOKEN_VARIABLE = "SHARDCALL_TOKEN"  # noqa: S105  # a variable's name
-SCOPES = ("run", "arrays", "admin", "host")
+SCOPES = ("run", "arrays", "files", "admin", "host")
 DEFAULT_SCOPES = ("run", "arrays")
 
 _TOKEN_BYTES = 32

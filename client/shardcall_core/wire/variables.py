@@ -14,6 +14,7 @@ _COMMANDS = frozenset(
 )
 SETTINGS = frozenset(
     [
+        "array_dir",
         "auth",
         "cache_dir",
         "deadline_grace_s",
@@ -44,6 +45,8 @@ SETTINGS = frozenset(
         "max_connections",
         "max_device_bytes",
         "max_execute_s",
+        "max_file_bytes",
+        "max_files",
         "max_inline_bytes",
         "max_launched_calls",
         "max_lease_s",

@@ -16,6 +16,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from shardcall.v1 import (
     array_service_pb2,
     array_service_pb2_grpc,
+    file_service_pb2,
+    file_service_pb2_grpc,
     kernel_service_pb2,
     kernel_service_pb2_grpc,
     profile_service_pb2,
@@ -44,6 +46,7 @@ from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRunner
 from shardcall_server.frontend.dispatch.mesh_queue import make_queue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
+from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
 from shardcall_server.frontend.memory.leases import no_limits
@@ -63,6 +66,7 @@ from shardcall_server.frontend.rpc.grpc_options import grpc_options
 from shardcall_server.frontend.services.array_servicer import ArrayServicer
 from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS, StreamLimits
 from shardcall_server.frontend.services.call_streams import CallStreams
+from shardcall_server.frontend.services.file_servicer import FileServicer
 from shardcall_server.frontend.services.info_servicer import InfoSources, ServerInfoServicer
 from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
@@ -87,6 +91,7 @@ _SERVICES = tuple(
     for file in (
         kernel_service_pb2,
         array_service_pb2,
+        file_service_pb2,
         segment_service_pb2,
         server_info_service_pb2,
         profile_service_pb2,
@@ -121,6 +126,7 @@ class FrontEnd:
         self._sessions = open_session_sockets(session_names(self.address, settings.unix_socket), self._tokens)
         self._announce(False)
         self._autotuner = _autotuner(settings)
+        self._array_folder = _array_folder(settings)
         self._known_answers = KnownAnswerRunner(Verdicts(settings.cache_dir))
         self._host_resources = HostResources(
             settings, lambda: self._supervisor.session, self._tokens.limits_of if self._tokens else no_limits
@@ -216,6 +222,10 @@ class FrontEnd:
         )
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
+        )
+        files = FileServicer(self._array_folder, host_resources, reader, writer, idempotency, settings)
+        file_service_pb2_grpc.add_FileServiceServicer_to_server(
+            cast(file_service_pb2_grpc.FileServiceServicer, files), self._server
         )
         segments = SegmentServicer(host_resources.segments, host_resources.segment_broker, self._interceptor.drain)
         segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
@@ -361,7 +371,7 @@ class FrontEnd:
 
     def _close(self) -> None:
         """Closes the resources of the services and the mesh."""
-        for optional in (self._host_server, self._tokens, self._autotuner):
+        for optional in (self._host_server, self._tokens, self._autotuner, self._array_folder):
             if optional is not None:
                 optional.close()
         parts = (
@@ -399,6 +409,12 @@ def _watch_limits(settings: Settings) -> WatchLimits:
         grace_s=settings.deadline_grace_s,
         straggler_s=settings.straggler_timeout_s,
     )
+
+
+def _array_folder(settings: Settings) -> ArrayFolder | None:
+    if not settings.array_dir:
+        return None
+    return ArrayFolder(settings.array_dir, settings.max_file_bytes, settings.max_files)
 
 
 def _autotuner(settings: Settings) -> Autotuner | None:

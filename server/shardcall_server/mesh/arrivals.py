@@ -12,6 +12,7 @@ from shardcall_core.layouts.checks import check_put
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.link.wire import decode_array_type, decode_mesh, decode_spec
+from shardcall_server.mesh.array_files import FileSource
 from shardcall_server.mesh.host_buffers import Source
 from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.resident_arrays import ResidentArrays
@@ -60,7 +61,7 @@ class Arrivals:
         check_placed(array_type, spec, mesh)  # the front end accounts for the memory
         return Arrival(command.array_id, array_type, mesh, device_ids, spec)
 
-    def finish(self, put: Arrival, source: Source) -> link_pb2.ArrayPut:
+    def finish(self, put: Arrival, source: Source | FileSource) -> link_pb2.ArrayPut:
         """Copies an array to the devices and registers it; the devices do not alias ``source``."""
         began = time.monotonic()
         sharding = named_sharding(build_mesh(put.mesh, put.device_ids), put.spec)

@@ -24,6 +24,7 @@ from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Frame, Link
+from shardcall_server.mesh.array_files import ArrayFile, FileSource
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.compilers import CompilationJob, Compiler
@@ -43,6 +44,7 @@ from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
 COMPILE_THREADS = 4  # one more than the front end lets one client use
 _FINISH_THREADS = 8  # executions that are awaited and gathered concurrently
+_FILE_THREADS = 2  # transfers between devices and disks; a slow disk delays no other command
 _EVICTIONS_BETWEEN_CLEARS = 64
 _COMMANDS_PER_WRITE = 16  # answers wait for the commands behind them
 
@@ -95,6 +97,7 @@ class Commands:
         compile_threads = COMPILE_THREADS if jax.process_count() == 1 else 1
         self._compilers = ThreadPoolExecutor(compile_threads, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
+        self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="file")
         self._profiler = Profiler()
         self._profile_thread = ThreadPoolExecutor(1, thread_name_prefix="profile")  # writing files takes long
         self._programs: dict[str, Future[_CompiledProgram]] = {}
@@ -171,6 +174,10 @@ class Commands:
                 self._map(message, fd)
             case "put_array":
                 self._put(message)
+            case "save_array":
+                self._save(message)
+            case "load_array":
+                self._load(message)
             case "measure" | "discard_trial_blocks":
                 self._run_trial(message)
             case "compile_known_answer" | "run_known_answer":
@@ -203,6 +210,7 @@ class Commands:
         self._profile_thread.shutdown()
         self._compilers.shutdown(cancel_futures=True)
         self._finishers.shutdown()
+        self._file_threads.shutdown()
         self._copier.close()
 
     def _execute(self, message: link_pb2.FrontEndMessage) -> None:
@@ -274,11 +282,35 @@ class Commands:
             source = self._executor.source(put.type, message.put_array.data)
             self._finishers.submit(self._finish_put, answer, put, source, message)
 
+    def _load(self, message: link_pb2.FrontEndMessage) -> None:
+        command = message.load_array
+        with CommandAnswer(self._link, message.call_id) as answer:
+            put = self._arrivals.prepare(command.array)
+            file = ArrayFile(self._memory.descriptor(command.memory_id), command.offset)
+            source = FileSource(put.type, file, command.is_column_major, command.is_big_endian)
+            self._file_threads.submit(self._finish_put, answer, put, source, message)
+
     def _finish_put(
-        self, answer: CommandAnswer, put: Arrival, source: Source, message: link_pb2.FrontEndMessage
+        self, answer: CommandAnswer, put: Arrival, source: Source | FileSource, message: link_pb2.FrontEndMessage
     ) -> None:
         with answer, phase("put", message):
             answer.send(array_put=self._arrivals.finish(put, source))
+
+    def _save(self, message: link_pb2.FrontEndMessage) -> None:
+        command = message.save_array
+        with CommandAnswer(self._link, message.call_id) as answer:
+            resident = self._resident_arrays.get(command.array_id)  # on this thread, as in `_get`
+            file = ArrayFile(self._memory.descriptor(command.memory_id), command.offset)
+            self._file_threads.submit(self._finish_save, answer, resident, file, message)
+
+    def _finish_save(
+        self, answer: CommandAnswer, resident: DeviceArray, file: ArrayFile, message: link_pb2.FrontEndMessage
+    ) -> None:
+        with answer, phase("save", message):
+            began = time.monotonic()
+            resident.array.block_until_ready()
+            file.write(resident.array, resident.type, self._copier)
+            answer.send(executed=link_pb2.Executed(gather_seconds=time.monotonic() - began))
 
     def _get(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.get_array

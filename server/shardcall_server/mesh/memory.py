@@ -1,4 +1,4 @@
-"""The memory files that the front end shares with this process."""
+"""The memory files that the front end shares with this process, and files on disk that it has opened."""
 
 from __future__ import annotations
 
@@ -15,31 +15,42 @@ from shardcall_worker.v1 import link_pb2
 
 
 class MemoryFiles:
-    """The mapped memory files, by the ids that commands use. For the link's thread only."""
+    """The mapped memory files and the open files on disk, by the ids that commands use. For the link's thread only."""
 
     def __init__(self) -> None:
         self._files: dict[int, np.ndarray] = {}
+        self._descriptors: dict[int, int] = {}  # of files on disk
 
     def attach(self, memory_id: int, fd: int, nbytes: int) -> None:
-        """Maps a file.
+        """Maps a memory file; keeps a file on disk open.
 
         Its pages exist, since the front end wrote or reserved them. They are mapped immediately, so that no page fault
         delays a kernel.
 
         Args:
             memory_id: the id that commands use.
-            fd: the descriptor of the file, closed by this method.
-            nbytes: the size of the file.
+            fd: the descriptor of the file, closed by this method if it maps the file.
+            nbytes: the size of the file; 0 for one on disk.
         """
+        if not nbytes:
+            self._descriptors[memory_id] = fd
+            return
         try:
             self._files[memory_id] = map_file(fd, nbytes, populate=True)
         finally:
             os.close(fd)
 
     def detach(self, memory_id: int) -> None:
-        """Removes a file; it stays mapped as long as an array refers to it."""
+        """Removes a file; it stays mapped as long as an array refers to it. One on disk is closed."""
+        if (fd := self._descriptors.pop(memory_id, None)) is not None:
+            os.close(fd)
+            return
         self._files.pop(memory_id, None)
         release_aliased()
+
+    def descriptor(self, memory_id: int) -> int:
+        """Returns the descriptor of a file on disk, which is open until `detach`."""
+        return self._descriptors[memory_id]
 
     def view(self, array: ArrayType, span: link_pb2.MemorySpan) -> np.ndarray:
         """Returns the array in a span."""

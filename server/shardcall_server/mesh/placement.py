@@ -104,7 +104,7 @@ def _put(
     blocks: dict[Bounds, np.ndarray] = {}
 
     def block(index: Sequence[slice] | None) -> np.ndarray:
-        bounds = _bounds(index, placement.padded)
+        bounds = bounds_of(index, placement.padded)
         if bounds not in blocks:
             inside = part(crop(bounds, array_type.shape)).view(held)
             blocks[bounds] = _block(inside, bounds, copier, may_alias=may_alias)
@@ -128,7 +128,7 @@ def gather(array: jax.Array, out: np.ndarray, copier: ParallelCopier, on_gathere
     if not out.size:
         return
     out = out.view(held_type(out.dtype))
-    shards = _shards(array)
+    shards = shards_of(array)
     if not out.ndim:
         for data in shards.values():
             out[...] = data
@@ -161,7 +161,7 @@ def gather_blocks(array: jax.Array, array_type: ArrayType, memory: np.ndarray, c
         array_type: the type of the unpadded array.
         memory: uint8[n]: the destination of the blocks.
     """
-    shards = {crop(bounds, array_type.shape): data for bounds, data in _shards(array).items()}
+    shards = {crop(bounds, array_type.shape): data for bounds, data in shards_of(array).items()}
     for piece in lay_out(shards, array_type):
         out = piece.view(memory, held_type(array_type.dtype))
         inside: Any = (*(slice(n) for n in piece.shape), ...)
@@ -176,7 +176,7 @@ def gather_blocks(array: jax.Array, array_type: ArrayType, memory: np.ndarray, c
         copier.by_rows(piece.shape[0], piece.nbytes, copy)
 
 
-def _shards(array: jax.Array) -> dict[Bounds, np.ndarray]:
+def shards_of(array: jax.Array) -> dict[Bounds, np.ndarray]:
     """Returns the distinct blocks of an array by their bounds; on CPU without a copy.
 
     On a mesh of several processes, only the blocks that this process contributes.
@@ -196,7 +196,7 @@ def _numbers_of_shards(array: jax.Array) -> list[tuple[Bounds, int]]:
     contributed = None if array.is_fully_addressable else _contributed_blocks(array)
     numbers: dict[Bounds, int] = {}
     for number, shard in enumerate(array.addressable_shards):
-        bounds = _bounds(shard.index, array.shape)
+        bounds = bounds_of(shard.index, array.shape)
         if contributed is None or bounds in contributed:
             numbers.setdefault(bounds, number)  # others are the same block, replicated
     return [*numbers.items()]
@@ -208,7 +208,7 @@ def _contributed_blocks(array: jax.Array) -> frozenset[Bounds]:
 
 def _holders(sharding: jax.sharding.Sharding, shape: tuple[int, ...]) -> list[tuple[int, Bounds]]:
     devices: Mapping[Any, Any] = sharding.devices_indices_map(shape)
-    return [(device.process_index, _bounds(index, shape)) for device, index in devices.items()]
+    return [(device.process_index, bounds_of(index, shape)) for device, index in devices.items()]
 
 
 def _copy_rows(shards: dict[Bounds, np.ndarray], out: np.ndarray, begin: int, end: int) -> None:
@@ -223,7 +223,8 @@ def _copy_rows(shards: dict[Bounds, np.ndarray], out: np.ndarray, begin: int, en
         np.copyto(out[target], data[source])
 
 
-def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> Bounds:
+def bounds_of(index: Sequence[slice] | None, shape: Sequence[int]) -> Bounds:
+    """Returns the bounds of a block that JAX describes by slices."""
     assert index is not None
     return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
 
@@ -234,7 +235,7 @@ def _block(part: np.ndarray, bounds: Bounds, copier: ParallelCopier, *, may_alia
     padded = part.shape != shape
     if may_alias and not padded and (part.nbytes < _LARGE_BYTES or _is_aligned(part)):
         return part
-    block = _aligned_empty(shape, part.dtype)
+    block = aligned_empty(shape, part.dtype)
     if not part.ndim:
         block[...] = part
         return block
@@ -255,7 +256,8 @@ def _is_aligned(part: np.ndarray) -> bool:
     return part.flags.c_contiguous and part.ctypes.data % _ALIGNMENT_BYTES == 0
 
 
-def _aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Returns new memory that JAX aliases on CPU; it has any values."""
     nbytes = math.prod(shape) * dtype.itemsize
     memory = np.empty(nbytes + _ALIGNMENT_BYTES, np.uint8)
     begin = -memory.ctypes.data % _ALIGNMENT_BYTES

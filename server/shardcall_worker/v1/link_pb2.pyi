@@ -63,6 +63,8 @@ class FrontEndMessage(_message.Message):
     RUN_KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
     DROP_LOOP_FIELD_NUMBER: _builtins.int
     END_COMPILATION_FIELD_NUMBER: _builtins.int
+    SAVE_ARRAY_FIELD_NUMBER: _builtins.int
+    LOAD_ARRAY_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """The id that the answer repeats; unique in an epoch. 0 if there is no answer."""
     sequence: _builtins.int
@@ -158,6 +160,14 @@ class FrontEndMessage(_message.Message):
     def end_compilation(self) -> Global___EndCompilation:
         """Ends a compilation."""
 
+    @_builtins.property
+    def save_array(self) -> Global___SaveArray:
+        """Writes a resident array to a file."""
+
+    @_builtins.property
+    def load_array(self) -> Global___LoadArray:
+        """Stores an array on the mesh from a file."""
+
     def __init__(
         self,
         *,
@@ -185,12 +195,14 @@ class FrontEndMessage(_message.Message):
         run_known_answer: _known_answer_pb2.RunKnownAnswer | None = ...,
         drop_loop: _loop_pb2.DropLoop | None = ...,
         end_compilation: Global___EndCompilation | None = ...,
+        save_array: Global___SaveArray | None = ...,
+        load_array: Global___LoadArray | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "load_array", b"load_array", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "save_array", b"save_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "owner", b"owner", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "load_array", b"load_array", "measure", b"measure", "owner", b"owner", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "save_array", b"save_array", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "discard_trial_blocks", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer", "drop_loop", "end_compilation"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "discard_trial_blocks", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer", "drop_loop", "end_compilation", "save_array", "load_array"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -766,7 +778,9 @@ class AttachMemory(_message.Message):
     memory_id: _builtins.int
     """The id that commands use; unique during the lifetime of the front end."""
     size_bytes: _builtins.int
-    """The size in bytes."""
+    """The size in bytes. 0: a file on disk, which is not mapped but read and
+    written.
+    """
     def __init__(
         self,
         *,
@@ -1095,6 +1109,80 @@ class GetArray(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetArray: _TypeAlias = GetArray  # noqa: Y015
+
+@_typing.final
+class SaveArray(_message.Message):
+    """Writes a resident array to a file on disk, row-major and little-endian. The
+    answer is Executed. Only to the worker of a mesh of one process.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_ID_FIELD_NUMBER: _builtins.int
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    array_id: _builtins.int
+    """The array."""
+    memory_id: _builtins.int
+    """The file."""
+    offset: _builtins.int
+    """The offset of the array's first byte."""
+    def __init__(
+        self,
+        *,
+        array_id: _builtins.int = ...,
+        memory_id: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "memory_id", b"memory_id", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveArray: _TypeAlias = SaveArray  # noqa: Y015
+
+@_typing.final
+class LoadArray(_message.Message):
+    """Stores an array on the mesh from a file on disk. The answer is ArrayPut. Only
+    to the worker of a mesh of one process.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_FIELD_NUMBER: _builtins.int
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    IS_COLUMN_MAJOR_FIELD_NUMBER: _builtins.int
+    IS_BIG_ENDIAN_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.int
+    """The file."""
+    offset: _builtins.int
+    """The offset of the array's first byte."""
+    is_column_major: _builtins.bool
+    """Whether the elements are in column-major order."""
+    is_big_endian: _builtins.bool
+    """Whether every element is big-endian."""
+    @_builtins.property
+    def array(self) -> Global___PutArray:
+        """The array, without data."""
+
+    def __init__(
+        self,
+        *,
+        array: Global___PutArray | None = ...,
+        memory_id: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        is_column_major: _builtins.bool = ...,
+        is_big_endian: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "is_big_endian", b"is_big_endian", "is_column_major", b"is_column_major", "memory_id", b"memory_id", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadArray: _TypeAlias = LoadArray  # noqa: Y015
 
 @_typing.final
 class DeleteArrays(_message.Message):

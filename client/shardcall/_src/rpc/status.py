@@ -81,6 +81,10 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_INDEX_OUT_OF_RANGE: errors.IndexOutOfRangeError,
         error_pb2.ERROR_REASON_INVALID_MATRIX: errors.LinAlgError,
         error_pb2.ERROR_REASON_NAME_TAKEN: errors.InvalidRequestError,
+        error_pb2.ERROR_REASON_FILE_NOT_FOUND: errors.InvalidRequestError,
+        error_pb2.ERROR_REASON_FILE_DAMAGED: errors.InvalidRequestError,
+        error_pb2.ERROR_REASON_FILE_LIMIT: errors.ResourceExhaustedError,
+        error_pb2.ERROR_REASON_FILES_UNAVAILABLE: errors.InvalidRequestError,
     }
 )
 """The class of every reason of the protocol."""

@@ -27,6 +27,7 @@ from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.submitter import Submitter
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
+from shardcall._src.services.saved_files import SavedFile, saved_file
 from shardcall._src.transfer import download
 from shardcall._src.transfer.call_runner import check_size, chunk_bytes, max_streamed_bytes
 from shardcall._src.transfer.call_stream import CallStream
@@ -34,7 +35,7 @@ from shardcall._src.transfer.download import Answer, ResidentResult, array_answe
 from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemory, with_shared_memory
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall._src.transfer.upload import pack, stream_requests
-from shardcall.v1 import array_service_pb2
+from shardcall.v1 import array_service_pb2, file_service_pb2
 from shardcall_core.array_names import MAX_NAME, NAME
 from shardcall_core.call_error import shorten
 from shardcall_core.locks import lock
@@ -167,7 +168,7 @@ class RemoteArrays:
         """Copies an array from the mesh; a small one by the call stream, in order with the calls that make it."""
         target = self._version_of(array)
         if (here := find_remote_array(array)) is not None and here._store.name:
-            return self._get_named(here, deadline)
+            return self._read_named(here, self._get, deadline)
         value = self._read_pending(owner, target, deadline) if isinstance(target, ArrayVersion) else None
         if value is not None:
             self._sender.pending.warn_of_unread_failures()
@@ -183,13 +184,15 @@ class RemoteArrays:
                     return only_array(answer.results)
             return self._get(target, deadline)
 
-    def _get_named(self, array: RemoteArray, deadline: Deadline) -> NDArray:
-        """Copies an array with a name, anew if another client has replaced its values meanwhile."""
+    def _read_named(
+        self, array: RemoteArray, read: Callable[[ArrayVersion | bytes, Deadline], _Value], deadline: Deadline
+    ) -> _Value:
+        """Reads an array with a name, anew if another client has replaced its values meanwhile."""
         for attempt in range(_ATTEMPTS):
             target = self._version_of(array)
             try:
                 with self.using([target], ["the array"], deadline):
-                    return self._get(target, deadline)
+                    return read(target, deadline)
             except ArrayLostError:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -207,6 +210,37 @@ class RemoteArrays:
 
         nbytes = array.nbytes if isinstance(array, ArrayVersion) else 0
         return with_shared_memory(self._shared_memory, [], nbytes, deadline, get)
+
+    def save(self, array: Handle, name: str, deadline: Deadline) -> SavedFile:
+        """Writes an array to a file of the server."""
+
+        def save(target: ArrayVersion | bytes, deadline: Deadline) -> SavedFile:
+            request = file_service_pb2.SaveArrayRequest(handle=_handle(target), name=name)
+            return saved_file(self._transport.unary(self._transport.stubs.files.SaveArray, request, deadline).file)
+
+        target = self._version_of(array)
+        if (here := find_remote_array(array)) is not None and here._store.name:
+            return self._read_named(here, save, deadline)
+        with self.using([target], ["the array"], deadline):
+            return save(target, deadline)
+
+    def load(
+        self, owner: Owner, name: str, requested_mesh: MeshLike | None, spec: SpecLike | None, deadline: Deadline
+    ) -> RemoteArray:
+        """Puts an array on the mesh from a file of the server."""
+        request = file_service_pb2.LoadArrayRequest(
+            name=name,
+            mesh=None if requested_mesh is None else mesh.to_proto(mesh.as_mesh(requested_mesh)),
+            spec=specs.to_proto(None if spec is None else specs.as_spec(spec)),
+            lease_id=self.lease_id,
+        )
+
+        def load() -> file_service_pb2.LoadArrayResponse:
+            return self._transport.unary(self._transport.stubs.files.LoadArray, request, deadline)
+
+        with self.making():
+            answer = self.call_after_deleting(load, deadline).array
+            return self._lease.hold(answer.handle, partial(self._described, owner, answer))
 
     def _stream_for(self, nbytes: int) -> CallStream | None:
         """Returns the call stream for bytes that it moves best, if the server does not refuse it."""

@@ -10,6 +10,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from shardcall.v1 import (
     array_service_pb2,
+    file_service_pb2,
     kernel_service_pb2,
     method_options_pb2,
     profile_service_pb2,
@@ -22,6 +23,7 @@ from shardcall_worker.v1 import host_service_pb2
 
 _CONTRACT = (
     array_service_pb2,
+    file_service_pb2,
     kernel_service_pb2,
     profile_service_pb2,
     segment_service_pb2,

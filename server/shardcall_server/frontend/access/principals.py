@@ -16,6 +16,8 @@ class Scope(enum.StrEnum):
     """Keep arrays on the mesh."""
     ADMIN = "admin"
     """See what all clients do: usage and profiles."""
+    FILES = "files"
+    """Save arrays in files of the server, and load them."""
     HOST = "host"
     """Join the mesh as a host, which sees every array and program."""
 

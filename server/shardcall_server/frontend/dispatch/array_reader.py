@@ -13,6 +13,7 @@ from shardcall_server.frontend.dispatch.results import add_inline_results
 from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers
+from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
@@ -73,6 +74,30 @@ class ArrayReader:
         except SessionEndedError:
             raise array_lost(resident.handle) from None
         return running
+
+    async def save(self, call: ServerCall, resident: ResidentArray, file: OpenFile, offset: int) -> None:
+        """Has the worker write an array to a file on disk.
+
+        The command waits for no launch, since the disk is slower than the devices, and has no time limit of programs.
+
+        Args:
+            offset: the offset of its first element in the file, in bytes.
+
+        Raises:
+            CallError: ARRAY_LOST, FILE_LIMIT, FILES_UNAVAILABLE; the deadline passed or the caller left.
+        """
+        mesh = await self.mesh_of(call, resident)
+        if resident.computed is not None:
+            await wait_computed(call, resident.computed, resident.handle, "handle")
+        command = link_pb2.SaveArray(array_id=resident.array_id, memory_id=file.memory_id, offset=offset)
+        buffers = CallBuffers()
+        buffers.memory.append(file)
+        running = RunningCommand(call, buffers)
+        try:
+            running.send(mesh.session, link_pb2.FrontEndMessage(save_array=command))
+        except SessionEndedError:
+            raise array_lost(resident.handle) from None
+        await running.answer()
 
     async def read(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TypeAlias
 
-from shardcall.v1 import array_service_pb2, call_stream_pb2, kernel_pb2, mesh_pb2
+from shardcall.v1 import array_service_pb2, call_stream_pb2, file_service_pb2, kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.checks import check_put
 from shardcall_core.layouts.layout import ArrayType, block_shape, padded_shape
@@ -16,7 +16,7 @@ from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.operand_reader import check_inline, put_inline
 from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
-from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
+from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, FileSource, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
@@ -35,7 +35,9 @@ from shardcall_worker.v1 import link_pb2
 _ARRAY = "operand 0"
 _MAX_LAYOUT_BYTES = 16 << 10  # of the mesh and the spec, up to which plans are kept
 
-PutMessage: TypeAlias = array_service_pb2.PutArrayHeader | call_stream_pb2.PutStreamedArray
+PutMessage: TypeAlias = (
+    array_service_pb2.PutArrayHeader | call_stream_pb2.PutStreamedArray | file_service_pb2.LoadArrayRequest
+)
 """The message that names the mesh, the spec and the lease of a new array."""
 
 
@@ -82,7 +84,7 @@ class ArrayWriter:
         # Wrapped in a KernelCall, the mesh and the spec are refused with the same messages as in a call.
         check_counts(kernel_pb2.KernelCall(mesh=message.mesh, in_specs=[message.spec]), 1)
         nbytes, limit = source.type.nbytes, self._settings.max_call_bytes
-        if nbytes > limit:
+        if nbytes > limit and source.file is None:  # of a file, the host's memory has only pieces
             raise CallError(
                 Reason.CALL_TOO_LARGE,
                 f"the array has {exact(nbytes)} and one call may have {exact(limit)}; put it in smaller arrays, or "
@@ -100,7 +102,7 @@ class ArrayWriter:
         ):
             with call.phase("receive"):
                 receive(buffers)
-            return await self._send(call, message, source.type, reservation, buffers, handle)
+            return await self._send(call, message, source, reservation, buffers, handle)
 
     async def put_inline(
         self, call: ServerCall, message: call_stream_pb2.PutStreamedArray
@@ -122,13 +124,14 @@ class ArrayWriter:
         self,
         call: ServerCall,
         message: PutMessage,
-        array_type: ArrayType,
+        source: OperandSource,
         reservation: Reservation,
         buffers: CallBuffers,
         handle: bytes,
     ) -> tuple[ResidentArray, kernel_pb2.Plan]:
         """Sends the array to the mesh; if the mesh has ended before, to the next one."""
-        again = False
+        array_type, again = source.type, False
+        assert array_type is not None
         while True:
             mesh = await self._supervisor.mesh(call)
             command = link_pb2.PutArray(
@@ -142,7 +145,7 @@ class ArrayWriter:
             grant = await self._queue.acquire(call, reservation.device_bytes, again=again)
             running = RunningCommand(call, buffers, grant)
             try:
-                running.send(mesh.session, link_pb2.FrontEndMessage(put_array=command), plan)
+                running.send(mesh.session, _message(command, source.file), plan)
             except SessionEndedError:
                 again = True
                 continue
@@ -151,6 +154,20 @@ class ArrayWriter:
                 nbytes = _device_bytes(array_type, plan)
                 resident = reservation.commit(running.epoch, array_type, plan.mesh, plan.results[0], nbytes, handle)
                 return resident, plan
+
+
+def _message(command: link_pb2.PutArray, file: FileSource | None) -> link_pb2.FrontEndMessage:
+    """Returns the command that puts an array on the mesh, from a file if it is in one."""
+    if file is None:
+        return link_pb2.FrontEndMessage(put_array=command)
+    load = link_pb2.LoadArray(
+        array=command,
+        memory_id=file.file.memory_id,
+        offset=file.offset,
+        is_column_major=file.is_column_major,
+        is_big_endian=file.is_big_endian,
+    )
+    return link_pb2.FrontEndMessage(load_array=load)
 
 
 def _refuse_large(what: str, field: str, nbytes: int, limit: int) -> None:

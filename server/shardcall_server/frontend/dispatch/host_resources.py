@@ -15,6 +15,7 @@ from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
 from shardcall_server.frontend.memory.leases import no_limits
+from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.memory.segment_broker import make_segment_broker
 from shardcall_server.frontend.memory.segments import SegmentTable
@@ -50,7 +51,7 @@ class HostResources:
         self._trim_after_s = settings.trim_after_s
         self._ended = threading.Event()  # ends the thread
         self._deletions = 0
-        memory_ids = itertools.count(1).__next__
+        memory_ids = self._memory_ids = itertools.count(1).__next__
         self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_client)
         self.arena = Arena(self.budget, memory_ids, self._detach)
         self.segments = SegmentTable(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
@@ -77,6 +78,10 @@ class HostResources:
             self.segment_broker.close()
         self.segments.close()
         self.arena.drop(self.arena.idle_bytes)
+
+    def open_file(self, fd: int) -> OpenFile:
+        """Returns a file on disk for commands to the worker; its caller is its first user."""
+        return OpenFile(self._memory_ids(), fd, self._detach)
 
     def _detach(self, memory_id: int) -> None:
         if (session := self._session()) is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from shardcall.v1 import kernel_service_pb2
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.arena import Arena, MemoryFile, Region, aligned
+from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.memory.segments import SegmentTable, ServerSegment
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -20,6 +21,22 @@ INLINE_LINK_BYTES = 64 << 10
 """Operands or results of at most this many bytes in total are sent in the link's own messages."""
 
 
+class FileSource(NamedTuple):
+    """An array in a file on disk, from which the worker reads it.
+
+    Attributes:
+        file: the file.
+        offset: the offset of its first element, in bytes.
+        is_column_major: True if the first index varies fastest.
+        is_big_endian: True if the first byte of a number is its most significant one.
+    """
+
+    file: OpenFile
+    offset: int
+    is_column_major: bool
+    is_big_endian: bool
+
+
 class OperandSource(NamedTuple):
     """The source of an operand, as its sender specified it.
 
@@ -27,11 +44,13 @@ class OperandSource(NamedTuple):
         type: the array's type; None for an omitted operand.
         segment: its location in the sender's segment, if it is there.
         resident: the resident array, if it is one.
+        file: its location in a file on disk, if it is there.
     """
 
     type: ArrayType | None
     segment: kernel_service_pb2.SegmentRegion | None = None
     resident: ResidentArray | None = None
+    file: FileSource | None = None
 
 
 class CallBytes(NamedTuple):
@@ -52,7 +71,7 @@ def count_bytes(operands: Iterable[OperandSource], results: Iterable[ArrayType] 
     """Returns the bytes of a call's arrays."""
     in_messages = shared = 0
     for operand in operands:
-        if operand.type is None or operand.resident is not None:
+        if operand.type is None or operand.resident is not None or operand.file is not None:
             continue
         if operand.segment is None:
             in_messages += operand.type.nbytes
@@ -167,6 +186,9 @@ class BufferAllocator:
                 buffers.operands.append(data)
                 if operand.resident is not None:
                     data.array_id = operand.resident.array_id
+                elif operand.file is not None:
+                    operand.file.file.acquire()
+                    buffers.memory.append(operand.file.file)
                 elif operand.segment is not None and operand.type is not None:
                     begin, size = operand.segment.offset, operand.type.nbytes
                     segment = self._acquire_segment(

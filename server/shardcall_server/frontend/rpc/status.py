@@ -72,6 +72,10 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.INDEX_OUT_OF_RANGE: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.INVALID_MATRIX: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.NAME_TAKEN: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.FILE_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.FILE_DAMAGED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.FILE_LIMIT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.FILES_UNAVAILABLE: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 _QUOTAS = {
@@ -81,6 +85,7 @@ _QUOTAS = {
     Reason.OUT_OF_DEVICE_MEMORY,
     Reason.RESIDENT_LIMIT,
     Reason.QUOTA_EXCEEDED,
+    Reason.FILE_LIMIT,
 }
 _WORTH_WAITING = {Reason.SERVER_BUSY, Reason.QUOTA_EXCEEDED, Reason.OUT_OF_HOST_MEMORY, Reason.MESH_NOT_READY}
 _NOT_WORTH_WAITING = (_QUOTAS - _WORTH_WAITING) | {Reason.MESH_RESTARTED}  # after a restart, the caller decides

@@ -1,0 +1,94 @@
+"""Files of arrays on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall.v1 import file_service_pb2
+from shardcall_core.markup import page
+from shardcall_core.types import arrays
+from shardcall_core.types.arrays import Array
+from shardcall_core.types.sizes import human
+
+_COLUMNS = ("name", "type", "bytes", "modified")
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """A file of an array on the server.
+
+    Attributes:
+        name: its name.
+        nbytes: its size in bytes.
+        modified: the time of its last change.
+        type: the shape and the element type of its array; None if it cannot be loaded.
+    """
+
+    name: str
+    nbytes: int
+    modified: datetime
+    type: Array | None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The cells of its row."""
+        when = self.modified.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return self.name, "damaged" if self.type is None else str(self.type), human(self.nbytes), when
+
+
+class FileTable(list[SavedFile]):
+    """Files of arrays on the server, by name; ``print`` shows them."""
+
+    def __str__(self) -> str:
+        rows = [_COLUMNS, *(file.texts for file in self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines) if self else "no files"
+
+    def _repr_html_(self) -> str:
+        """Returns the table for a notebook."""
+        table = page.listing(_COLUMNS, (file.texts for file in self))
+        return page.page(f"{len(self)} files", page.scrolled(table))
+
+
+class SavedFiles:
+    """Lists and removes the files of the principal."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def all(self, prefix: str, deadline: Deadline) -> FileTable:
+        """Returns the files whose names begin with a prefix."""
+        request = file_service_pb2.ListFilesRequest(prefix=prefix)
+        answer = self._transport.unary(self._transport.stubs.files.ListFiles, request, deadline)
+        return FileTable(map(saved_file, answer.files))
+
+    def remove(self, name: str, deadline: Deadline) -> bool:
+        """Removes a file; returns whether there was one."""
+        request = file_service_pb2.RemoveFileRequest(name=name)
+        return self._transport.unary(self._transport.stubs.files.RemoveFile, request, deadline).existed
+
+
+def saved_file(message: file_service_pb2.FileDescription) -> SavedFile:
+    """Returns a file as the server describes it."""
+    array_type = arrays.from_proto(message.type) if message.HasField("type") else None
+    return SavedFile(
+        message.name, message.size_bytes, datetime.fromtimestamp(message.modified_seconds, UTC), array_type
+    )
+
+
+def described(files: Iterable[SavedFile]) -> list[dict[str, object]]:
+    """Returns files as values for JSON."""
+    return [
+        {
+            "name": file.name,
+            "bytes": file.nbytes,
+            "modified": file.modified.isoformat(),
+            "type": None if file.type is None else str(file.type),
+        }
+        for file in files
+    ]

@@ -1,0 +1,348 @@
+"""Files of arrays below one folder of the server, for each principal in a folder of its name.
+
+Every part of a path is opened below the descriptor of its folder and without following links, so no name and no link
+that somebody puts there leads out of the principal's folder. A file is written under a temporary name, which begins
+with a dot as no name of a client does, and gets its name when it is complete on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.locks import lock
+from shardcall_core.types.sizes import exact
+from shardcall_server.frontend.files.npy_header import read_header
+from shardcall_server.link.file_errors import file_error
+from shardcall_server.settings import SettingsError
+
+MAX_PARTS = 8
+"""The most parts of a name, those between slashes."""
+
+NOBODY = "_"
+"""The folder of callers without a principal; no principal has this name."""
+
+_PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}"
+_NAME = re.compile(rf"{_PART}(?:/{_PART}){{0,{MAX_PARTS - 1}}}")
+_SUFFIX = ".npy"
+_TEMPORARY = ".saving-"
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # waits for no writer of a FIFO
+_WRITE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})  # or a link, or a socket
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of a principal.
+
+    Attributes:
+        name: its name.
+        nbytes: its size in bytes.
+        modified_s: the time of its last change, in seconds since 1970-01-01 00:00 UTC.
+        type: the type of its array; None if it cannot be loaded.
+    """
+
+    name: str
+    nbytes: int
+    modified_s: float
+    type: ArrayType | None
+
+
+class ArrayFolder:
+    """The files of arrays of all principals. Removes what servers left that were killed while they saved arrays.
+
+    Args:
+        path: the folder, which is created if it is missing.
+        max_bytes: the limit of the files of one principal, in bytes.
+        max_files: the limit of their number.
+
+    Raises:
+        SettingsError: the folder cannot be used.
+    """
+
+    def __init__(self, path: str, max_bytes: int, max_files: int) -> None:
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+        self._saving: dict[str, tuple[str, str, int]] = {}  # owner, name and bytes, by the temporary name
+        self._lock = lock("the lock of the files of arrays")  # guards `_saving`, and which folders exist
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            _walk(self._root, _remove_abandoned)
+        except OSError as error:
+            raise SettingsError(
+                f"setting array_dir is {path!r}, which cannot be used: {error.strerror}; name a folder that the "
+                "server's user may write to"
+            ) from None
+
+    def close(self) -> None:
+        """Closes the folder."""
+        os.close(self._root)
+
+    @contextmanager
+    def saving(self, owner: str, name: str, nbytes: int) -> Iterator[int]:
+        """Opens a new file for writing; after the body it has its name, and is on the disk.
+
+        If the body raises, nothing is left of it.
+
+        Args:
+            owner: the principal; empty for none.
+            nbytes: the size of the file.
+
+        Raises:
+            CallError: INVALID_PARAMETER, FILE_LIMIT, FILES_UNAVAILABLE.
+        """
+        *folders, leaf = _checked(name)
+        temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+        with _system_errors(), ExitStack() as stack:
+            with self._lock:
+                self._check_limits(owner, name, nbytes)
+                self._saving[temporary] = owner, name, nbytes
+                stack.callback(self._saving.pop, temporary)
+                folder = stack.enter_context(self._opened(owner, folders, creates=True))
+                locked = os.open(temporary, _WRITE_FLAGS, 0o600, dir_fd=folder)
+                stack.callback(os.close, locked)
+                fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                # Opened anew: the worker, which gets this one, does not keep the lock when this process ends.
+                fd = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                stack.callback(os.close, fd)
+                yield fd
+                os.fsync(fd)
+                os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                self._discard(owner, folders, temporary)
+                raise
+            os.fsync(folder)
+
+    @contextmanager
+    def opened(self, owner: str, name: str) -> Iterator[int]:
+        """Opens a file for reading, during the body.
+
+        Raises:
+            CallError: INVALID_PARAMETER, FILE_NOT_FOUND, FILES_UNAVAILABLE.
+        """
+        *folders, leaf = _checked(name)
+        try:
+            with self._opened(owner, folders) as folder:
+                fd = os.open(leaf, _READ_FLAGS, dir_fd=folder)
+        except OSError as error:
+            raise (_no_file(name) if error.errno in _ABSENT else file_error(error)) from None
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise _no_file(name)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def describe(self, owner: str, name: str) -> StoredFile:
+        """Describes a file; raises as `opened`."""
+        with self.opened(owner, name) as fd, _system_errors():
+            return _described(name, fd)
+
+    def files(self, owner: str, prefix: str = "") -> list[StoredFile]:
+        """Describes the files of a principal whose names begin with a prefix, by name.
+
+        Raises:
+            CallError: FILES_UNAVAILABLE.
+        """
+        names = sorted(name for name in self._sizes(owner) if name.startswith(prefix))
+        files = []
+        for name in names:
+            with contextlib.suppress(CallError):  # it was removed meanwhile
+                files.append(self.describe(owner, name))
+        return files
+
+    def remove(self, owner: str, name: str) -> bool:
+        """Removes a file, and the folders that are empty then; returns whether there was one.
+
+        Raises:
+            CallError: INVALID_PARAMETER, FILES_UNAVAILABLE.
+        """
+        *folders, leaf = _checked(name)
+        try:
+            with self._lock, self._opened(owner, folders) as folder:
+                if not stat.S_ISREG(os.stat(leaf, dir_fd=folder, follow_symlinks=False).st_mode):
+                    return False
+                os.unlink(leaf, dir_fd=folder)
+                os.fsync(folder)
+                self._prune(owner, folders)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise file_error(error) from error
+        return True
+
+    def _check_limits(self, owner: str, name: str, nbytes: int) -> None:
+        """Raises CallError if the files of a principal would exceed a limit, with those that are being saved."""
+        sizes = self._sizes(owner)
+        sizes.update({other: size for who, other, size in self._saving.values() if who == owner})
+        sizes[name] = nbytes
+        if (total := sum(sizes.values())) > self._max_bytes:
+            raise CallError(
+                Reason.FILE_LIMIT,
+                f"the file has {exact(nbytes)}, with which the files of this principal would have {exact(total)}, and "
+                f"{exact(self._max_bytes)} are allowed; remove files by client.remove_file, or start the server with a "
+                "larger --max-file-bytes",
+                field="name",
+                metadata={"bytes": str(total), "limit": str(self._max_bytes)},
+            )
+        if len(sizes) > self._max_files:
+            raise CallError(
+                Reason.FILE_LIMIT,
+                f"this principal has {self._max_files:,} files, and may have no more; remove files by "
+                "client.remove_file, or start the server with a larger --max-files",
+                field="name",
+                metadata={"files": str(len(sizes)), "limit": str(self._max_files)},
+            )
+
+    def _sizes(self, owner: str) -> dict[str, int]:
+        """Returns the sizes of the files of a principal by their names."""
+        sizes: dict[str, int] = {}
+
+        def add(folder: int, path: str, leaf: str) -> None:
+            if _is_name(name := path + leaf):
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[name] = os.stat(leaf, dir_fd=folder, follow_symlinks=False).st_size
+
+        try:
+            with self._opened(owner, ()) as folder:
+                _walk(folder, add)
+        except FileNotFoundError:  # nothing was saved yet
+            pass
+        except OSError as error:
+            raise file_error(error) from error
+        return sizes
+
+    @contextmanager
+    def _opened(self, owner: str, folders: Sequence[str], *, creates: bool = False) -> Iterator[int]:
+        """Opens a folder of a principal, during the body.
+
+        Raises:
+            OSError: a part of the path is missing, or is no folder.
+        """
+        with ExitStack() as stack:
+            folder = self._root
+            for name in (owner or NOBODY, *folders):
+                if creates:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, 0o700, dir_fd=folder)
+                        os.fsync(folder)
+                folder = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+                stack.callback(os.close, folder)
+            yield folder
+
+    def _discard(self, owner: str, folders: Sequence[str], temporary: str) -> None:
+        """Removes a temporary file, and the folders that are empty then."""
+        with contextlib.suppress(OSError), self._lock, self._opened(owner, folders) as folder:
+            os.unlink(temporary, dir_fd=folder)
+            self._prune(owner, folders)
+
+    def _prune(self, owner: str, folders: Sequence[str]) -> None:
+        """Removes a folder of a principal and those above it, up to one that is not empty."""
+        with contextlib.suppress(OSError):
+            for depth in range(len(folders), 0, -1):
+                with self._opened(owner, folders[: depth - 1]) as parent:
+                    os.rmdir(folders[depth - 1], dir_fd=parent)
+
+
+def _checked(name: str) -> list[str]:
+    """Returns the parts of a name.
+
+    Raises:
+        CallError: INVALID_PARAMETER.
+    """
+    if not _is_name(name):
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"the name of the file is {shorten(name)!r}; give a path such as runs/a.npy: at most {MAX_PARTS} parts of "
+            "1 to 64 ASCII letters, digits, '.', '_' and '-', none with a dot first, and '.npy' at the end of the last "
+            "one only",
+            field="name",
+            metadata={"name": shorten(name)},
+        )
+    return name.split("/")
+
+
+def _is_name(name: str) -> bool:
+    if len(name) > MAX_PARTS * 65 or _NAME.fullmatch(name) is None or not name.endswith(_SUFFIX):
+        return False
+    return not any(folder.endswith(_SUFFIX) for folder in name.split("/")[:-1])
+
+
+def _no_file(name: str) -> CallError:
+    return CallError(
+        Reason.FILE_NOT_FOUND,
+        f"no file has the name {shorten(name)!r}; client.files() lists the names",
+        field="name",
+        metadata={"name": shorten(name)},
+    )
+
+
+def _described(name: str, fd: int) -> StoredFile:
+    status = os.fstat(fd)
+    try:
+        array_type = read_header(fd).type
+    except CallError:
+        array_type = None
+    return StoredFile(name, status.st_size, status.st_mtime, array_type)
+
+
+def _walk(folder: int, on_file: Callable[[int, str, str], None], path: str = "", depth: int = MAX_PARTS) -> None:
+    """Calls a function for the regular files below a folder; follows no links.
+
+    Args:
+        folder: its descriptor.
+        on_file: called with the descriptor of the file's folder, its path from the first folder and the file's name.
+        path: the path from the first folder, empty or with a slash at its end.
+        depth: the number of further levels.
+    """
+    with os.scandir(folder) as entries:
+        there = [
+            (entry.name, entry.is_dir(follow_symlinks=False))
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+        ]
+    for name, is_folder in there:
+        if not is_folder:
+            on_file(folder, path, name)
+        elif depth:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # it was removed meanwhile
+                below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+                try:
+                    _walk(below, on_file, f"{path}{name}/", depth - 1)
+                finally:
+                    os.close(below)
+
+
+def _remove_abandoned(folder: int, _: str, name: str) -> None:
+    """Removes a temporary file that no server has locked."""
+    if not name.startswith(_TEMPORARY):
+        return
+    with contextlib.suppress(OSError):
+        fd = os.open(name, _READ_FLAGS, dir_fd=folder)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """Converts errors of the system to a `CallError`."""
+    try:
+        yield
+    except OSError as error:
+        raise file_error(error) from error

@@ -1,0 +1,48 @@
+"""Files on disk that the worker reads and writes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+
+class OpenFile:
+    """A file on disk and its users, of which the first makes it; it is closed after the last.
+
+    Args:
+        memory_id: the id of the file in commands to the worker.
+        fd: its descriptor, which is duplicated.
+        on_gone: called with the id after the last use, so that the worker closes the file.
+
+    Attributes:
+        nbytes: 0: the file is not mapped.
+    """
+
+    def __init__(self, memory_id: int, fd: int, on_gone: Callable[[int], None]) -> None:
+        self.memory_id = memory_id
+        self.fd = os.dup(fd)
+        self.nbytes = 0
+        self._users = 1
+        self._on_gone = on_gone
+        self._lock = threading.Lock()  # guards `_users`
+
+    def view(self, begin: int, nbytes: int) -> np.ndarray:
+        """Raises an error: the file is not mapped, and no other host can have its bytes."""
+        raise NotImplementedError(f"bytes {begin} to {begin + nbytes} of a file on disk")
+
+    def acquire(self) -> None:
+        """Adds a user; each user releases the file once."""
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """Removes a user; after the last one the file is closed."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+        os.close(self.fd)
+        self._on_gone(self.memory_id)

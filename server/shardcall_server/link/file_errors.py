@@ -1,0 +1,39 @@
+"""Errors of files of arrays, which the front end opens and the worker reads and writes."""
+
+from __future__ import annotations
+
+import errno
+
+from shardcall_core.call_error import CallError, Reason
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def file_error(error: OSError) -> CallError:
+    """Returns the error of a file operation that the system refused; it names no path of the server."""
+    if error.errno in _FULL:
+        return CallError(
+            Reason.FILE_LIMIT,
+            f"the disk of the server's files takes no more ({error.strerror}), and nothing was saved; remove files by "
+            "client.remove_file, or ask the administrator for space",
+            field="name",
+        )
+    return CallError(
+        Reason.FILES_UNAVAILABLE,
+        f"the folder of the server's files cannot be used: {error.strerror}; ask the administrator to see to the "
+        "folder of --array-dir",
+        field="name",
+    )
+
+
+def damaged(why: str) -> CallError:
+    """Returns the error of a file that is no complete npy file.
+
+    Args:
+        why: what is wrong with it, as the end of a sentence that begins with "the file".
+    """
+    return CallError(
+        Reason.FILE_DAMAGED,
+        f"the file {why}, so it is no complete npy file of an array; save the array again, or remove the file",
+        field="name",
+    )

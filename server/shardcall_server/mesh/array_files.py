@@ -1,0 +1,219 @@
+"""Transfer of arrays between the devices and files on disk, in pieces of a few MiB.
+
+A piece is a range of the file. It is contiguous whatever the sharding, so a file is written and read from its
+beginning to its end, and one piece is all the memory that a transfer needs beside the blocks of the devices.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.compilation.program import Placement
+from shardcall_server.kernels.core.element_types import held_type
+from shardcall_server.link.file_errors import damaged, file_error
+from shardcall_server.link.process_blocks import Bounds, crop
+from shardcall_server.mesh.placement import ParallelCopier, aligned_empty, bounds_of, shards_of
+
+PIECE_BYTES = 8 << 20
+
+_MAX_BYTE = {
+    np.dtype(np.bool_): 1,
+    np.dtype(ml_dtypes.uint4): 15,
+    np.dtype(ml_dtypes.int4): 15,
+}
+"""The largest byte that stands for a value, of the types that do not have a value for every byte."""
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """The location of an array in a file.
+
+    Attributes:
+        fd: the descriptor of the file.
+        offset: the offset of the first element, in bytes.
+    """
+
+    fd: int
+    offset: int
+
+    def write(self, array: jax.Array, array_type: ArrayType, copier: ParallelCopier) -> None:
+        """Writes the leading corner of an array, row-major and little-endian.
+
+        Args:
+            array: a ready array, at least as large as ``array_type`` in every axis.
+
+        Raises:
+            CallError: FILE_LIMIT, FILES_UNAVAILABLE.
+        """
+        if 0 in array_type.shape:
+            return
+        shards, position = shards_of(array), self.offset
+        held = held_type(array_type.dtype)
+        try:
+            for bounds in pieces_of(array_type.shape, held.itemsize):
+                piece = _gathered(shards, bounds, held, copier)
+                _write_all(self.fd, piece, position)
+                position += piece.nbytes
+        except OSError as error:
+            raise file_error(error) from error
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """An array in a file.
+
+    Attributes:
+        type: its type.
+        file: its location.
+        is_column_major: True if the first index varies fastest.
+        is_big_endian: True if the first byte of a number is its most significant one.
+    """
+
+    type: ArrayType
+    file: ArrayFile
+    is_column_major: bool
+    is_big_endian: bool
+
+    def put(self, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
+        """Puts the array on the devices, padded with zeros; they share no memory with the file in any case.
+
+        Raises:
+            CallError: FILE_DAMAGED, FILES_UNAVAILABLE.
+        """
+        held = held_type(self.type.dtype)
+        blocks = _empty_blocks(placement, self.type, held)
+        for bounds, piece in self._pieces(held):
+            _scatter(piece, bounds, blocks, copier)
+
+        def block(index: Sequence[slice] | None) -> np.ndarray:
+            return blocks[bounds_of(index, placement.padded)]
+
+        return jax.make_array_from_callback(placement.padded, placement.sharding, block, dtype=held)
+
+    def _pieces(self, held: np.dtype) -> Iterator[tuple[Bounds, np.ndarray]]:
+        """Yields the pieces of the file, each with its bounds in the array; a piece is valid until the next one."""
+        order = -1 if self.is_column_major else 1
+        buffer = np.empty(max(PIECE_BYTES, held.itemsize), np.uint8)
+        stored = held.newbyteorder(">") if self.is_big_endian else held
+        largest, position = _MAX_BYTE.get(self.type.dtype, 255), self.file.offset
+        for bounds in pieces_of(self.type.shape[::order], held.itemsize):
+            shape = [high - low for low, high in bounds]
+            data = buffer[: int(np.prod(shape, dtype=np.int64)) * held.itemsize]
+            _read_all(self.file.fd, data, position)
+            if largest < 255 and data.max() > largest:
+                raise damaged(f"has a byte that stands for no value of the type {self.type.dtype.name}")
+            piece = data.view(stored).reshape(shape)
+            yield bounds[::order], piece.T if self.is_column_major else piece
+            position += data.nbytes
+
+
+def pieces_of(shape: Sequence[int], itemsize: int) -> Iterator[Bounds]:
+    """Yields the bounds of pieces of a row-major array, in its order; each is contiguous.
+
+    Args:
+        shape: the shape of the array.
+        itemsize: the bytes of an element.
+    """
+    if 0 in shape:
+        return
+    if not shape:
+        yield ()
+        return
+    row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * itemsize
+    step = PIECE_BYTES // row_bytes
+    for low in range(0, shape[0], max(step, 1)):
+        if step:
+            yield ((low, min(low + step, shape[0])), *((0, size) for size in shape[1:]))
+        else:
+            yield from (((low, low + 1), *rest) for rest in pieces_of(shape[1:], itemsize))
+
+
+def _gathered(
+    shards: Mapping[Bounds, np.ndarray], bounds: Bounds, held: np.dtype, copier: ParallelCopier
+) -> np.ndarray:
+    """Returns a contiguous piece of an array: of a single shard without a copy, if it is contiguous there."""
+    piece: np.ndarray | None = None
+    for of_shard, data in shards.items():
+        if (common := _common(bounds, of_shard)) is None:
+            continue
+        inside: np.ndarray = data[_within(common, of_shard)]
+        if common == bounds and inside.flags.c_contiguous:
+            return inside
+        if piece is None:
+            piece = np.empty([high - low for low, high in bounds], held)
+        _copy(piece[_within(common, bounds)], inside, copier)
+    assert piece is not None
+    return piece
+
+
+def _scatter(piece: np.ndarray, bounds: Bounds, blocks: Mapping[Bounds, np.ndarray], copier: ParallelCopier) -> None:
+    """Copies a piece of an array to the blocks that have a part of it."""
+    for of_block, block in blocks.items():
+        if (common := _common(bounds, of_block)) is not None:
+            _copy(block[_within(common, of_block)], piece[_within(common, bounds)], copier)
+
+
+def _copy(to: np.ndarray, source: np.ndarray, copier: ParallelCopier) -> None:
+    if not to.ndim:
+        to[...] = source
+        return
+
+    def copy(begin: int, end: int) -> None:
+        np.copyto(to[begin:end], source[begin:end])
+
+    copier.by_rows(len(to), to.nbytes, copy)
+
+
+def _empty_blocks(placement: Placement, array_type: ArrayType, held: np.dtype) -> dict[Bounds, np.ndarray]:
+    """Returns memory for the distinct blocks of an array by their bounds; those with padding are filled with zeros."""
+    blocks: dict[Bounds, np.ndarray] = {}
+    for index in placement.sharding.devices_indices_map(placement.padded).values():
+        bounds = bounds_of(index, placement.padded)
+        if bounds not in blocks:
+            blocks[bounds] = block = aligned_empty([high - low for low, high in bounds], held)
+            if crop(bounds, array_type.shape) != bounds:
+                block[...] = 0
+    return blocks
+
+
+def _common(a: Bounds, b: Bounds) -> Bounds | None:
+    """Returns the bounds of the elements that two parts of an array have in common; None if there are none."""
+    common = tuple((max(low, low_b), min(high, high_b)) for (low, high), (low_b, high_b) in zip(a, b, strict=True))
+    return None if any(low >= high for low, high in common) else common
+
+
+def _within(part: Bounds, outer: Bounds) -> Any:
+    """Returns the index of a part of an array in an outer part of it; the ellipsis makes a scalar an array."""
+    return (*(slice(low - begin, high - begin) for (low, high), (begin, _) in zip(part, outer, strict=True)), ...)
+
+
+def _write_all(fd: int, piece: np.ndarray, position: int) -> None:
+    data = piece.reshape(-1).view(np.uint8).data
+    while data:
+        count = os.pwrite(fd, data, position)
+        data, position = data[count:], position + count
+
+
+def _read_all(fd: int, data: np.ndarray, position: int) -> None:
+    """Fills memory from a file.
+
+    Raises:
+        CallError: FILE_DAMAGED: the file ends before; FILES_UNAVAILABLE.
+    """
+    rest = data.data
+    try:
+        while rest:
+            count = os.preadv(fd, [rest], position)
+            if not count:
+                raise damaged("has become shorter while it was read")
+            rest, position = rest[count:], position + count
+    except OSError as error:
+        raise file_error(error) from error
