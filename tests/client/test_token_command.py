@@ -89,7 +89,7 @@ def test_the_list_has_all_but_tokens(run, path):
         f"ada (token): run, arrays; expires 2100-01-01T00:00:00Z; the token before is valid until {ended}; "
         f"{TEXTS.replace(' ', '; ')}",
         "bob (token): run; EXPIRED at 2026-01-01T00:00:00Z",
-        f"{user} (admin-token): run, arrays, admin, host",
+        f"{user} (admin-token): {', '.join(token_file.SCOPES)}",
     ]
     printed = run("list", "--json")
     (ada,) = (record for record in json.loads(printed) if record["name"] == "ada")
