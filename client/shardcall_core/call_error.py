@@ -78,6 +78,7 @@ class Reason(enum.StrEnum):
     INDEX_OUT_OF_RANGE = enum.auto()
     INVALID_MATRIX = enum.auto()
     NAME_TAKEN = enum.auto()
+    ARRAY_READ_ONLY = enum.auto()
 
 
 OF_VALUES = frozenset({Reason.INVALID_VALUE, Reason.INDEX_OUT_OF_RANGE, Reason.INVALID_MATRIX})

@@ -186,6 +186,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the name stands for another array. Delete that array,
     use another name, or ask for a replacement. The metadata `name` is the name.
     """
+    ERROR_REASON_ARRAY_READ_ONLY: _ErrorReason.ValueType  # 50
+    """PERMISSION_DENIED: the array of another principal is shared with the caller for
+    reading, and the caller writes to it. Write to a copy. The metadata `name` is
+    the name.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server has a `google.rpc.ErrorInfo` whose domain is
@@ -361,5 +366,10 @@ while it ran; there are no results.
 ERROR_REASON_NAME_TAKEN: ErrorReason.ValueType  # 49
 """FAILED_PRECONDITION: the name stands for another array. Delete that array,
 use another name, or ask for a replacement. The metadata `name` is the name.
+"""
+ERROR_REASON_ARRAY_READ_ONLY: ErrorReason.ValueType  # 50
+"""PERMISSION_DENIED: the array of another principal is shared with the caller for
+reading, and the caller writes to it. Write to a copy. The metadata `name` is
+the name.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

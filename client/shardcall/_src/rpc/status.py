@@ -81,6 +81,7 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_INDEX_OUT_OF_RANGE: errors.IndexOutOfRangeError,
         error_pb2.ERROR_REASON_INVALID_MATRIX: errors.LinAlgError,
         error_pb2.ERROR_REASON_NAME_TAKEN: errors.InvalidRequestError,
+        error_pb2.ERROR_REASON_ARRAY_READ_ONLY: errors.AccessDeniedError,
     }
 )
 """The class of every reason of the protocol."""

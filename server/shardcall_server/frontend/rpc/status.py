@@ -72,6 +72,7 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.INDEX_OUT_OF_RANGE: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.INVALID_MATRIX: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.NAME_TAKEN: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.ARRAY_READ_ONLY: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 _QUOTAS = {
