@@ -34,7 +34,14 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_af
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet, ImplicitGets, Statistics
 from shardcall._src.services.profile import Profile
-from shardcall._src.services.remote_arrays import Handle, RemoteArrays, array_to_put, checked_keep, checked_name
+from shardcall._src.services.remote_arrays import (
+    Handle,
+    RemoteArrays,
+    array_to_put,
+    checked_keep,
+    checked_name,
+    checked_principal,
+)
 from shardcall._src.services.saved_files import FileTable, SavedFile, SavedFiles
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall._src.traced.control_flow import ControlFlow
@@ -549,10 +556,46 @@ class Client(KernelMethods[Result[Any]]):
             timeout: seconds; None for the server's maximum.
 
         Raises:
-            ArrayLostError: if no array of this principal has the name.
+            ArrayLostError: if no array of this principal has the name, and none that another principal shares with it.
             ShardcallError: of the class that fits.
         """
         return self._remote_arrays.open(self, name, self._deadline(timeout))
+
+    def share(self, name: str, /, *, with_: str, write: bool = False, timeout: float | None = SHORT_TIMEOUT_S) -> None:
+        """Shares the array of a name with another principal, whose clients use it as ``open("principal/name")``.
+
+        They read it: as an operand of any call, by `get`, `describe` and `open`. They cannot name, delete or share it.
+        The name stays shared when a write replaces the array, and until the array is deleted or gets another name.
+
+        Args:
+            name: the name.
+            with_: the other principal, which need not exist yet; a name has at most 64.
+            write: whether it may also write to the array, by assignments, ``out=`` and ``+=``. A later call of `share`
+                replaces it.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if no array has the name.
+            NotSupportedError: if the server does not authenticate its callers, who may all use the name.
+            ShardcallError: of the class that fits.
+        """
+        principal, deadline = checked_principal(with_), self._deadline(timeout)
+        self._remote_arrays.share(checked_name(name), principal, deadline, may_write=bool(write))
+
+    def unshare(self, name: str, /, *, with_: str | None = None, timeout: float | None = SHORT_TIMEOUT_S) -> None:
+        """Shares the array of a name no longer; the other principal's running calls finish, and others are refused.
+
+        Args:
+            name: the name.
+            with_: the other principal; None for all.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if no array has the name.
+            ShardcallError: of the class that fits.
+        """
+        principal = "" if with_ is None else checked_principal(with_)
+        self._remote_arrays.unshare(checked_name(name), principal, self._deadline(timeout))
 
     def bucket(
         self, x: OperandLike, axis: int = 0, *, mesh: MeshLike | None = None, spec: SpecLike | None = None
@@ -622,10 +665,11 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
-    def list(self, *, of_all_clients: bool = False, timeout: float | None = SHORT_TIMEOUT_S) -> ArrayTable:
+    def list(self, *, of_all_clients: bool = False, timeout: float | None = SHORT_TIMEOUT_S) -> ArrayTable[RemoteArray]:
         """Returns the arrays that this client has on the server, oldest first, and those of its principal with names.
 
-        ``print`` shows their names, owners, ages and times.
+        Those that other principals share with it are there, too. ``print`` shows their names, owners, guests, ages and
+        times.
 
         Args:
             of_all_clients: also those of other clients of the same principal, and those that outlive their clients.

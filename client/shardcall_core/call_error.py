@@ -82,6 +82,7 @@ class Reason(enum.StrEnum):
     FILE_DAMAGED = enum.auto()
     FILE_LIMIT = enum.auto()
     FILES_UNAVAILABLE = enum.auto()
+    ARRAY_READ_ONLY = enum.auto()
 
 
 OF_VALUES = frozenset({Reason.INVALID_VALUE, Reason.INDEX_OUT_OF_RANGE, Reason.INVALID_MATRIX})

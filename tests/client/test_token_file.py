@@ -130,7 +130,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
 def test_a_created_file_is_its_users_alone(path):
     assert token_file.create_missing(str(path))
     (default, admin) = token_file.read_both(str(path))
-    assert (default.scopes, admin.scopes) == (("run", "arrays"), ("run", "arrays", "admin", "host"))
+    assert (default.scopes, admin.scopes) == (token_file.DEFAULT_SCOPES, token_file.SCOPES)
     assert default.name == admin.name
     assert default.token != admin.token
     assert len(default.token) == len(admin.token) == 43

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from end_to_end.messages import token_of
 
 from shardcall.cli import array_files
 from shardcall.cli.app import run
@@ -128,6 +129,70 @@ def test_arrays_outlive_the_command_that_put_them(shardcall, answer, x_file):
     status, _, err = shardcall("get", handle[:8])
     assert (status, "see: shardcall ls" in err) == (FAILED, True)
     assert shardcall("rm", handle)[0] == FAILED
+
+
+def test_commands_take_the_names_of_arrays(shardcall, answer, x_file):
+    put = answer("put", x_file, "--name", "u", "--spec", "x,-")
+    assert put["name"] == "u"
+    (entry,) = (entry for entry in answer("ls") if entry["name"])
+    assert (entry["handle"], entry["name"], entry["expires_in_s"], entry["guests"]) == (put["handle"], "u", None, [])
+    status, out, _ = shardcall("get", "u")
+    assert (status, np.array_equal(np.load(io.BytesIO(out)), X)) == (0, True)
+    total = answer("call", "sum", "@u", "axis=0", "keepdims=False")
+    assert np.allclose(total["results"][0]["values"], X.sum(axis=0))
+    assert answer("plan", "sum", "@u", "axis=0")["operands"][0]["spec"] == ["x", None]
+    status, _, err = shardcall("put", x_file, "--name", "u")
+    assert (status, "'u' stands for another array" in err) == (USAGE, True)
+    brief = answer("put", x_file, "--name", "u", "--replace", "--keep-for", 600)
+    (entry,) = (entry for entry in answer("ls") if entry["name"])
+    assert entry["handle"] == brief["handle"]
+    assert 0 < entry["expires_in_s"] <= 600
+    assert answer("rm", "u") == {"removed": 1}
+    for command in (("rm", "u"), ("get", "u"), ("call", "sum", "@u")):
+        status, _, err = shardcall(*command)
+        assert (status, "no array has the name 'u'" in err) == (FAILED, True)
+
+
+def test_a_name_wins_of_digits_and_all_digits_of_a_handle_of_a_name(shardcall, answer, x_file, tmp_path):
+    put = answer("put", x_file)
+    digits, handle = put["handle"][:8], put["handle"]
+    ones = tmp_path / "ones.npy"
+    np.save(ones, np.ones(3))
+    for name, expected in ((digits, np.ones(3)), (handle, X)):
+        answer("put", ones, "--name", name)
+        _, out, _ = shardcall("get", name)
+        np.testing.assert_array_equal(np.load(io.BytesIO(out)), expected)
+    with pytest.raises(AssertionError):
+        answer("get", digits[:3] + "!")
+    answer("rm", digits, handle)
+    answer("rm", "--all")
+
+
+def test_principals_share_names_by_commands(shardcall, answer, x_file, tmp_path, monkeypatch):
+    answer("put", x_file, "--name", "u")
+    assert shardcall("share", "u", "--with", "guest", "--write") == (0, b"", "")
+    (entry,) = (entry for entry in answer("ls") if entry["name"])
+    assert entry["guests"] == [{"principal": "guest", "write": True}]
+    assert "guest (write)" in shardcall("ls")[1].decode()
+    shared = f"{token_file.user_name()}/u"
+    with monkeypatch.context() as patch:
+        patch.setenv("SHARDCALL_TOKEN", token_of("guest"))
+        (entry,) = answer("ls")
+        assert (entry["name"], entry["owner"]) == (shared, token_file.user_name())
+        _, out, _ = shardcall("get", shared)
+        np.testing.assert_array_equal(np.load(io.BytesIO(out)), X)
+        total = answer("call", "sum", f"@{shared}", "axis=0", "keepdims=False")
+        assert np.allclose(total["results"][0]["values"], X.sum(axis=0))
+        status, _, err = shardcall("rm", shared)
+        assert (status, "belongs to the principal" in err) == (USAGE, True)
+        assert answer("rm", "--all") == {"removed": 0}
+        assert shardcall("share", shared, "--with", "owner")[0] == USAGE
+    assert shardcall("unshare", "u") == (0, b"", "")
+    with monkeypatch.context() as patch:
+        patch.setenv("SHARDCALL_TOKEN", token_of("guest"))
+        assert answer("ls") == []
+        assert shardcall("get", shared)[0] == FAILED
+    assert answer("rm", "u") == {"removed": 1}
 
 
 def test_a_kept_result_is_an_operand_of_the_next_command(shardcall, answer, x_file):
@@ -296,9 +361,10 @@ WRONG = [
     (["plan", "diff", "float64[8]", "n=1", "n=2"], "n= is given twice"),
     (["call", "diff", "missing.npy"], "cannot be read (No such file or directory)"),
     (["call", "add", "-", "-"], "- is given twice"),
-    (["call", "sum", "@zz"], "is no handle"),
+    (["call", "sum", "@z z"], "is neither a name nor a handle"),
+    (["put", "-", "--replace"], "--replace is of a name"),
     (["put", "missing.npy"], "cannot be read"),
-    (["rm"], "give handles, or --all"),
+    (["rm"], "give names or handles, or --all"),
     (["info", "localhost:1", "--address", "localhost:2"], "the address is given twice"),
     (["info", "nonsense"], "is no address of a server"),
     (["trace", "traces", "--", "/no/such/program"], "cannot be started"),

@@ -6,42 +6,15 @@ import math
 
 import pytest
 from rows import rows
+from server.tables_of_names import LEASE_S, OURS, THEIRS, Table, reason_of
 
-from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.array_names import address_of, check_name
-from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
-
-LEASE_S = 60.0
-OURS, THEIRS = b"lease of ours, A", b"lease of theirs!"
-
-
-class Table:
-    """A table of at most 100 bytes and 12 arrays, with a clock that stands still."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.deleted: list[ResidentArray] = []
-        self.array_table = ResidentArrayTable(
-            lambda: 100, 0, LEASE_S, self.deleted.extend, lambda: self.now, max_arrays=12
-        )
-
-    def put(self, lease_id: bytes = OURS, owner: str = "", nbytes: int = 8) -> ResidentArray:
-        reservation = self.array_table.reserve(lease_id, nbytes, owner)
-        return reservation.commit(1, ArrayType((nbytes,), "int8"), mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), nbytes)
-
-    def deleted_handles(self) -> list[bytes]:
-        return [resident.handle for resident in self.deleted]
 
 
 @pytest.fixture
 def table() -> Table:
     return Table()
-
-
-def reason_of(error: pytest.ExceptionInfo[CallError]) -> tuple[Reason, str]:
-    return error.value.reason, error.value.field
 
 
 @rows("name", ["u", "A.b_c-9", "x" * 64, "..", "-"])

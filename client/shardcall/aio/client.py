@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from shardcall._src.calls.call_trace import CallTrace
+from shardcall._src.device_arrays.array_table import ArrayTable
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.services.implicit_gets import Statistics
 from shardcall.aio.compiled import AsyncCompiledKernel
@@ -29,8 +30,8 @@ def _find_unseen(client: Client) -> None:
         client.list()  # whose objects are dropped immediately
 
 
-def _wrapped_arrays(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteArray]:
-    return [AsyncRemoteArray(array, threads) for array in arrays]
+def _wrapped_table(table: ArrayTable[RemoteArray], threads: Threads) -> ArrayTable[AsyncRemoteArray]:
+    return ArrayTable([AsyncRemoteArray(array, threads) for array in table], table.entries)
 
 
 class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]):
@@ -54,10 +55,12 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
     put = awaited_as(AsyncRemoteArray, Client.put, dropped=delete_unseen)
     name = awaited(Client.name)
     open = awaited_as(AsyncRemoteArray, Client.open)
+    share = awaited(Client.share)
+    unshare = awaited(Client.unshare)
     get = awaited(Client.get)
     describe = awaited_as(AsyncRemoteArray, Client.describe)
     delete = awaited(Client.delete)
-    list = awaited_as(_wrapped_arrays, Client.list)
+    list = awaited_as(_wrapped_table, Client.list)
     save = awaited(Client.save)
     load = awaited_as(AsyncRemoteArray, Client.load, dropped=delete_unseen)
     files = awaited(Client.files)

@@ -1,4 +1,4 @@
-"""``shardcall put``, ``get``, ``ls`` and ``rm``: arrays that stay on the mesh between commands."""
+"""``shardcall put``, ``get``, ``ls``, ``rm``, ``share`` and ``unshare``: arrays that stay between commands."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ from rich.table import Table
 
 from shardcall._src.device_arrays.array_table import ListedArray, duration
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.services.remote_arrays import Handle
 from shardcall.cli import texts
 from shardcall.cli.array_files import STREAM, ArraySource, save
 from shardcall.cli.call_arguments import MeshText
 from shardcall.cli.connecting import Command, Connection, connecting
 from shardcall.cli.exits import CommandError, usage_error
-from shardcall.cli.handles import SHOWN_DIGITS, find_handle
+from shardcall.cli.handles import SHOWN_DIGITS, find_array
 from shardcall.cli.output import AsJson, console, plain, print_json
 from shardcall_core.types import arrays
 from shardcall_core.types.sizes import human
 
-_HandleText = Annotated[str, typer.Argument(metavar="HANDLE", help="As shardcall ls lists it, or its first digits.")]
+_KEEP_S = 3600.0
+
+_ArrayText = Annotated[
+    str,
+    typer.Argument(metavar="ARRAY", help="Its name, or its handle, or first digits of that."),
+]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of an array of this principal.")]
 KeepFor = Annotated[
     float, typer.Option("--keep-for", metavar="SECONDS", min=1.0, help="How long an array stays on the mesh.")
 ]
@@ -39,19 +46,33 @@ def _put(
         str | None,
         typer.Option(metavar="x,-", help="The sharding; without it the first axis over all mesh axes."),
     ] = None,
-    keep_for: KeepFor = 3600.0,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="A name that commands and programs take.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Remove another array that has the name.")] = False,
+    keep_for: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1.0,
+            show_default=False,
+            help="How long it stays on the mesh: without it an hour, and with --name until it is removed.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Put an array on the mesh, where it stays.
 
-    It stays until --keep-for is over, it is removed, or the mesh restarts. Calls take it as @HANDLE: shardcall call sum
-    @3f2a91
+    It stays until --keep-for is over, it is removed, or the mesh restarts. Calls take it as @HANDLE or @NAME: shardcall
+    call sum @3f2a91
     """
+    if replace and name is None:
+        raise usage_error("--replace is of a name; give --name, too")
+    keep_s = (_KEEP_S if name is None else 0.0) if keep_for is None else keep_for
     (value,) = ArraySource().read(file, max_count=1)
     target_mesh = None if mesh is None else texts.parse_mesh(mesh)
     sharding = None if spec is None else texts.parse_spec(spec)
     with connection.open() as client:
-        show_kept([client.put(value, mesh=target_mesh, spec=sharding, keep_for=keep_for)], as_json=as_json)
+        there = client.put(value, mesh=target_mesh, spec=sharding, keep_for=keep_s, name=name, replace=replace)
+        show_kept([there], as_json=as_json)
 
 
 def show_kept(kept: Sequence[RemoteArray], *, as_json: bool) -> None:
@@ -67,12 +88,12 @@ def show_kept(kept: Sequence[RemoteArray], *, as_json: bool) -> None:
             typer.echo(array.handle)
 
 
-def _get(connection: Connection, handle: _HandleText, out: _Out = None) -> None:
+def _get(connection: Connection, array: _ArrayText, out: _Out = None) -> None:
     """Copy an array from the mesh to a file or a pipe."""
     if out is None and sys.stdout.isatty():
         raise usage_error("standard output is a terminal; give --out FILE, or a pipe")
     with connection.open() as client:
-        value = client.get(find_handle(client, handle))
+        value = client.get(find_array(client, array))
     save([value], out)
     if out is not None and str(out) != STREAM:
         typer.echo(f"{arrays.type_of(value)} ({human(value.nbytes)}) to {out}")
@@ -81,7 +102,8 @@ def _get(connection: Connection, handle: _HandleText, out: _Out = None) -> None:
 def _ls(connection: Connection, as_json: AsJson = False) -> None:
     """List the arrays that are on the mesh.
 
-    They are those of this token's principal, also those of its programs that run.
+    They are those of this token's principal, also those of its programs that run, and those that other principals share
+    with it, as PRINCIPAL/NAME.
     """
     with connection.open() as client:
         listed = client.list(of_all_clients=True)
@@ -90,20 +112,22 @@ def _ls(connection: Connection, as_json: AsJson = False) -> None:
         print_json(held)
         return
     table = Table()
-    for name in ("handle", "name", "type", "mesh", "spec", "on the devices", "age", "ends in"):
+    for name in ("handle", "name", "shared with", "type", "mesh", "spec", "on the devices", "age", "ends in"):
         table.add_column(name, overflow="fold")
     for entry in held:
         placed = entry["type"], entry["mesh_text"], entry["spec_text"], human(entry["device_bytes"])
         end_s = entry["expires_in_s"]
         times = duration(entry["age_s"]), "" if end_s is None else duration(end_s)
-        table.add_row(entry["handle"][:SHOWN_DIGITS], entry["name"], *placed, *times)
+        guests = ", ".join(guest["principal"] + (" (write)" if guest["write"] else "") for guest in entry["guests"])
+        table.add_row(entry["handle"][:SHOWN_DIGITS], entry["name"], guests, *placed, *times)
     console().print(table if held else "there are no arrays on the mesh")
 
 
 def _rm(
     connection: Connection,
-    handles: Annotated[
-        list[str] | None, typer.Argument(metavar="HANDLE", help="As shardcall ls lists them, or first digits.")
+    array_texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARRAY", help="Their names, or their handles, or first digits of these."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All arrays of this principal, those of its running programs too.")
@@ -111,13 +135,14 @@ def _rm(
     as_json: AsJson = False,
 ) -> None:
     """Remove arrays from the mesh."""
-    if bool(handles) == everything:
-        raise usage_error("give handles, or --all")
+    if bool(array_texts) == everything:
+        raise usage_error("give names or handles, or --all")
     with connection.open() as client:
         if everything:
-            named = [array.handle for array in client.list(of_all_clients=True)]
+            listed = client.list(of_all_clients=True)
+            named: list[Handle] = [array.handle for array in listed if "/" not in (array.name or "")]  # those of others
         else:
-            named = [find_handle(client, handle) for handle in handles or []]
+            named = [find_array(client, text) for text in array_texts or []]
         count = sum(client.delete(*named[first : first + 1000]) for first in range(0, len(named), 1000))
     if as_json:
         print_json({"removed": count})
@@ -127,9 +152,36 @@ def _rm(
         raise CommandError(f"{len(named) - count} of {len(named)} arrays were not on the mesh")
 
 
+def _share(
+    connection: Connection,
+    name: _Name,
+    with_: Annotated[str, typer.Option("--with", metavar="PRINCIPAL", help="Whom to share it with.")],
+    write: Annotated[bool, typer.Option("--write", help="Let the other principal write to it, too.")] = False,
+) -> None:
+    """Share a named array with another principal.
+
+    It is PRINCIPAL/NAME there, and stays shared until shardcall unshare, or until it is removed.
+    """
+    with connection.open() as client:
+        client.share(name, with_=with_, write=write)
+
+
+def _unshare(
+    connection: Connection,
+    name: _Name,
+    with_: Annotated[
+        str | None, typer.Option("--with", metavar="PRINCIPAL", help="The other principal; without it, all.")
+    ] = None,
+) -> None:
+    """Share a named array no longer."""
+    with connection.open() as client:
+        client.unshare(name, with_=with_)
+
+
 def _entry(array: RemoteArray) -> dict[str, Any]:
     return {
         "handle": array.handle,
+        "name": array.name,
         "type": str(array.type),
         "mesh": plain(array.mesh),
         "spec": plain(array.spec),
@@ -142,8 +194,8 @@ def _entry(array: RemoteArray) -> dict[str, Any]:
 def _listed_entry(array: RemoteArray, listed: ListedArray) -> dict[str, Any]:
     return {
         **_entry(array),
-        "name": listed.name,
         "owner": listed.owner,
+        "guests": [{"principal": guest.principal, "write": guest.write} for guest in listed.guests],
         "age_s": listed.age_s,
         "expires_in_s": listed.expires_in_s,
     }
@@ -153,3 +205,5 @@ put: Command = connecting(_put)
 get: Command = connecting(_get)
 ls: Command = connecting(_ls)
 rm: Command = connecting(_rm)
+share: Command = connecting(_share)
+unshare: Command = connecting(_unshare)

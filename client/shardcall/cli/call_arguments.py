@@ -11,7 +11,7 @@ import typer
 from shardcall.cli import texts
 from shardcall.cli.array_files import OperandParser
 from shardcall.cli.exits import usage_error
-from shardcall.cli.handles import find_handle
+from shardcall.cli.handles import find_array
 from shardcall.cli.kernels import kernel_names
 from shardcall.client import Client
 from shardcall_core.functions.table import FUNCTIONS
@@ -42,8 +42,8 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class HandleText:
-    """An operand on the mesh: ``@`` and its handle or the first digits."""
+class ArrayText:
+    """An operand on the mesh: ``@`` and its name, its handle or the first digits of that."""
 
     text: str
 
@@ -104,7 +104,7 @@ class CallArguments:
         return cls(kernel, tuple(operands), keywords, options)
 
     def resolved(self, client: Client) -> CallArguments:
-        """Returns the call with the arrays of its handles.
+        """Returns the call with the arrays of its names and handles.
 
         Raises:
             CommandError: if there is no such array.
@@ -115,7 +115,7 @@ class CallArguments:
 
 
 def _operands(text: str, source: OperandParser, max_count: int | None = None) -> list[Any]:
-    return [HandleText(text)] if text.startswith("@") else source.read(text, max_count)
+    return [ArrayText(text)] if text.startswith("@") else source.read(text, max_count)
 
 
 def _keyword(kernel: str, name: str, text: str, source: OperandParser) -> Any:
@@ -129,4 +129,4 @@ def _keyword(kernel: str, name: str, text: str, source: OperandParser) -> Any:
 
 
 def _resolved(client: Client, operand: Any) -> Any:
-    return client.describe(find_handle(client, operand.text)) if isinstance(operand, HandleText) else operand
+    return client.describe(find_array(client, operand.text)) if isinstance(operand, ArrayText) else operand

@@ -139,12 +139,13 @@ class ArrayDescription(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     AGE_SECONDS_FIELD_NUMBER: _builtins.int
     EXPIRES_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    GUESTS_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
     """The handle: 16 bytes."""
     device_bytes: _builtins.int
     """The bytes on all devices together, including replicas."""
     name: _builtins.str
-    """The name; empty if it has none."""
+    """The name; empty if it has none. For a guest it is `PRINCIPAL/NAME`."""
     owner: _builtins.str
     """The principal that it belongs to; empty without authentication."""
     age_seconds: _builtins.float
@@ -161,6 +162,10 @@ class ArrayDescription(_message.Message):
     def placement(self) -> _kernel_pb2.ArrayPlacement:
         """The array's placement on the mesh."""
 
+    @_builtins.property
+    def guests(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArrayGuest]:
+        """The guests of the name; for a guest only itself."""
+
     def __init__(
         self,
         *,
@@ -172,16 +177,43 @@ class ArrayDescription(_message.Message):
         owner: _builtins.str = ...,
         age_seconds: _builtins.float = ...,
         expires_in_seconds: _builtins.float | None = ...,
+        guests: _abc.Iterable[Global___ArrayGuest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "expires_in_seconds", b"expires_in_seconds", "mesh", b"mesh", "placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "handle", b"handle", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "guests", b"guests", "handle", b"handle", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_in_seconds: _TypeAlias = _typing.Literal["expires_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__expires_in_seconds: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_in_seconds) -> _WhichOneofReturnType__expires_in_seconds | None: ...
 
 Global___ArrayDescription: _TypeAlias = ArrayDescription  # noqa: Y015
+
+@_typing.final
+class ArrayGuest(_message.Message):
+    """A principal that a name is shared with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    MAY_WRITE_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """The principal."""
+    may_write: _builtins.bool
+    """Whether it may write to the array."""
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        may_write: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["may_write", b"may_write", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArrayGuest: _TypeAlias = ArrayGuest  # noqa: Y015
 
 @_typing.final
 class GetArrayRequest(_message.Message):
@@ -432,7 +464,7 @@ class NameArrayRequest(_message.Message):
     handle: _builtins.bytes
     """The handle."""
     name: _builtins.str
-    """The name, without a principal."""
+    """The name, without a principal; `PRINCIPAL/NAME` for a write of a guest."""
     replace: _builtins.bool
     """Whether another array that the name stands for loses it."""
     expected_handle: _builtins.bytes
@@ -532,6 +564,110 @@ class OpenArrayResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenArrayResponse: _TypeAlias = OpenArrayResponse  # noqa: Y015
+
+@_typing.final
+class ShareArrayRequest(_message.Message):
+    """A request to share a name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    MAY_WRITE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name, without a principal."""
+    principal: _builtins.str
+    """The guest."""
+    may_write: _builtins.bool
+    """Whether it may write to the array; replaces what it was allowed before."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        principal: _builtins.str = ...,
+        may_write: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["may_write", b"may_write", "name", b"name", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareArrayRequest: _TypeAlias = ShareArrayRequest  # noqa: Y015
+
+@_typing.final
+class ShareArrayResponse(_message.Message):
+    """The name is shared."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def array(self) -> Global___ArrayDescription:
+        """The array that it stands for."""
+
+    def __init__(
+        self,
+        *,
+        array: Global___ArrayDescription | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareArrayResponse: _TypeAlias = ShareArrayResponse  # noqa: Y015
+
+@_typing.final
+class UnshareArrayRequest(_message.Message):
+    """A request to share a name no longer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name, without a principal."""
+    principal: _builtins.str
+    """The guest; empty for all."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        principal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnshareArrayRequest: _TypeAlias = UnshareArrayRequest  # noqa: Y015
+
+@_typing.final
+class UnshareArrayResponse(_message.Message):
+    """The name is no longer shared."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def array(self) -> Global___ArrayDescription:
+        """The array that it stands for."""
+
+    def __init__(
+        self,
+        *,
+        array: Global___ArrayDescription | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnshareArrayResponse: _TypeAlias = UnshareArrayResponse  # noqa: Y015
 
 @_typing.final
 class RenewLeaseRequest(_message.Message):

@@ -42,6 +42,13 @@ class ArrayServiceStub(object):
     or the mesh restarts, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+
+    A principal may share a name with others, its guests. A guest reads the array
+    that the name stands for, as an operand of calls, by GetArray, DescribeArray,
+    OpenArray and in a call stream, and may be allowed to write to it by NameArray.
+    It can do nothing else with it. A guest has a handle of its own for the array,
+    from OpenArray or ListArrays, which ends when the name stands for another array
+    or is no longer shared with it.
     """
 
     def __init__(self, channel):
@@ -85,6 +92,16 @@ class ArrayServiceStub(object):
                 request_serializer=shardcall_dot_v1_dot_array__service__pb2.OpenArrayRequest.SerializeToString,
                 response_deserializer=shardcall_dot_v1_dot_array__service__pb2.OpenArrayResponse.FromString,
                 _registered_method=True)
+        self.ShareArray = channel.unary_unary(
+                '/shardcall.v1.ArrayService/ShareArray',
+                request_serializer=shardcall_dot_v1_dot_array__service__pb2.ShareArrayRequest.SerializeToString,
+                response_deserializer=shardcall_dot_v1_dot_array__service__pb2.ShareArrayResponse.FromString,
+                _registered_method=True)
+        self.UnshareArray = channel.unary_unary(
+                '/shardcall.v1.ArrayService/UnshareArray',
+                request_serializer=shardcall_dot_v1_dot_array__service__pb2.UnshareArrayRequest.SerializeToString,
+                response_deserializer=shardcall_dot_v1_dot_array__service__pb2.UnshareArrayResponse.FromString,
+                _registered_method=True)
         self.RenewLease = channel.unary_unary(
                 '/shardcall.v1.ArrayService/RenewLease',
                 request_serializer=shardcall_dot_v1_dot_array__service__pb2.RenewLeaseRequest.SerializeToString,
@@ -109,6 +126,13 @@ class ArrayServiceServicer(object):
     or the mesh restarts, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+
+    A principal may share a name with others, its guests. A guest reads the array
+    that the name stands for, as an operand of calls, by GetArray, DescribeArray,
+    OpenArray and in a call stream, and may be allowed to write to it by NameArray.
+    It can do nothing else with it. A guest has a handle of its own for the array,
+    from OpenArray or ListArrays, which ends when the name stands for another array
+    or is no longer shared with it.
     """
 
     def PutArray(self, request_iterator, context):
@@ -173,7 +197,8 @@ class ArrayServiceServicer(object):
     def ListArrays(self, request, context):
         """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
         a lease it lists all arrays of the principal, and renews no lease. With
-        `with_named` it also lists the arrays of the principal that have names.
+        `with_named` it also lists the arrays of the principal that have names. Both
+        lists have the arrays that other principals share with this one.
 
         Preconditions: without a lease, the server authenticates its callers.
         Guarantees: the arrays that exist at the time of the call.
@@ -190,7 +215,8 @@ class ArrayServiceServicer(object):
     def DeleteArrays(self, request, context):
         """Deletes arrays. Executions that were launched before still read them.
 
-        Preconditions: none. Handles of arrays that do not exist are ignored.
+        Preconditions: none. Handles of arrays that do not exist are ignored, and
+        those of arrays that another principal shares with the caller.
         Guarantees: after the answer none of the arrays exists.
         Idempotent: yes; with a request id the count is the same too.
 
@@ -205,14 +231,20 @@ class ArrayServiceServicer(object):
         """Gives an array a name, and takes it out of its lease. An array has one name;
         an earlier one is free then.
 
+        A guest of the name may write: it gives the name, as `PRINCIPAL/NAME`, to an
+        array of its own of the same type, with `expected_handle`. The array is the
+        owner's then, and the guest's handle stays valid for it.
+
         Preconditions: none.
-        Guarantees: after the answer OpenArray returns the array. If the name stood
-        for another array, that one is deleted, or without a name in the lease
-        `lease_id`.
+        Guarantees: after the answer OpenArray returns the array, to the guests of the
+        name, too. If the name stood for another array, that one is deleted, or
+        without a name in the caller's lease `lease_id`.
         Idempotent: yes.
 
         Errors: as DescribeArray, and
-        * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`.
+        * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`;
+        INVALID_OPERAND: a guest's array is of another type.
+        * PERMISSION_DENIED: ARRAY_READ_ONLY: the guest may not write.
         * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
         request does not allow to be replaced.
         * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
@@ -226,12 +258,45 @@ class ArrayServiceServicer(object):
 
         Preconditions: none.
         Guarantees: the answer has the array of the last NameArray that was answered
-        before the call, or of a later one. A name of another principal is not
-        distinguished from one that stands for no array.
+        before the call, or of a later one. A name of another principal that does not
+        share it with the caller is not distinguished from one that stands for no
+        array.
         Idempotent: yes.
 
         Errors: as DescribeArray, and
         * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShareArray(self, request, context):
+        """Shares a name with another principal, or changes what that may do. The name
+        stays shared when it stands for another array, and until it stands for none.
+
+        Preconditions: the server authenticates its callers. The principal need not
+        have a token.
+        Guarantees: after the answer the principal is a guest of the name. A name has
+        at most 64 guests, and all names of a principal together 1024.
+        Idempotent: yes.
+
+        Errors: as DescribeArray, and
+        * INVALID_ARGUMENT: INVALID_PARAMETER: the name or the principal.
+        * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+        * UNIMPLEMENTED: NOT_SUPPORTED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnshareArray(self, request, context):
+        """Ends what ShareArray has allowed. Calls of the guest that have begun finish.
+
+        Preconditions: as ShareArray. A principal that is no guest is ignored.
+        Guarantees: later requests of the guest find neither the name nor its handle.
+        Idempotent: yes.
+
+        Errors: as ShareArray, without RESIDENT_LIMIT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -291,6 +356,16 @@ def add_ArrayServiceServicer_to_server(servicer, server):
                     request_deserializer=shardcall_dot_v1_dot_array__service__pb2.OpenArrayRequest.FromString,
                     response_serializer=shardcall_dot_v1_dot_array__service__pb2.OpenArrayResponse.SerializeToString,
             ),
+            'ShareArray': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShareArray,
+                    request_deserializer=shardcall_dot_v1_dot_array__service__pb2.ShareArrayRequest.FromString,
+                    response_serializer=shardcall_dot_v1_dot_array__service__pb2.ShareArrayResponse.SerializeToString,
+            ),
+            'UnshareArray': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnshareArray,
+                    request_deserializer=shardcall_dot_v1_dot_array__service__pb2.UnshareArrayRequest.FromString,
+                    response_serializer=shardcall_dot_v1_dot_array__service__pb2.UnshareArrayResponse.SerializeToString,
+            ),
             'RenewLease': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewLease,
                     request_deserializer=shardcall_dot_v1_dot_array__service__pb2.RenewLeaseRequest.FromString,
@@ -321,6 +396,13 @@ class ArrayService(object):
     or the mesh restarts, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+
+    A principal may share a name with others, its guests. A guest reads the array
+    that the name stands for, as an operand of calls, by GetArray, DescribeArray,
+    OpenArray and in a call stream, and may be allowed to write to it by NameArray.
+    It can do nothing else with it. A guest has a handle of its own for the array,
+    from OpenArray or ListArrays, which ends when the name stands for another array
+    or is no longer shared with it.
     """
 
     @staticmethod
@@ -502,6 +584,60 @@ class ArrayService(object):
             '/shardcall.v1.ArrayService/OpenArray',
             shardcall_dot_v1_dot_array__service__pb2.OpenArrayRequest.SerializeToString,
             shardcall_dot_v1_dot_array__service__pb2.OpenArrayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareArray(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shardcall.v1.ArrayService/ShareArray',
+            shardcall_dot_v1_dot_array__service__pb2.ShareArrayRequest.SerializeToString,
+            shardcall_dot_v1_dot_array__service__pb2.ShareArrayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnshareArray(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shardcall.v1.ArrayService/UnshareArray',
+            shardcall_dot_v1_dot_array__service__pb2.UnshareArrayRequest.SerializeToString,
+            shardcall_dot_v1_dot_array__service__pb2.UnshareArrayResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -29,6 +29,13 @@ class ArrayServiceStub:
     or the mesh restarts, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+
+    A principal may share a name with others, its guests. A guest reads the array
+    that the name stands for, as an operand of calls, by GetArray, DescribeArray,
+    OpenArray and in a call stream, and may be allowed to write to it by NameArray.
+    It can do nothing else with it. A guest has a handle of its own for the array,
+    from OpenArray or ListArrays, which ends when the name stands for another array
+    or is no longer shared with it.
     """
 
     def __init__(self, channel: _grpc.Channel) -> None: ...
@@ -82,7 +89,8 @@ class ArrayServiceStub:
     ListArrays: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.ListArraysRequest, _array_service_pb2.ListArraysResponse]
     """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
     a lease it lists all arrays of the principal, and renews no lease. With
-    `with_named` it also lists the arrays of the principal that have names.
+    `with_named` it also lists the arrays of the principal that have names. Both
+    lists have the arrays that other principals share with this one.
 
     Preconditions: without a lease, the server authenticates its callers.
     Guarantees: the arrays that exist at the time of the call.
@@ -95,7 +103,8 @@ class ArrayServiceStub:
     DeleteArrays: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.DeleteArraysRequest, _array_service_pb2.DeleteArraysResponse]
     """Deletes arrays. Executions that were launched before still read them.
 
-    Preconditions: none. Handles of arrays that do not exist are ignored.
+    Preconditions: none. Handles of arrays that do not exist are ignored, and
+    those of arrays that another principal shares with the caller.
     Guarantees: after the answer none of the arrays exists.
     Idempotent: yes; with a request id the count is the same too.
 
@@ -106,14 +115,20 @@ class ArrayServiceStub:
     """Gives an array a name, and takes it out of its lease. An array has one name;
     an earlier one is free then.
 
+    A guest of the name may write: it gives the name, as `PRINCIPAL/NAME`, to an
+    array of its own of the same type, with `expected_handle`. The array is the
+    owner's then, and the guest's handle stays valid for it.
+
     Preconditions: none.
-    Guarantees: after the answer OpenArray returns the array. If the name stood
-    for another array, that one is deleted, or without a name in the lease
-    `lease_id`.
+    Guarantees: after the answer OpenArray returns the array, to the guests of the
+    name, too. If the name stood for another array, that one is deleted, or
+    without a name in the caller's lease `lease_id`.
     Idempotent: yes.
 
     Errors: as DescribeArray, and
-    * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`.
+    * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`;
+      INVALID_OPERAND: a guest's array is of another type.
+    * PERMISSION_DENIED: ARRAY_READ_ONLY: the guest may not write.
     * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
       request does not allow to be replaced.
     * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
@@ -123,12 +138,37 @@ class ArrayServiceStub:
 
     Preconditions: none.
     Guarantees: the answer has the array of the last NameArray that was answered
-    before the call, or of a later one. A name of another principal is not
-    distinguished from one that stands for no array.
+    before the call, or of a later one. A name of another principal that does not
+    share it with the caller is not distinguished from one that stands for no
+    array.
     Idempotent: yes.
 
     Errors: as DescribeArray, and
     * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+    """
+    ShareArray: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.ShareArrayRequest, _array_service_pb2.ShareArrayResponse]
+    """Shares a name with another principal, or changes what that may do. The name
+    stays shared when it stands for another array, and until it stands for none.
+
+    Preconditions: the server authenticates its callers. The principal need not
+    have a token.
+    Guarantees: after the answer the principal is a guest of the name. A name has
+    at most 64 guests, and all names of a principal together 1024.
+    Idempotent: yes.
+
+    Errors: as DescribeArray, and
+    * INVALID_ARGUMENT: INVALID_PARAMETER: the name or the principal.
+    * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+    * UNIMPLEMENTED: NOT_SUPPORTED.
+    """
+    UnshareArray: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.UnshareArrayRequest, _array_service_pb2.UnshareArrayResponse]
+    """Ends what ShareArray has allowed. Calls of the guest that have begun finish.
+
+    Preconditions: as ShareArray. A principal that is no guest is ignored.
+    Guarantees: later requests of the guest find neither the name nor its handle.
+    Idempotent: yes.
+
+    Errors: as ShareArray, without RESIDENT_LIMIT.
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.RenewLeaseRequest, _array_service_pb2.RenewLeaseResponse]
     """Renews a lease, and may set a time before which it does not expire even if
@@ -160,6 +200,13 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     or the mesh restarts, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+
+    A principal may share a name with others, its guests. A guest reads the array
+    that the name stands for, as an operand of calls, by GetArray, DescribeArray,
+    OpenArray and in a call stream, and may be allowed to write to it by NameArray.
+    It can do nothing else with it. A guest has a handle of its own for the array,
+    from OpenArray or ListArrays, which ends when the name stands for another array
+    or is no longer shared with it.
     """
 
     @_abc_1.abstractmethod
@@ -235,7 +282,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _array_service_pb2.ListArraysResponse:
         """Lists the arrays of a lease, oldest first; none for an unknown lease. Without
         a lease it lists all arrays of the principal, and renews no lease. With
-        `with_named` it also lists the arrays of the principal that have names.
+        `with_named` it also lists the arrays of the principal that have names. Both
+        lists have the arrays that other principals share with this one.
 
         Preconditions: without a lease, the server authenticates its callers.
         Guarantees: the arrays that exist at the time of the call.
@@ -254,7 +302,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _array_service_pb2.DeleteArraysResponse:
         """Deletes arrays. Executions that were launched before still read them.
 
-        Preconditions: none. Handles of arrays that do not exist are ignored.
+        Preconditions: none. Handles of arrays that do not exist are ignored, and
+        those of arrays that another principal shares with the caller.
         Guarantees: after the answer none of the arrays exists.
         Idempotent: yes; with a request id the count is the same too.
 
@@ -271,14 +320,20 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         """Gives an array a name, and takes it out of its lease. An array has one name;
         an earlier one is free then.
 
+        A guest of the name may write: it gives the name, as `PRINCIPAL/NAME`, to an
+        array of its own of the same type, with `expected_handle`. The array is the
+        owner's then, and the guest's handle stays valid for it.
+
         Preconditions: none.
-        Guarantees: after the answer OpenArray returns the array. If the name stood
-        for another array, that one is deleted, or without a name in the lease
-        `lease_id`.
+        Guarantees: after the answer OpenArray returns the array, to the guests of the
+        name, too. If the name stood for another array, that one is deleted, or
+        without a name in the caller's lease `lease_id`.
         Idempotent: yes.
 
         Errors: as DescribeArray, and
-        * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`.
+        * INVALID_ARGUMENT: INVALID_PARAMETER: the name or `keep_seconds`;
+          INVALID_OPERAND: a guest's array is of another type.
+        * PERMISSION_DENIED: ARRAY_READ_ONLY: the guest may not write.
         * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
           request does not allow to be replaced.
         * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
@@ -294,12 +349,49 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Preconditions: none.
         Guarantees: the answer has the array of the last NameArray that was answered
-        before the call, or of a later one. A name of another principal is not
-        distinguished from one that stands for no array.
+        before the call, or of a later one. A name of another principal that does not
+        share it with the caller is not distinguished from one that stands for no
+        array.
         Idempotent: yes.
 
         Errors: as DescribeArray, and
         * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+        """
+
+    @_abc_1.abstractmethod
+    def ShareArray(
+        self,
+        request: _array_service_pb2.ShareArrayRequest,
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.ShareArrayResponse:
+        """Shares a name with another principal, or changes what that may do. The name
+        stays shared when it stands for another array, and until it stands for none.
+
+        Preconditions: the server authenticates its callers. The principal need not
+        have a token.
+        Guarantees: after the answer the principal is a guest of the name. A name has
+        at most 64 guests, and all names of a principal together 1024.
+        Idempotent: yes.
+
+        Errors: as DescribeArray, and
+        * INVALID_ARGUMENT: INVALID_PARAMETER: the name or the principal.
+        * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+        * UNIMPLEMENTED: NOT_SUPPORTED.
+        """
+
+    @_abc_1.abstractmethod
+    def UnshareArray(
+        self,
+        request: _array_service_pb2.UnshareArrayRequest,
+        context: _grpc.ServicerContext,
+    ) -> _array_service_pb2.UnshareArrayResponse:
+        """Ends what ShareArray has allowed. Calls of the guest that have begun finish.
+
+        Preconditions: as ShareArray. A principal that is no guest is ignored.
+        Guarantees: later requests of the guest find neither the name nor its handle.
+        Idempotent: yes.
+
+        Errors: as ShareArray, without RESIDENT_LIMIT.
         """
 
     @_abc_1.abstractmethod

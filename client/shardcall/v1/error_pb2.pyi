@@ -196,6 +196,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_FILES_UNAVAILABLE: _ErrorReason.ValueType  # 53
     """FAILED_PRECONDITION: the server keeps no files, or its folder cannot be used."""
+    ERROR_REASON_ARRAY_READ_ONLY: _ErrorReason.ValueType  # 54
+    """PERMISSION_DENIED: the array of another principal is shared with the caller for
+    reading, and the caller writes to it. Write to a copy. The metadata `name` is
+    the name.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server has a `google.rpc.ErrorInfo` whose domain is
@@ -382,4 +387,9 @@ server, or its disk is full. A file of the same name is as before.
 """
 ERROR_REASON_FILES_UNAVAILABLE: ErrorReason.ValueType  # 53
 """FAILED_PRECONDITION: the server keeps no files, or its folder cannot be used."""
+ERROR_REASON_ARRAY_READ_ONLY: ErrorReason.ValueType  # 54
+"""PERMISSION_DENIED: the array of another principal is shared with the caller for
+reading, and the caller writes to it. Write to a copy. The metadata `name` is
+the name.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

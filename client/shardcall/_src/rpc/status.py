@@ -85,6 +85,7 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_FILE_DAMAGED: errors.InvalidRequestError,
         error_pb2.ERROR_REASON_FILE_LIMIT: errors.ResourceExhaustedError,
         error_pb2.ERROR_REASON_FILES_UNAVAILABLE: errors.InvalidRequestError,
+        error_pb2.ERROR_REASON_ARRAY_READ_ONLY: errors.AccessDeniedError,
     }
 )
 """The class of every reason of the protocol."""

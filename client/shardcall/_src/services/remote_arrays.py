@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from shardcall._src.calls.result import placement_of
-from shardcall._src.device_arrays.array_table import ArrayTable, ListedArray
+from shardcall._src.device_arrays.array_table import ArrayGuest, ArrayTable, ListedArray
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
 from shardcall._src.device_arrays.lease import LEASE_ID_BYTES
@@ -287,8 +287,8 @@ class RemoteArrays:
         held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
         return describe() if held is None else held
 
-    def all(self, owner: Owner, deadline: Deadline) -> ArrayTable:
-        """Returns all arrays that this client has on the server, oldest first, and those with names."""
+    def all(self, owner: Owner, deadline: Deadline) -> ArrayTable[RemoteArray]:
+        """Returns all arrays that this client has on the server, those with names and those shared with it, by age."""
         request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id, with_named=True)
         answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, deadline)
         rows = []
@@ -300,7 +300,7 @@ class RemoteArrays:
                 rows.append((array, _listed(item)))
         return ArrayTable([array for array, _ in rows], [entry for _, entry in rows])
 
-    def of_principal(self, owner: Owner, deadline: Deadline) -> ArrayTable:
+    def of_principal(self, owner: Owner, deadline: Deadline) -> ArrayTable[RemoteArray]:
         """Returns all arrays of the caller's principal, oldest first; this client need not keep them."""
         request = array_service_pb2.ListArraysRequest()
         answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, deadline)
@@ -313,6 +313,8 @@ class RemoteArrays:
         if isinstance(array, BucketedArray) or (here is not None and here._steps):
             what = "a view" if here is not None and here._steps else "a BucketedArray"
             raise InvalidOperandError(f"the array is {what}, which has no name; name a copy of it", field="array")
+        if here is not None and "/" in here._store.name:
+            raise _of_another(here._store.name, "gives it no name", "name a copy of it")
         with self.using([target], ["the array"], deadline):
             request = array_service_pb2.NameArrayRequest(
                 handle=_handle(target), name=name, replace=replaces, keep_seconds=keep_s
@@ -333,6 +335,16 @@ class RemoteArrays:
     def _open(self, name: str, deadline: Deadline) -> array_service_pb2.ArrayDescription:
         request = array_service_pb2.OpenArrayRequest(name=name)
         return self._transport.unary(self._transport.stubs.arrays.OpenArray, request, deadline).array
+
+    def share(self, name: str, principal: str, deadline: Deadline, *, may_write: bool) -> None:
+        """Lets another principal use the array of a name."""
+        request = array_service_pb2.ShareArrayRequest(name=name, principal=principal, may_write=may_write)
+        self._transport.unary(self._transport.stubs.arrays.ShareArray, request, deadline)
+
+    def unshare(self, name: str, principal: str, deadline: Deadline) -> None:
+        """Ends what `share` has allowed a principal; all of them if it is empty."""
+        request = array_service_pb2.UnshareArrayRequest(name=name, principal=principal)
+        self._transport.unary(self._transport.stubs.arrays.UnshareArray, request, deadline)
 
     def refresh(self, base: ArrayBase, deadline: Deadline) -> None:
         """Gives a base the values that its name stands for now."""
@@ -356,6 +368,7 @@ class RemoteArrays:
 
         Raises:
             InvalidRequestError: if another client has written to it since the values before were read.
+            AccessDeniedError: if it is another principal's, which does not share it for writing.
         """
         before = base.version
         self._lease.add([before])
@@ -378,7 +391,15 @@ class RemoteArrays:
         self._named.discard(before.handle)
 
     def delete(self, arrays: Sequence[Handle], deadline: Deadline) -> int:
-        """Deletes arrays, except those deleted before or shared; returns how many the server had."""
+        """Deletes arrays, except those deleted before or shared; returns how many the server had.
+
+        Raises:
+            InvalidOperandError: if one is another principal's; none is deleted then.
+        """
+        for array in arrays:
+            here = None if isinstance(array, BucketedArray) else find_remote_array(array)
+            if here is not None and "/" in here._store.name and not here._steps:
+                raise _of_another(here._store.name, "does not delete it", "leave it out")
         self._submitter.flush_all()
         there = []
         for item in arrays:
@@ -546,6 +567,15 @@ class RemoteArrays:
         return RemoteArray(version)
 
 
+def _of_another(name: str, refusal: str, advice: str) -> InvalidOperandError:
+    owner = name.rpartition("/")[0]
+    return InvalidOperandError(
+        f"the array {name!r} belongs to the principal {owner!r}, and a principal that it is shared with {refusal}; "
+        f"{advice}",
+        field="array",
+    )
+
+
 def array_to_put(x: OperandLike) -> NDArray:
     """Returns an operand as an array of this process.
 
@@ -587,6 +617,19 @@ def checked_name(name: str) -> str:
     return name
 
 
+def checked_principal(principal: str) -> str:
+    """Returns the name of a principal; the server checks its form.
+
+    Raises:
+        InvalidParameterError: if it is empty or no string.
+    """
+    if not isinstance(principal, str) or not principal:
+        raise InvalidParameterError(
+            f"with_ is {shorten(principal)!r}; give the name of a principal, as of shardcall token add", field="with_"
+        )
+    return principal
+
+
 def _listed(item: array_service_pb2.ArrayDescription) -> ListedArray:
     placement = placement_from_proto(item.placement)
     if placement is None:
@@ -601,6 +644,7 @@ def _listed(item: array_service_pb2.ArrayDescription) -> ListedArray:
         item.device_bytes,
         item.age_seconds,
         expires_in_s,
+        tuple(ArrayGuest(guest.principal, guest.may_write) for guest in item.guests),
     )
 
 

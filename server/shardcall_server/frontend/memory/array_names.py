@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
+import threading
 from collections.abc import Callable
 
 from shardcall_core.array_names import MAX_NAME, NAME
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_server.frontend.memory.array_guests import ArrayGuests
 from shardcall_server.frontend.memory.leases import ResidentArray
 
 
@@ -16,10 +18,16 @@ class ArrayNames:
 
     Args:
         clock: a monotonic clock, in seconds.
+
+    Attributes:
+        guests: the principals that names are shared with.
+        ends_sooner: set when an array ends before all others.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self.guests = ArrayGuests()
+        self.ends_sooner = threading.Event()
         self._arrays: dict[tuple[str, str], ResidentArray] = {}  # by owner and name
         # The ends of arrays, the first one first; some are of arrays that have gone, or lost the name.
         self._ends: list[tuple[float, str, str]] = []
@@ -35,9 +43,16 @@ class ArrayNames:
         """Returns the array that a name of an owner stands for; None if there is none."""
         return self._arrays.get((owner, name))
 
-    def add(self, resident: ResidentArray) -> None:
-        """Adds an array that has a name, which stands for no other one."""
+    def put(self, resident: ResidentArray, writer: str = "", handle: bytes = b"") -> None:
+        """Has the name of an array stand for it, and no longer for another one; the guests of the name stay.
+
+        Args:
+            resident: the array.
+            writer: the guest that has computed it; empty for the owner.
+            handle: the handle of that guest for it.
+        """
         self._arrays[resident.owner, resident.name] = resident
+        self.guests.update(resident, writer, handle)
         if resident.expires_at < math.inf:
             heapq.heappush(self._ends, (resident.expires_at, resident.owner, resident.name))
             if len(self._ends) > 2 * len(self._arrays) + 16:
@@ -45,10 +60,14 @@ class ArrayNames:
                     (there.expires_at, *key) for key, there in self._arrays.items() if there.expires_at < math.inf
                 ]
                 heapq.heapify(self._ends)
+            if self._ends[0][0] == resident.expires_at:
+                self.ends_sooner.set()
 
     def remove(self, resident: ResidentArray) -> None:
-        """Removes the name of an array."""
-        del self._arrays[resident.owner, resident.name]
+        """Removes the name of an array and its guests, unless it stands for another array now."""
+        if self._arrays.get((resident.owner, resident.name)) is resident:
+            del self._arrays[resident.owner, resident.name]
+            self.guests.remove(resident.owner, resident.name)
 
     def first_expired(self) -> ResidentArray | None:
         """Returns an array that has ended; None if there is none. The caller removes it."""

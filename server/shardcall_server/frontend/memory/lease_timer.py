@@ -1,4 +1,4 @@
-"""Removal of expired leases."""
+"""Removal of expired leases, and of arrays with names that have ended."""
 
 from __future__ import annotations
 
@@ -10,22 +10,28 @@ from shardcall_server.frontend.memory.resident_array_table import ResidentArrayT
 
 
 class LeaseTimer:
-    """Removes expired leases from a table, on a thread of its own."""
+    """Removes what has expired from a table, on a thread of its own."""
 
     def __init__(self, table: ResidentArrayTable) -> None:
         self._table = table
-        self._closing = threading.Event()  # ends the thread
+        self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="lease-timer", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stops the thread; the leases stay."""
-        self._closing.set()
+        self._is_closed = True
+        self._table.ends_sooner.set()
         self._thread.join()
 
     def _serve(self) -> None:
         log = structlog.get_logger()
-        while not self._closing.wait(self._table.next_expiry_s()):
+        while True:
+            # Cleared before both are read, so that no later change of them is missed.
+            self._table.ends_sooner.clear()
+            if self._is_closed:
+                return
+            self._table.ends_sooner.wait(self._table.next_expiry_s())
             try:
                 self._table.expire()
             except Exception:

@@ -41,6 +41,7 @@ class ResidentArray:
         created_at: the moment of its commit, by the table's clock.
         name: its name for the clients of its owner; empty if it has none.
         expires_at: the moment of its end, which only an array with a name has.
+        guest: the principal that its name is shared with and that has this handle; empty for the owner's array.
     """
 
     handle: bytes
@@ -55,6 +56,7 @@ class ResidentArray:
     created_at: float = 0.0
     name: str = ""
     expires_at: float = math.inf
+    guest: str = ""
 
     @property
     def lease_id(self) -> bytes:
@@ -73,13 +75,13 @@ class ResidentArray:
         return len(mesh).to_bytes(4, "little") + mesh + self.placement.SerializeToString(deterministic=True)
 
     def describe(self) -> array_service_pb2.ArrayDescription:
-        """Returns the array's description for clients, without its age."""
+        """Returns the array's description for clients, without its age and its guests."""
         return array_service_pb2.ArrayDescription(
             handle=self.handle,
             mesh=self.mesh,
             placement=self.placement,
             device_bytes=self.device_bytes,
-            name=self.name,
+            name=f"{self.owner}/{self.name}" if self.guest else self.name,
             owner=self.owner,
         )
 

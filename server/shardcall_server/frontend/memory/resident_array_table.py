@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import secrets
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_fields import PrincipalLimits
+from shardcall_server.frontend.memory.array_guests import HANDLE_BYTES, check_guest, other_type, read_only
 from shardcall_server.frontend.memory.array_names import (
     ArrayNames,
     address_of,
@@ -44,7 +46,6 @@ from shardcall_server.settings import client_share
 
 __all__ = ["Reservation", "ResidentArray", "ResidentArrayTable", "array_lost", "check_handle"]
 
-HANDLE_BYTES = 16
 MAX_DELETED = 1024
 _SHOWN_DIGITS = 8  # a handle gives access to its array, so no message contains all of it
 _MAX_PAST_EPOCHS = 1024  # no call lasts through as many restarts
@@ -53,7 +54,8 @@ _MAX_PAST_EPOCHS = 1024  # no call lasts through as many restarts
 class ResidentArrayTable:
     """The resident arrays, limited in total, by client and by lease.
 
-    An owner, which is a principal, can use only its own arrays and leases. Without authentication the owner is "".
+    An owner, which is a principal, can use only its own arrays and leases, and read the arrays whose names others share
+    with it. Without authentication the owner is "".
 
     An array with a name is in no lease, and stays until it is deleted or its time ends.
 
@@ -127,6 +129,11 @@ class ResidentArrayTable:
         )
 
     @property
+    def ends_sooner(self) -> threading.Event:
+        """Set when an array with a name ends before all others; for the timer, which clears it."""
+        return self._names.ends_sooner
+
+    @property
     def count(self) -> int:
         """The number of arrays."""
         return len(self._by_handle)
@@ -170,7 +177,7 @@ class ResidentArrayTable:
 
         Args:
             handle: as the client sent it.
-            owner: the caller; the arrays of others are treated as missing.
+            owner: the caller; the arrays of others are treated as missing, unless they share their names with it.
             field: the field of the request, for the error message.
 
         Raises:
@@ -178,7 +185,7 @@ class ResidentArrayTable:
         """
         check_handle(handle, field)
         with self._changing():
-            resident = self._by_handle.get((owner, handle))
+            resident = self._by_handle.get((owner, handle)) or self._names.guests.find(owner, handle)
             if resident is None:
                 raise array_lost(handle, field)
             self._leases.renew(resident.lease)
@@ -196,15 +203,16 @@ class ResidentArrayTable:
             return list(lease.arrays.values()) if lease is not None else []
 
     def of_owner(self, owner: str) -> list[ResidentArray]:
-        """Returns the arrays of all leases of an owner, oldest first; renews no lease."""
+        """Returns the arrays of all leases of an owner and those shared with it, oldest first; renews no lease."""
         with self._changing():
             there = [resident for lease in self._leases.of_owner(owner) for resident in lease.arrays.values()]
+            there += self._names.guests.of_principal(owner)
         return sorted(there, key=lambda resident: resident.array_id)
 
     def of_names(self, owner: str) -> list[ResidentArray]:
-        """Returns the arrays of an owner that have names, oldest first."""
+        """Returns the arrays of an owner that have names, and those shared with it, oldest first."""
         with self._changing():
-            there = self._names.of_owner(owner)
+            there = self._names.of_owner(owner) + self._names.guests.of_principal(owner)
         return sorted(there, key=lambda resident: resident.array_id)
 
     def describe(self, resident: ResidentArray) -> array_service_pb2.ArrayDescription:
@@ -215,6 +223,9 @@ class ResidentArrayTable:
         expires_at = max(lease.expires_at, lease.min_expires_at) if lease.lease_id else resident.expires_at
         if expires_at < math.inf:
             description.expires_in_seconds = max(0.0, expires_at - now)
+        if resident.name:
+            with self._lock:
+                description.guests.extend(self._names.guests.describe(resident))
         return description
 
     def open(self, name: str, owner: str = "") -> ResidentArray:
@@ -222,14 +233,18 @@ class ResidentArrayTable:
 
         Args:
             name: ``name`` or ``principal/name``, as the client sent it.
-            owner: the caller; the names of others are treated as missing.
+            owner: the caller; the names of others are treated as missing, unless they are shared with it.
 
         Raises:
             CallError: ARRAY_LOST, or INVALID_PARAMETER for what is no name.
         """
         principal, of_principal = address_of(name, owner)
         with self._changing():
-            resident = self._names.find(owner, of_principal) if principal == owner else None
+            if principal == owner:
+                resident = self._names.find(owner, of_principal)
+            else:
+                guest = self._names.guests.get(principal, of_principal, owner)
+                resident = None if guest is None else guest.array
         if resident is None:
             raise no_array(name)
         return resident
@@ -249,7 +264,7 @@ class ResidentArrayTable:
 
         Args:
             handle: the array, as the client sent it.
-            name: the name.
+            name: the name; with ``expected`` also ``principal/name``, for a guest's write.
             owner: the caller.
             replaces: whether another array may lose the name.
             expected: the handle of the only array that may; the new one then ends when that one would have.
@@ -257,14 +272,18 @@ class ResidentArrayTable:
             lease_id: the lease that gets an array that loses the name; empty to delete that.
 
         Raises:
-            CallError: ARRAY_LOST, NAME_TAKEN, RESIDENT_LIMIT, or a wrong name, handle or lease id.
+            CallError: ARRAY_LOST, NAME_TAKEN, ARRAY_READ_ONLY, RESIDENT_LIMIT, INVALID_OPERAND, or a wrong name, handle
+                or lease id.
         """
-        check_name(name)
+        principal, own_name = address_of(name, owner) if expected else (owner, name)
+        check_name(own_name)
         check_handle(handle, "handle")
         if lease_id:
             check_lease_id(lease_id)
         with self._changing() as gone:
-            before = self._names.find(owner, name)
+            if principal != owner:
+                return self._write_as_guest(handle, principal, own_name, owner, expected, lease_id, gone)
+            before = self._names.find(owner, own_name)
             if expected and before is not None and before.handle == handle:
                 return before  # a repeated request
             if expected and (before is None or before.handle != expected):
@@ -278,49 +297,164 @@ class ResidentArrayTable:
                 expires_at = before.expires_at
             else:
                 expires_at = self._clock() + keep_s if keep_s else math.inf
-            before = None if before is resident else before
-            self._check_move(resident, before)
-            if before is not None and lease_id:
-                self._move(before, self._leases.get_or_create(owner, lease_id))
-            elif before is not None:
-                self._remove([before])
-                gone.append(before)
-            return self._move(resident, self._leases.of_names(owner), name, expires_at)
+            if before is resident:
+                before = None
+            replaced = () if before is None else ((before, None),)
+            self._check_moves(*replaced, (resident, self._leases.of_names(owner)))
+            moved = self._move(resident, self._leases.of_names(owner), own_name, expires_at)
+            if before is not None:
+                self._leave(before, owner, lease_id, before.handle, gone)
+            self._leases.remove_if_empty(resident.lease)
+            return moved
 
-    def _check_move(self, resident: ResidentArray, before: ResidentArray | None) -> None:
-        """Checks that an array may have a name, which another one may lose.
+    def _write_as_guest(
+        self,
+        handle: bytes,
+        owner: str,
+        name: str,
+        writer: str,
+        expected: bytes,
+        lease_id: bytes,
+        gone: list[ResidentArray],
+    ) -> ResidentArray:
+        """Has a name stand for an array of a guest, which becomes the owner's; arguments are those of `name`.
+
+        The array gets another handle among those of the owner, who may have one that the guest has chosen.
+        """
+        check_held(self._lock)
+        before = self._names.find(owner, name)
+        guest = self._names.guests.get(owner, name, writer)
+        address = f"{owner}/{name}"
+        if before is None or guest is None:
+            raise no_array(address)
+        if not guest.may_write:
+            raise read_only(address)
+        if guest.array.handle == handle:
+            return guest.array  # a repeated request
+        if guest.array.handle != expected:
+            raise written_meanwhile(address)
+        resident = self._by_handle.get((writer, handle))
+        if resident is None:
+            raise array_lost(handle)
+        if resident.type != before.type:
+            raise other_type(address, resident, before)
+        theirs = self._leases.get_or_create(writer, lease_id) if lease_id else None
+        self._check_moves((before, theirs), (resident, before.lease))
+        self._move(
+            resident, before.lease, name, before.expires_at, handle=secrets.token_bytes(HANDLE_BYTES), writer=writer
+        )
+        self._leave(before, writer, lease_id, expected, gone)
+        self._leases.remove_if_empty(resident.lease)
+        written = self._names.guests.get(owner, name, writer)
+        assert written is not None
+        return written.array
+
+    def _leave(
+        self, before: ResidentArray, owner: str, lease_id: bytes, handle: bytes, gone: list[ResidentArray]
+    ) -> None:
+        """Moves an array that has lost its name to a lease of the writer, under a handle of it; or deletes it."""
+        if lease_id:
+            self._move(before, self._leases.get_or_create(owner, lease_id), handle=handle)
+        else:
+            self._remove([before])
+            gone.append(before)
+
+    def _check_moves(self, *moves: tuple[ResidentArray, ArrayLease | None]) -> None:
+        """Checks that arrays may move to other leases together.
+
+        Args:
+            moves: the arrays and the leases; None for one that is deleted, or moves within its principal's quota.
 
         Raises:
             CallError: RESIDENT_LIMIT.
         """
-        leaving = [resident] if before is None else [resident, before]
-        lease = self._leases.of_names(resident.owner)
-        for array in leaving:
+        counted: list[tuple[ResidentArray, ArrayLease]] = []
+        for array, _ in moves:
             self._release(array.lease, array.device_bytes)
         try:
-            for quota in lease.quotas:
-                quota.check(resident.device_bytes)
+            for array, lease in moves:
+                if lease is not None:
+                    for quota in lease.quotas:
+                        quota.check(array.device_bytes)
+                    self._count(lease, array.device_bytes)
+                    counted.append((array, lease))
         finally:
-            for array in leaving:
+            for array, lease in counted:
+                self._release(lease, array.device_bytes)
+            for array, _ in moves:
                 self._count(array.lease, array.device_bytes)
-            self._leases.remove_if_empty(lease)
+            for _, lease in moves:
+                if lease is not None:
+                    self._leases.remove_if_empty(lease)
 
     def _move(
-        self, resident: ResidentArray, lease: ArrayLease, name: str = "", expires_at: float = math.inf
+        self,
+        resident: ResidentArray,
+        lease: ArrayLease,
+        name: str = "",
+        expires_at: float = math.inf,
+        *,
+        handle: bytes = b"",
+        writer: str = "",
     ) -> ResidentArray:
-        """Moves an array to another lease, or gives it another name in its own; returns it as it is then."""
+        """Moves an array to another lease, or gives it another name in its own; returns it as it is then.
+
+        Args:
+            resident: the array. Its lease stays in the table, even if it is empty then.
+            lease: the other lease.
+            name: the name; empty for none.
+            expires_at: the moment of its end.
+            handle: another handle; empty to leave it as it is.
+            writer: the guest of the name that has computed it; empty for the owner.
+        """
         check_held(self._lock)
-        moved = replace(resident, lease=lease, name=name, expires_at=expires_at)
-        if resident.name:
+        moved = replace(resident, lease=lease, name=name, expires_at=expires_at, handle=handle or resident.handle)
+        if resident.name and (resident.owner, resident.name) != (lease.owner, name):
             self._names.remove(resident)
-        del resident.lease.arrays[resident.handle]
+        del resident.lease.arrays[resident.handle], self._by_handle[resident.owner, resident.handle]
         self._count(lease, resident.device_bytes)
         self._release(resident.lease, resident.device_bytes)
-        self._leases.remove_if_empty(resident.lease)
-        self._by_handle[lease.owner, resident.handle] = lease.arrays[resident.handle] = moved
+        self._by_handle[lease.owner, moved.handle] = lease.arrays[moved.handle] = moved
         if name:
-            self._names.add(moved)
+            self._names.put(moved, writer, resident.handle)
         return moved
+
+    def share(self, name: str, owner: str, principal: str, *, may_write: bool = False) -> ResidentArray:
+        """Lets another principal read the array of a name, as long as the name exists; returns the array.
+
+        Args:
+            name: the name, without a principal.
+            owner: the caller.
+            principal: the other one, which need not have a token yet.
+            may_write: whether it may replace the values, too.
+
+        Raises:
+            CallError: ARRAY_LOST, RESIDENT_LIMIT, or a wrong name or principal; NOT_SUPPORTED without authentication.
+        """
+        check_guest(principal, owner)
+        check_name(name)
+        with self._changing():
+            resident = self._names.find(owner, name)
+            if resident is None:
+                raise no_array(name)
+            self._names.guests.add(resident, principal, may_write=may_write)
+            return resident
+
+    def unshare(self, name: str, owner: str, principal: str = "") -> ResidentArray:
+        """Ends what `share` has allowed a principal, or all of them if it is empty; returns the array.
+
+        Raises:
+            CallError: as of `share`.
+        """
+        if principal or not owner:
+            check_guest(principal, owner)
+        check_name(name)
+        with self._changing():
+            resident = self._names.find(owner, name)
+            if resident is None:
+                raise no_array(name)
+            self._names.guests.remove(owner, name, principal)
+            return resident
 
     def renew(self, lease_id: bytes, owner: str = "", min_s: float = 0.0) -> bool:
         """Renews an owner's lease; returns whether it has an array.
@@ -405,7 +539,8 @@ class ResidentArrayTable:
             raise CallError(
                 Reason.ARRAY_LOST, "the mesh restarted while the array was put there, and it is lost; put it again"
             )
-        if (lease.owner, resident.handle) in self._by_handle:
+        key = lease.owner, resident.handle
+        if key in self._by_handle or self._names.guests.find(*key) is not None:
             self._release(lease, reserved)
             gone.append(resident)  # the mesh holds it already and must delete it
             raise CallError(

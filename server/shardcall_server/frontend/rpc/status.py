@@ -76,6 +76,7 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.FILE_DAMAGED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.FILE_LIMIT: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.FILES_UNAVAILABLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.ARRAY_READ_ONLY: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 _QUOTAS = {

@@ -139,6 +139,8 @@ class ArrayServicer:
                 field="keep_seconds",
                 metadata={"seconds": f"{keep_s:g}", "allowed": "0 or more, finite"},
             )
+        if request.expected_handle and "/" in request.name:
+            self._wait_computed(request.handle, call)
         resident = self._array_table.name(
             request.handle,
             request.name,
@@ -156,6 +158,31 @@ class ArrayServicer:
         """Describes the array that a name stands for."""
         resident = self._array_table.open(request.name, call.principal_name)
         return array_service_pb2.OpenArrayResponse(array=self._array_table.describe(resident))
+
+    def _wait_computed(self, handle: bytes, call: ServerCall) -> None:
+        """Waits for the values of a guest's array, since no array that could not be computed may become the owner's."""
+        try:
+            resident = self._array_table.find(handle, call.principal_name)
+        except CallError:  # `name` says more
+            return
+        if resident.computed is not None:
+            call.run(wait_computed(call, resident.computed, resident.handle, "handle"))
+
+    def ShareArray(  # noqa: N802
+        self, request: array_service_pb2.ShareArrayRequest, call: ServerCall
+    ) -> array_service_pb2.ShareArrayResponse:
+        """Shares a name with another principal."""
+        resident = self._array_table.share(
+            request.name, call.principal_name, request.principal, may_write=request.may_write
+        )
+        return array_service_pb2.ShareArrayResponse(array=self._array_table.describe(resident))
+
+    def UnshareArray(  # noqa: N802
+        self, request: array_service_pb2.UnshareArrayRequest, call: ServerCall
+    ) -> array_service_pb2.UnshareArrayResponse:
+        """Shares a name no longer, with one principal or with all."""
+        resident = self._array_table.unshare(request.name, call.principal_name, request.principal)
+        return array_service_pb2.UnshareArrayResponse(array=self._array_table.describe(resident))
 
     def RenewLease(  # noqa: N802
         self, request: array_service_pb2.RenewLeaseRequest, call: ServerCall

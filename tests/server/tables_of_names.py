@@ -1,0 +1,88 @@
+"""Tables of resident arrays with names, and checks of what they count."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
+
+LEASE_S = 60.0
+OURS, THEIRS = b"lease of ours, A", b"lease of theirs!"
+
+
+class Table:
+    """A table of at most 12 arrays, with a clock that stands still.
+
+    Args:
+        max_bytes: the limit of all arrays.
+        max_client_bytes: the limit of one principal.
+        max_arrays: the limit of all arrays, of which a principal may have three quarters.
+    """
+
+    def __init__(self, max_bytes: int = 100, max_client_bytes: float = math.inf, max_arrays: int = 12) -> None:
+        self.now = 0.0
+        self.deleted: list[ResidentArray] = []
+        self.array_table = ResidentArrayTable(
+            lambda: max_bytes,
+            0,
+            LEASE_S,
+            self.deleted.extend,
+            lambda: self.now,
+            max_client_bytes=max_client_bytes,
+            max_arrays=max_arrays,
+        )
+
+    def put(
+        self, lease_id: bytes = OURS, owner: str = "", nbytes: int = 8, handle: bytes = b"", device_bytes: int = 0
+    ) -> ResidentArray:
+        """An array of a principal, of so many bytes, which may be more on the devices."""
+        held = device_bytes or nbytes
+        reservation = self.array_table.reserve(lease_id, held, owner)
+        placement = kernel_pb2.ArrayPlacement()
+        return reservation.commit(1, ArrayType((nbytes,), np.dtype(np.int8)), mesh_pb2.Mesh(), placement, held, handle)
+
+    def deleted_handles(self) -> list[bytes]:
+        return [resident.handle for resident in self.deleted]
+
+    def check_counts(self) -> None:
+        """Compares what the quotas have counted with the arrays, and what guests have with the names."""
+        table = self.array_table
+        there = list(table._by_handle.values())
+        assert (table._quota.arrays, table._quota.nbytes) == (len(there), table.device_bytes)
+        assert table.device_bytes == sum(resident.device_bytes for resident in there)
+        leases = [*table._leases._leases.values(), *table._leases._of_names.values()]
+        for lease in leases:
+            assert lease.arrays
+            assert lease.quota.arrays == len(lease.arrays)
+            assert lease.quota.nbytes == sum(resident.device_bytes for resident in lease.arrays.values())
+            assert all(resident.lease is lease and not resident.guest for resident in lease.arrays.values())
+        assert sum(len(lease.arrays) for lease in leases) == len(there)
+        counts = Counter(resident.owner for resident in there if resident.owner)
+        assert counts == +Counter({name: quota.arrays for name, quota in table._leases._clients.items()})
+        self._check_guests()
+
+    def _check_guests(self) -> None:
+        table = self.array_table
+        names, guests = table._names._arrays, table._names.guests
+        assert guests._guests.keys() <= names.keys()
+        seen = {
+            (principal, guest.array.handle): guest.array
+            for key, of_name in guests._guests.items()
+            for principal, guest in of_name.items()
+            if guest.array.array_id == names[key].array_id and guest.array.guest == principal
+        }
+        assert guests._arrays == seen
+        assert guests._counts == Counter(owner for (owner, _), of_name in guests._guests.items() for _ in of_name)
+        assert sum(map(len, guests._names.values())) == len(seen)
+        assert table._by_handle.keys().isdisjoint(seen)
+
+
+def reason_of(error: pytest.ExceptionInfo[CallError]) -> tuple[Reason, str]:
+    return error.value.reason, error.value.field

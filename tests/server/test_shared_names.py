@@ -1,0 +1,372 @@
+"""Names of arrays that principals share."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import suppress
+
+import pytest
+from rows import rows
+from server.tables_of_names import LEASE_S, OURS, THEIRS, Table, reason_of
+
+from shardcall_core.call_error import CallError, Reason
+from shardcall_server.frontend.memory.array_guests import MAX_GUESTS, MAX_GUESTS_OF_OWNER
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray
+
+
+class SharedTable(Table):
+    """A table in which ``we`` have an array named ``u``, which they may read, or write to."""
+
+    def __init__(self, *, may_write: bool = False, device_bytes: int = 8, **limits: float) -> None:
+        super().__init__(**limits)  # type: ignore[arg-type]
+        self.ours = self.put(owner="we", device_bytes=device_bytes)
+        self.array_table.name(self.ours.handle, "u", "we", keep_s=500)
+        self.array_table.share("u", "we", "they", may_write=may_write)
+
+    def seen(self) -> ResidentArray:
+        """The array as they have it."""
+        return self.array_table.open("we/u", "they")
+
+    def write(self, new: ResidentArray, expected: bytes, lease_id: bytes = THEIRS) -> ResidentArray:
+        return self.array_table.name(new.handle, "we/u", "they", expected=expected, lease_id=lease_id)
+
+    def is_lost(self, handle: bytes, principal: str = "they") -> bool:
+        with suppress(CallError):
+            self.array_table.find(handle, principal)
+            return False
+        return True
+
+
+@pytest.fixture
+def table() -> SharedTable:
+    return SharedTable()
+
+
+@pytest.fixture
+def writable() -> SharedTable:
+    return SharedTable(may_write=True)
+
+
+def test_a_guest_has_a_handle_of_its_own(table):
+    seen = table.seen()
+    assert table.array_table.find(seen.handle, "they").array_id == table.ours.array_id
+    assert seen.handle != table.ours.handle
+    assert table.is_lost(table.ours.handle)
+    for principal in ("we", "others", ""):
+        assert table.is_lost(seen.handle, principal)
+    with pytest.raises(CallError, match="no array has the name 'we/u'"):
+        table.array_table.open("we/u", "others")
+    table.check_counts()
+
+
+def test_both_see_with_whom_a_name_is_shared(table):
+    table.array_table.share("u", "we", "others", may_write=True)
+    (ours,), (theirs,) = table.array_table.of_names("we"), table.array_table.of_names("they")
+    described = [table.array_table.describe(resident) for resident in (ours, theirs)]
+    assert [(entry.name, entry.owner) for entry in described] == [("u", "we"), ("we/u", "we")]
+    guests = [[(guest.principal, guest.may_write) for guest in entry.guests] for entry in described]
+    assert guests == [[("others", True), ("they", False)], [("they", False)]]
+    assert [resident.handle for resident in table.array_table.of_owner("they")] == [table.seen().handle]
+
+
+def test_a_guest_can_neither_delete_name_nor_share(table):
+    handle = table.seen().handle
+    assert table.array_table.delete([handle, table.ours.handle], "they") == []
+    for refused in (
+        lambda: table.array_table.name(handle, "mine", "they"),
+        lambda: table.array_table.name(table.put(owner="they").handle, "we/u", "they", replaces=True),
+        lambda: table.array_table.share("we/u", "they", "others"),
+        lambda: table.array_table.share("u", "they", "others"),
+        lambda: table.array_table.unshare("u", "they"),
+        lambda: table.array_table.unshare("we/u", "they"),
+    ):
+        with pytest.raises(CallError) as error:
+            refused()
+        assert error.value.reason in {Reason.ARRAY_LOST, Reason.INVALID_PARAMETER}
+    assert table.array_table.open("u", "we").handle == table.ours.handle
+    table.check_counts()
+
+
+def test_a_name_stays_shared_when_a_write_replaces_the_array(table):
+    before = table.seen().handle
+    new = table.put(owner="we")
+    table.array_table.name(new.handle, "u", "we", expected=table.ours.handle, lease_id=OURS)
+    assert table.is_lost(before)
+    assert table.seen().array_id == new.array_id
+    third = table.put(owner="we")
+    table.array_table.name(third.handle, "u", "we", replaces=True)
+    assert table.seen().array_id == third.array_id
+    table.check_counts()
+
+
+def test_an_array_that_stays_keeps_its_handles(table):
+    before = table.seen().handle
+    table.array_table.name(table.ours.handle, "u", "we", keep_s=7)
+    table.array_table.share("u", "we", "they", may_write=True)
+    assert table.seen().handle == before
+    assert table.array_table.describe(table.seen()).expires_in_seconds == 7
+    table.check_counts()
+
+
+@rows("what", ["delete", "rename", "expire", "restart"])
+def test_what_ends_a_name_ends_its_guests(what):
+    table = SharedTable()
+    handle = table.seen().handle
+    if what == "delete":
+        table.array_table.delete([table.ours.handle], "we")
+    elif what == "rename":
+        table.array_table.name(table.ours.handle, "v", "we")
+    elif what == "expire":
+        table.now = 500.0
+    else:
+        table.array_table.remove_epoch(1)
+    assert table.is_lost(handle)
+    assert table.array_table.of_names("they") == []
+    with pytest.raises(CallError, match="no array has the name"):
+        table.seen()
+    if what != "restart":
+        table.array_table.name(table.put(owner="we").handle, "u", "we")  # which is not shared
+        assert table.array_table.of_names("they") == []
+    table.check_counts()
+
+
+def test_unsharing_ends_the_handle_at_once(table):
+    table.array_table.share("u", "we", "others")
+    handle, other = table.seen().handle, table.array_table.open("we/u", "others").handle
+    for _ in range(2):
+        table.array_table.unshare("u", "we", "they")
+        assert table.is_lost(handle)
+        assert not table.is_lost(other, "others")
+    table.array_table.share("u", "we", "they")
+    assert table.is_lost(handle)
+    assert table.seen().handle != handle
+    table.array_table.unshare("u", "we")
+    assert table.is_lost(other, "others")
+    assert table.array_table.describe(table.array_table.open("u", "we")).guests == []
+    table.check_counts()
+
+
+def test_a_write_of_a_guest_becomes_the_owners_array(writable):
+    table = writable
+    before, new = table.seen(), table.put(THEIRS, "they")
+    table.now = 10.0
+    table.put(THEIRS, "they")
+    for _ in range(2):  # a request that is repeated
+        written = table.write(new, before.handle)
+        assert (written.handle, written.array_id, written.owner) == (new.handle, new.array_id, "we")
+        table.check_counts()
+    there = table.array_table.open("u", "we")
+    assert (there.array_id, there.owner) == (new.array_id, "we")
+    assert there.handle != new.handle  # which the guest has chosen
+    assert table.array_table.describe(there).expires_in_seconds == 490
+    (*_, left) = table.array_table.of_lease(THEIRS, "they")
+    assert (left.array_id, left.handle, left.owner) == (table.ours.array_id, before.handle, "they")
+    assert table.is_lost(table.ours.handle, "we")
+    assert not table.deleted
+    table.now = LEASE_S + 11
+    table.array_table.expire()
+    assert table.array_table.open("u", "we").array_id == new.array_id
+    table.check_counts()
+
+
+def test_a_write_without_a_lease_deletes_the_array_before(writable):
+    new = writable.put(owner="they")
+    writable.write(new, writable.seen().handle, b"")
+    assert [resident.array_id for resident in writable.deleted] == [writable.ours.array_id]
+    assert writable.seen().array_id == new.array_id
+    writable.check_counts()
+
+
+def test_the_owner_and_another_guest_write_to_what_a_guest_wrote(writable):
+    table = writable
+    table.array_table.share("u", "we", "others", may_write=True)
+    first = table.put(THEIRS, "they")
+    table.write(first, table.seen().handle)
+    seen = table.array_table.open("we/u", "others")
+    second = table.put(THEIRS, "others")
+    table.array_table.name(second.handle, "we/u", "others", expected=seen.handle, lease_id=THEIRS)
+    assert table.is_lost(first.handle)
+    third, before = table.put(owner="we"), table.array_table.open("u", "we")
+    table.array_table.name(third.handle, "u", "we", expected=before.handle, lease_id=OURS)
+    assert table.seen().array_id == third.array_id
+    table.check_counts()
+
+
+def test_a_write_is_refused_that_is_not_allowed_or_not_of_these_values(table):
+    new, expected = table.put(THEIRS, "they"), table.seen().handle
+    with pytest.raises(CallError, match=r"the array 'we/u' is shared with this principal for reading; write to a copy"):
+        table.write(new, expected)
+    table.array_table.share("u", "we", "they", may_write=True)
+    for given, reason in [
+        (table.ours.handle, Reason.NAME_TAKEN),
+        (bytes(16), Reason.NAME_TAKEN),
+        (expected, Reason.INVALID_OPERAND),
+    ]:
+        other = table.put(THEIRS, "they", 9)
+        with pytest.raises(CallError) as error:
+            table.write(other, given)
+        assert error.value.reason is reason
+        table.array_table.delete([other.handle], "they")
+    with pytest.raises(CallError) as error:
+        table.array_table.name(table.ours.handle, "we/u", "they", expected=expected)
+    assert reason_of(error) == (Reason.ARRAY_LOST, "handle")
+    table.array_table.unshare("u", "we")
+    with pytest.raises(CallError, match="no array has the name 'we/u'"):
+        table.write(new, expected)
+    assert table.array_table.find(new.handle, "they").owner == "they"
+    table.check_counts()
+
+
+def test_a_write_that_exceeds_the_owners_limit_is_refused():
+    table = SharedTable(may_write=True, max_client_bytes=40)
+    table.put(owner="we", nbytes=20)
+    new, expected = table.put(THEIRS, "they", device_bytes=24), table.seen().handle
+    with pytest.raises(CallError, match="the arrays of we") as error:
+        table.write(new, expected)
+    assert error.value.reason is Reason.RESIDENT_LIMIT
+    assert table.seen().handle == expected
+    assert table.array_table.find(new.handle, "they").owner == "they"
+    table.check_counts()
+
+
+def test_a_write_that_leaves_the_guest_too_much_is_refused():
+    table = SharedTable(may_write=True, device_bytes=32, max_client_bytes=40)
+    new = table.put(THEIRS, "they")
+    table.put(THEIRS, "they", 20)
+    with pytest.raises(CallError, match="the arrays of they"):
+        table.write(new, table.seen().handle)
+    table.check_counts()
+    table.write(new, table.seen().handle, b"")
+    table.check_counts()
+
+
+def test_a_guest_that_chooses_a_handle_of_the_owner_replaces_nothing_else(writable):
+    table = writable
+    handle = b"chosen by owner!"
+    mine = table.put(owner="we", handle=handle)
+    new = table.put(THEIRS, "they", handle=handle)
+    table.write(new, table.seen().handle)
+    assert table.array_table.find(handle, "we") is mine
+    with pytest.raises(CallError, match="has one of the result handles already"):
+        table.put(THEIRS, "they", handle=handle)
+    table.check_counts()
+
+
+def test_owners_cannot_pass_an_array_off_as_anothers(table):
+    theirs = table.put(owner="others", handle=table.ours.handle)
+    table.array_table.name(theirs.handle, "u", "others")
+    table.array_table.share("u", "others", "they")
+    seen = {table.seen().handle, table.array_table.open("others/u", "they").handle}
+    assert len(seen) == 2
+    assert {table.array_table.find(handle, "they").owner for handle in seen} == {"we", "others"}
+    table.check_counts()
+
+
+def test_the_number_of_guests_is_limited():
+    table = Table(max_arrays=1000)
+    for i in range(MAX_GUESTS_OF_OWNER // MAX_GUESTS + 1):
+        table.array_table.name(table.put(owner="we", nbytes=1).handle, f"u{i}", "we")
+    for i in range(MAX_GUESTS_OF_OWNER):
+        table.array_table.share(f"u{i // MAX_GUESTS}", "we", f"p{i}")
+    for name in ("u0", f"u{MAX_GUESTS_OF_OWNER // MAX_GUESTS}"):
+        with pytest.raises(CallError, match="64 of a name and 1024 of all are allowed") as error:
+            table.array_table.share(name, "we", "one-more")
+        assert error.value.reason is Reason.RESIDENT_LIMIT
+    table.array_table.share("u0", "we", "p0", may_write=True)
+    table.array_table.unshare("u0", "we", "p0")
+    table.array_table.share("u0", "we", "one-more")
+    table.check_counts()
+
+
+@rows("principal", ["", "a/b", "../we", "-a", "ü", "x" * 65, "a b", "a\n", "we"])
+def test_a_guest_has_the_name_of_another_principal(table, principal):
+    with pytest.raises(CallError) as error:
+        table.array_table.share("u", "we", principal)
+    assert reason_of(error) == (Reason.INVALID_PARAMETER, "principal")
+    assert len(error.value.message) < 400
+
+
+def test_without_principals_nothing_is_shared():
+    table = Table()
+    table.array_table.name(table.put().handle, "u")
+    for refused in (lambda: table.array_table.share("u", "", "they"), lambda: table.array_table.unshare("u", "")):
+        with pytest.raises(CallError, match="does not authenticate its callers") as error:
+            refused()
+        assert error.value.reason is Reason.NOT_SUPPORTED
+
+
+@rows("seed", range(5))
+def test_whatever_principals_do_the_counts_are_right(seed):
+    """Random changes by three principals of names that they share."""
+    rng, table = random.Random(seed), Table(max_bytes=60)
+    act = _actions(table, rng)
+    refused = 0
+    for _ in range(400):
+        try:
+            act()
+        except CallError:
+            refused += 1
+        table.check_counts()
+    assert 0 < refused < 400
+
+
+def test_principals_share_write_and_delete_at_once():
+    table = Table(max_bytes=10_000, max_arrays=10_000)
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        act = _actions(table, random.Random(seed))
+        for _ in range(300):
+            try:
+                act()
+            except CallError:
+                pass
+            except BaseException as error:  # noqa: BLE001  # the test reports it
+                failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    table.check_counts()
+
+
+def _actions(table, rng):
+    """A function that makes one random change."""
+    principals, names = ("we", "they", "others"), ("u", "v")
+    leases = (OURS, THEIRS)
+
+    def put():
+        return table.put(rng.choice(leases), rng.choice(principals), 4, device_bytes=rng.choice((4, 6)))
+
+    def write(me):
+        address = rng.choice([f"{rng.choice(principals)}/{rng.choice(names)}", rng.choice(names)])
+        seen = table.array_table.open(address, me)
+        new = table.put(rng.choice(leases), me, 4)
+        lease_id = rng.choice((b"", rng.choice(leases)))
+        table.array_table.name(new.handle, address, me, expected=seen.handle, lease_id=lease_id)
+
+    def act():
+        me, name = rng.choice(principals), rng.choice(names)
+        action = rng.randrange(8)
+        if action == 0:
+            put()
+        elif action == 1 and (there := table.array_table.of_owner(me)):
+            replaces, keep_s = rng.random() < 0.5, rng.choice((0.0, 30.0))
+            table.array_table.name(rng.choice(there).handle, name, me, replaces=replaces, keep_s=keep_s)
+        elif action == 2:
+            table.array_table.share(name, me, rng.choice(principals), may_write=rng.random() < 0.7)
+        elif action == 3:
+            table.array_table.unshare(name, me, rng.choice(("", *principals)))
+        elif action == 4 and (there := table.array_table.of_owner(me)):
+            table.array_table.delete([rng.choice(there).handle], me)
+        elif action == 5 and rng.random() < 0.1:
+            table.now += rng.choice((5.0, 70.0))
+            table.array_table.expire()
+        else:
+            write(me)
+
+    return act
