@@ -12,6 +12,11 @@ _LENGTH = 32
 _HANDLE = re.compile(rf"[0-9a-f]{{4,{_LENGTH}}}")
 
 
+def is_handle(text: str) -> bool:
+    """Returns True for a handle or its first digits."""
+    return _HANDLE.fullmatch(text.removeprefix("@").lower()) is not None
+
+
 def find_handle(client: Client, text: str) -> str:
     """Returns the complete handle of an array.
 
